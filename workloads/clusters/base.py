@@ -1,0 +1,206 @@
+"""The contract between the portal and whatever runs its workloads.
+
+A *driver* is a thin, stateless-enough adapter. It never touches the database, never decides, never waits for a state:
+it is told what should be, says what is, and both calls may be repeated at any time by any process.
+
+| call | does | may raise | repeated call |
+|---|---|---|---|
+| `ensure(spec)` | makes the run exist (look first, create if absent) | `Refused`, `Unreachable` | no second run: the same `submission_id` is found again |
+| `announce(ref, reclaim_at)` | writes or clears (`None`) the time of reclaim where the container reads it | `Unreachable` | the last time written stands |
+| `stop(ref, grace)` | SIGTERM now, SIGKILL after `grace` seconds; returns at once | `Unreachable` | harmless, also for what is gone |
+| `remove(ref)` | forgets a finished run (its pod, process record); the working directory stays | `Unreachable` | harmless |
+| `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
+| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines) | `Unreachable`, `NoSuchRun` | – |
+| `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
+| `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
+
+Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), `submission_id` says whose object it is: an object of
+that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
+Times are aware datetimes, grace is in seconds, memory in MiB, cpu in millicores.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+class ClusterError(Exception):
+    """Anything a driver may raise; `code` is stable and shown, `detail` is for people."""
+
+    code = "cluster_error"
+
+    def __init__(self, detail: str, code: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or self.code
+
+
+class Unreachable(ClusterError):
+    """The cluster did not answer (time-out, connection refused, 429, 5xx). Nothing is known; try again later."""
+
+    code = "cluster_unreachable"
+
+    def __init__(self, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class Refused(ClusterError):
+    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help."""
+
+    code = "refused"
+
+
+class NoSuchRun(ClusterError):
+    code = "no_such_run"
+
+
+class Phase(enum.StrEnum):
+    """What a run is doing, as the cluster says it."""
+
+    PENDING = "pending"  # accepted, not yet running (unscheduled, image pull, …)
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"  # every rank exited 0
+    FAILED = "failed"  # a rank exited otherwise; see exit_code and reason
+    LOST = "lost"  # its node or its record is gone: nobody knows how it ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """Names one attempt of one workload on its cluster."""
+
+    name: str
+    namespace: str
+    submission_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """Where one pod goes: a node and the cards on it. MIG: `start` is the first memory slice, else None."""
+
+    pod: int
+    node: str
+    cards: tuple[int, ...] = ()
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything a driver needs to start one attempt; made from database rows by workloads.manifests.run_spec()."""
+
+    ref: RunRef
+    workload_id: str
+    attempt: int
+    kind: str  # notebook | job | distributed | service
+    department: str
+    user: str
+    image: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    pods: int
+    cpu_milli: int
+    memory_mib: int
+    sharing: str  # key of a module in workloads.sharing: "whole", "memory", "mig", …
+    product: str  # GPU product of the pool, for node selection
+    units_per_pod: int
+    profile: str | None  # MIG profile
+    placement: tuple[PodPlacement, ...]
+    grace: int
+    max_runtime: int | None
+    volume: str  # name of the working directory / PVC that survives the attempts
+    ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
+    ready_token: str
+    port: int | None = None  # what a notebook or service listens on inside
+    token: str = field(default="", repr=False)  # the notebook server's own secret
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, str]] = ()
+    shm_mib: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One run as the cluster sees it now."""
+
+    ref: RunRef
+    workload_id: str
+    attempt: int
+    phase: Phase
+    stopping: bool = False  # deletion or SIGTERM under way
+    exit_code: int | None = None
+    reason: str = ""  # OOMKilled, Evicted, ImagePullBackOff, DeadlineExceeded, NodeLost, …
+    message: str = ""
+    node: str = ""
+    cards: tuple[str, ...] = ()  # read back, where the system tells
+    ready: bool = False  # said "ready" by file
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+    checkpointed_at: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardInfo:
+    index: int
+    units: int
+    cores: int | None = None
+    uuid: str = ""
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node of the inventory. `held_back` says why it takes no new pods ("" = it does)."""
+
+    name: str
+    sharing: str
+    product: str
+    unit: str  # card | replica | MiB | percent | slice
+    units_per_card: int
+    cards: tuple[CardInfo, ...]
+    instances: Mapping[str, int] = field(default_factory=dict)  # fixed MIG geometry
+    mig: str | None = None  # a product key of the MIG profile table
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
+    domain: str = ""
+    because: str = ""  # why this sharing system was derived
+    held_back: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    data: bytes
+    offset: int  # of the first byte of `data` in the whole log
+    end: bool  # the run is over and nothing will be added
+
+
+class ClusterDriver(Protocol):
+    """See the table above; `name` is the Cluster row's name."""
+
+    name: str
+
+    def ensure(self, spec: RunSpec) -> None: ...
+
+    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None: ...
+
+    def stop(self, ref: RunRef, grace: int) -> None: ...
+
+    def remove(self, ref: RunRef) -> None: ...
+
+    def observe(self) -> tuple[Observed, ...]: ...
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
+    ) -> LogChunk: ...
+
+    def nodes(self) -> tuple[NodeInfo, ...]: ...
+
+    def endpoint(self, ref: RunRef) -> tuple[str, int] | None: ...
+
+    def files(self, volume: str) -> Path | None:
+        """The working directory, where the portal can reach it as files; None where it cannot."""
+        ...
