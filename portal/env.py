@@ -1,0 +1,44 @@
+"""Typed readers of the environment. A wrong value stops the start with the variable's name, never with a guess.
+
+`NAME_FILE` may name a file that holds the value of `NAME`: that is how compose and Kubernetes hand over secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    file = os.environ.get(f"{name}_FILE")
+    if file:
+        try:
+            return Path(file).read_text().strip()
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE names {file}, which cannot be read: {error.strerror}") from error
+    return os.environ.get(name, default)
+
+
+def boolean(name: str, default: bool = False) -> bool:
+    value = text(name)
+    if value not in {"", "true", "false"}:
+        raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}")
+    return default if value == "" else value == "true"
+
+
+def integer(name: str, default: int, minimum: int = 0) -> int:
+    value = text(name)
+    try:
+        number = int(value) if value else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}") from None
+    if number < minimum:
+        raise ImproperlyConfigured(f"{name} must be at least {minimum}, not {number}")
+    return number
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """A comma-separated list, blanks dropped."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]

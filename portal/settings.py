@@ -1,0 +1,233 @@
+"""All settings, one flat file. What differs between places is an environment variable (see .env.example)."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import environ
+from csp.constants import NONCE, SELF
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy as _
+
+from portal import env, logs
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VERSION = next(
+    line.split()[1] for line in (BASE_DIR / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")
+)
+
+DEBUG = env.boolean("DEBUG")
+# The embedded cluster runs commands as local processes: it is for one person's machine only.
+EMBEDDED = env.boolean("EMBEDDED")
+DATA_DIR = Path(env.text("DATA_DIR", str(BASE_DIR / ".demo")))
+BIND_HOST = env.text("BIND_HOST", "127.0.0.1")
+PORT = env.integer("PORT", 8000, 1)
+NOTEBOOK_PORT = env.integer("NOTEBOOK_PORT", 8001, 1)
+BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
+# Notebooks are served from their own origin: a user's script never runs on the portal's.
+NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://{BIND_HOST}:{NOTEBOOK_PORT}").rstrip("/")
+
+SECRET_KEY = env.text("SECRET_KEY", "only-for-debug-" + "x" * 40 if DEBUG else "")
+if not SECRET_KEY:
+    raise ImproperlyConfigured("SECRET_KEY is not set: give SECRET_KEY or SECRET_KEY_FILE (see .env.example)")
+# Encrypts kubeconfigs and secret environment values; comma-separated, the first one encrypts, all decrypt.
+ENCRYPTION_KEYS = env.words("ENCRYPTION_KEYS")
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ",".join({"localhost", "127.0.0.1", urlsplit(BASE_URL).hostname or ""}))
+CSRF_TRUSTED_ORIGINS = [BASE_URL]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django_htmx",
+    "template_partials",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "drf_standardized_errors",
+    "axes",
+    "csp",
+    "portal",
+    "quotas",
+    "workloads",
+]
+
+MIDDLEWARE = [
+    "portal.web.request_id",
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "portal.web.preferences",  # after authentication: the user's language and zone win over the browser's
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "portal.web.problems",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "portal.urls"
+WSGI_APPLICATION = "portal.wsgi.application"
+ASGI_APPLICATION = "portal.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "portal.web.frame",
+            ],
+            "builtins": ["template_partials.templatetags.partials", "portal.templatetags.portal"],
+        },
+    }
+]
+
+# One outermost durable transaction per write, opened by the action itself: see docs/concurrency.md.
+DATABASE_URL = env.text("DATABASE_URL", f"sqlite:///{DATA_DIR / 'portal.sqlite3'}")
+DATABASES = {"default": environ.Env.db_url_config(DATABASE_URL)}
+if "sqlite" in DATABASES["default"]["ENGINE"]:
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+else:
+    DATABASES["default"]["OPTIONS"] = {
+        "pool": {"min_size": 1, "max_size": env.integer("DATABASE_POOL", 8, 1), "timeout": 10},
+        # Waiting longer than this for a pool group's row means somebody is stuck: 503 and a retry instead.
+        "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.text("REDIS_URL")
+CACHES = (
+    {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+    if REDIS_URL
+    else {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+)
+
+CELERY_BROKER_URL = REDIS_URL or "memory://"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_DEFAULT_QUEUE = "portal"
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "polling_interval": 0.05} if not REDIS_URL else {
+    "visibility_timeout": 300,
+    "socket_timeout": 5,
+    "socket_connect_timeout": 5,
+}
+CELERY_TIMEZONE = "UTC"
+
+AUTH_USER_MODEL = "portal.User"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login/"
+AXES_FAILURE_LIMIT = 8
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_CALLABLE = "portal.web.locked_out"
+AXES_SENSITIVE_PARAMETERS = ["password"]
+AXES_VERBOSE = False
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = env.text("TIME_ZONE", "UTC")
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = DEBUG
+
+SECURE_BROWSER = BASE_URL.startswith("https://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_BROWSER
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_SSL_REDIRECT = False  # the proxy in front does it
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.boolean("BEHIND_PROXY") else None
+SECURE_HSTS_SECONDS = 31_536_000 if SECURE_BROWSER else 0
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "object-src": ["'none'"],
+        "base-uri": [SELF],
+        "form-action": [SELF, NOTEBOOK_URL],
+        "frame-ancestors": ["'none'"],
+    }
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 2**20
+FILE_UPLOAD_LIMIT = env.integer("FILE_UPLOAD_LIMIT_MIB", 512, 1) * 2**20
+
+EMAIL_URL = env.text("EMAIL_URL", "consolemail://" if DEBUG else "dummymail://")
+vars().update(environ.Env.email_url_config(EMAIL_URL))
+DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "gpu-portal@localhost")
+# Webhooks go only to these hosts (exact names, or ".example.org" for all below it).
+WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,oapi.dingtalk.com")
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "portal.tokens.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "portal.schema.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "portal.pagination.CursorPages",
+    "EXCEPTION_HANDLER": "portal.problems.handler",
+    "DEFAULT_THROTTLE_CLASSES": ["portal.throttle.PerHolder"],
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+API_RATE_PER_MINUTE = env.integer("API_RATE_PER_MINUTE", 1200, 1)
+SPECTACULAR_SETTINGS = {
+    "TITLE": "GPU quota portal",
+    "VERSION": VERSION,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))
+LOGGING_CONFIG = "portal.logs.configure"

@@ -1,0 +1,101 @@
+"""The life of a workload, as data. Pages, API, metrics and messages use these names and no others.
+
+`TRANSITIONS[(state, event)]` is the whole state chart; whatever is not in it did not happen.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class State(enum.StrEnum):
+    QUEUED = "queued"
+    ADMITTED = "admitted"
+    STARTING = "starting"
+    RUNNING = "running"
+    RECALLED = "recalled"  # told to go, still running: the notice
+    STOPPING = "stopping"  # SIGTERM sent, not gone yet
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+class Event(enum.StrEnum):
+    ADMIT = "admit"  # the plan gave it capacity
+    REJECT = "reject"  # became impossible, or waited longer than max_wait
+    CREATED = "created"  # the cluster has it
+    REFUSED = "refused"  # the cluster will never have it
+    STARTED = "started"  # its processes run
+    EXITED_OK = "exited_ok"  # every rank exited 0 by itself
+    EXITED_BAD = "exited_bad"  # a rank failed, or its run was longer than max_runtime
+    RECALL = "recall"  # notice begins
+    WITHDRAW = "withdraw"  # nobody needs it any more: it goes on
+    WITHDRAW_UNSTARTED = "withdraw_unstarted"  # the same, told before it ran
+    STOP = "stop"  # deadline reached, or it said "ready"
+    CANCEL = "cancel"  # a person or pipeline stops it
+    LOST = "lost"  # node or run gone without its doing
+    GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
+    GONE_CANCELLED = "gone_cancelled"
+    GONE_EXHAUSTED = "gone_exhausted"  # recalled more often than max_reclaims
+
+
+S, E = State, Event
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (S.QUEUED, E.ADMIT): S.ADMITTED,
+    (S.QUEUED, E.CANCEL): S.CANCELLED,
+    (S.QUEUED, E.REJECT): S.REJECTED,
+    (S.ADMITTED, E.CREATED): S.STARTING,
+    (S.ADMITTED, E.REFUSED): S.FAILED,
+    (S.ADMITTED, E.RECALL): S.RECALLED,
+    (S.ADMITTED, E.CANCEL): S.STOPPING,
+    (S.ADMITTED, E.LOST): S.QUEUED,
+    (S.STARTING, E.STARTED): S.RUNNING,
+    (S.STARTING, E.REFUSED): S.FAILED,
+    (S.STARTING, E.EXITED_OK): S.SUCCEEDED,
+    (S.STARTING, E.EXITED_BAD): S.FAILED,
+    (S.STARTING, E.RECALL): S.RECALLED,
+    (S.STARTING, E.CANCEL): S.STOPPING,
+    (S.STARTING, E.LOST): S.QUEUED,
+    (S.RUNNING, E.EXITED_OK): S.SUCCEEDED,
+    (S.RUNNING, E.EXITED_BAD): S.FAILED,
+    (S.RUNNING, E.RECALL): S.RECALLED,
+    (S.RUNNING, E.CANCEL): S.STOPPING,
+    (S.RUNNING, E.LOST): S.QUEUED,
+    (S.RECALLED, E.WITHDRAW): S.RUNNING,
+    (S.RECALLED, E.WITHDRAW_UNSTARTED): S.STARTING,
+    (S.RECALLED, E.EXITED_OK): S.SUCCEEDED,
+    (S.RECALLED, E.EXITED_BAD): S.FAILED,
+    (S.RECALLED, E.STOP): S.STOPPING,
+    (S.RECALLED, E.CANCEL): S.STOPPING,
+    (S.RECALLED, E.LOST): S.QUEUED,
+    (S.STOPPING, E.GONE_RECALLED): S.QUEUED,
+    (S.STOPPING, E.GONE_CANCELLED): S.CANCELLED,
+    (S.STOPPING, E.GONE_EXHAUSTED): S.FAILED,
+}
+
+FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED, S.REJECTED})
+ON_CLUSTER = frozenset({S.ADMITTED, S.STARTING, S.RUNNING, S.RECALLED, S.STOPPING})
+LIVE = ON_CLUSTER | {S.QUEUED}
+
+
+class NotPossible(Exception):
+    """The event cannot happen in this state; the caller lost a race or was told stale news."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{event} is not possible while {state}")
+        self.state = state
+        self.event = event
+
+
+def step(state: State, event: Event) -> State:
+    """The next state. Raises NotPossible when the chart has no such arrow."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise NotPossible(state, event) from None
+
+
+def may(state: State, event: Event) -> bool:
+    return (state, event) in TRANSITIONS
