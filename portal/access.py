@@ -1,0 +1,184 @@
+"""The only door to a department's objects: who may what, and who sees what.
+
+An Actor is a person, perhaps acting through a token that narrows what they may. Every view starts here:
+`department_for` gives a department or refuses, `visible` cuts a queryset down to what the actor may see.
+What one may not see does not exist (404); what one may see but not do is forbidden, with the role or scope that lacks (403).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
+
+from portal.errors import N_, Problem
+from portal.models import ApiToken, Department, Membership, Role, User
+
+M = TypeVar("M", bound=Model)
+
+
+class Right(enum.StrEnum):
+    """The scope a token needs for each right is its value."""
+
+    SEE = "read"
+    SUBMIT = "submit"
+    STEER = "quota"  # members, user caps, lend limit, recall, stopping anyone
+    OPERATE = "admin"
+
+
+RIGHTS_OF = {
+    Role.VIEWER: {Right.SEE},
+    Role.MEMBER: {Right.SEE, Right.SUBMIT},
+    Role.OWNER: {Right.SEE, Right.SUBMIT, Right.STEER},
+}
+ROLE_FOR = {Right.SEE: "viewer", Right.SUBMIT: "member", Right.STEER: "owner", Right.OPERATE: "operator"}
+
+
+class NotVisible(Problem):
+    status = 404
+    code = "not_found"
+    message = N_("There is nothing here that you may see.")
+
+
+class Forbidden(Problem):
+    status = 403
+    code = "forbidden"
+    message = N_("This needs the role %(role)s.")
+
+
+class ScopeMissing(Forbidden):
+    code = "scope_missing"
+    message = N_("This token lacks the scope %(scope)s.")
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts. `user` None is the system itself (scheduled jobs), which may everything."""
+
+    user: User | None
+    token: ApiToken | None = None
+
+    @property
+    def name(self) -> str:
+        return self.user.username if self.user else "system"
+
+    @property
+    def is_operator(self) -> bool:
+        return self.user is None or (self.user.is_active and self.user.is_operator)
+
+    @cached_property
+    def roles(self) -> dict[int, Role]:
+        """Department id → role; an owner's role reaches down the tree."""
+        if self.user is None:
+            return {}
+        roles = {
+            row["department_id"]: Role(row["role"])
+            for row in Membership.objects.filter(user=self.user).values("department_id", "role")
+        }
+        if Role.OWNER in roles.values():
+            children = defaultdict(list)
+            for pk, parent in Department.objects.values_list("pk", "parent_id"):
+                children[parent].append(pk)
+            below = [pk for pk, role in roles.items() if role is Role.OWNER]
+            while below:
+                pk = below.pop()
+                roles[pk] = Role.OWNER
+                below += children[pk]
+        if self.token is not None:
+            roles = {pk: role for pk, role in roles.items() if pk == self.token.department_id}
+        return roles
+
+    def rights_in(self, department: Department | int) -> set[Right]:
+        """What may be done there, with the token's scopes already applied."""
+        pk = department if isinstance(department, int) else department.pk
+        if self.user is not None and not self.user.is_active:
+            return set()
+        rights = set(RIGHTS_OF[self.roles[pk]]) if pk in self.roles else set()
+        if self.is_operator and (self.token is None or self.token.department_id == pk):
+            rights = set(Right)
+        return rights & self.scopes
+
+    @property
+    def scopes(self) -> set[Right]:
+        return set(Right) if self.token is None else {Right(scope) for scope in self.token.scopes}
+
+    def may(self, right: Right, department: Department | int) -> bool:
+        return right in self.rights_in(department)
+
+    def require(self, right: Right, department: Department) -> None:
+        """Raises NotVisible, ScopeMissing or Forbidden."""
+        rights = self.rights_in(department)
+        if right in rights:
+            return
+        member = self.is_operator or department.pk in self.roles
+        if not member or (self.token and self.token.department_id != department.pk):
+            raise NotVisible
+        if right not in self.scopes:
+            raise ScopeMissing(scope=right.value)
+        raise Forbidden(role=ROLE_FOR[right])
+
+    def require_operator(self) -> None:
+        if not self.is_operator:
+            raise NotVisible
+        if Right.OPERATE not in self.scopes:
+            raise ScopeMissing(scope=Right.OPERATE.value)
+
+    def require_own_or_steer(self, department: Department, author: User | None) -> None:
+        """Own work needs `submit`, anybody else's `quota`."""
+        own = author is not None and self.user is not None and author.pk == self.user.pk
+        self.require(Right.SUBMIT if own else Right.STEER, department)
+
+    @property
+    def departments(self) -> QuerySet[Department]:
+        """Those whose boards, workloads and logs the actor sees."""
+        if Right.SEE not in self.scopes:
+            return Department.objects.none()
+        if self.is_operator and self.token is None:
+            return Department.objects.all()
+        if self.is_operator and self.token is not None:
+            return Department.objects.filter(pk=self.token.department_id)
+        return Department.objects.filter(pk__in=self.roles)
+
+
+SYSTEM = Actor(None)
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """The actor of a page or API request; made once a request."""
+    actor: Actor | None = getattr(request, "_actor", None)
+    if actor is None:
+        user: Any = request.user
+        token = getattr(request, "auth", None)
+        actor = Actor(user if user.is_authenticated else None, token if isinstance(token, ApiToken) else None)
+        if actor.user is None:  # never let a missing login become the system
+            raise NotVisible
+        request._actor = actor  # type: ignore[attr-defined]
+    return actor
+
+
+def department_for(actor: Actor, slug: str, right: Right = Right.SEE) -> Department:
+    """The department, if the actor has this right in it. Raises NotVisible, ScopeMissing, Forbidden."""
+    try:
+        department = Department.objects.select_related("parent").get(slug=slug)
+    except Department.DoesNotExist:
+        raise NotVisible from None
+    actor.require(right, department)
+    return department
+
+
+def visible(actor: Actor, queryset: QuerySet[M], path: str = "department") -> QuerySet[M]:
+    """The rows of departments the actor sees; `path` is the lookup from the row to its department."""
+    if actor.is_operator and actor.token is None:
+        return queryset
+    return queryset.filter(Q(**{f"{path}__in": actor.departments}))
+
+
+def submit_departments(actor: Actor) -> QuerySet[Department]:
+    """Leaves in which the actor may submit."""
+    leaves = actor.departments.filter(children=None)
+    return leaves.filter(pk__in=[pk for pk in leaves.values_list("pk", flat=True) if actor.may(Right.SUBMIT, pk)])

@@ -1,0 +1,36 @@
+"""One line in the audit log for every write a person can see, in the same transaction as the write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection
+
+from portal.access import Actor
+from portal.logs import current_request_id
+from portal.models import AuditEntry, Department
+
+
+def record(
+    actor: Actor,
+    action: str,
+    target: str,
+    *,
+    department: Department | None = None,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+) -> AuditEntry:
+    """Raises RuntimeError outside a transaction: an audit row that could survive its change, or miss it, is worth nothing."""
+    if not connection.in_atomic_block:
+        raise RuntimeError("audit.record() belongs inside the transaction of the change it tells of")
+    return AuditEntry.objects.create(
+        actor=actor.user,
+        actor_name=actor.name,
+        token_name=actor.token.name if actor.token else "",
+        action=action,
+        department=department,
+        target=target,
+        before=before,
+        after=after,
+        request_id=current_request_id(),
+    )

@@ -1,0 +1,28 @@
+"""The Celery application and its timetable. Every tick claims a unique (job, slot) row, so two beats do no harm."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+app = Celery("portal")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["portal", "quotas", "workloads"])
+
+# job → seconds between ticks
+TIMETABLE = {
+    "quotas.plan_all": 5,
+    "quotas.meter": 60,
+    "workloads.converge_all": 5,
+    "workloads.deadlines": 2,
+    "workloads.inventory": 15,
+    "portal.deliver": 5,
+    "portal.clean_up": 3600,
+}
+app.conf.beat_schedule = {
+    job: {"task": job, "schedule": float(every), "kwargs": {"tick": True}, "options": {"expires": max(every, 10)}}
+    for job, every in TIMETABLE.items()
+}

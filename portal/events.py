@@ -1,0 +1,17 @@
+"""What happened, told once: a row in the same transaction, and a hint on the bus after commit (portal/bus.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from portal import bus
+from portal.models import Department, Event
+
+
+def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:
+    """Raises nothing of its own; readers see the row once the surrounding transaction commits."""
+    event = Event.objects.create(kind=kind, department=department, workload=workload, data=data)
+    transaction.on_commit(bus.ring)
+    return event

@@ -1,0 +1,37 @@
+"""Scheduled jobs: one run a slot, whoever beats, and a record of how it went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from portal.celery import TIMETABLE
+from portal.models import JobRun
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def claimed_tick(job: str, *, tick: bool) -> Iterator[bool]:
+    """Yields whether to run. A call that is no tick of the beat (a wake-up, a command) always runs and leaves no row."""
+    if not tick:
+        yield True
+        return
+    every = TIMETABLE[job]
+    try:
+        with transaction.atomic():
+            run = JobRun.objects.create(job=job, slot=int(time.time()) // every * every)
+    except IntegrityError:
+        yield False
+        return
+    try:
+        yield True
+    except Exception as error:
+        JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now(), error=f"{type(error).__name__}: {error}"[:2000])
+        raise
+    JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now())

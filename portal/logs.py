@@ -1,0 +1,53 @@
+"""Structured logs: one JSON object a line, with the request id and whatever ids were bound on the way."""
+
+from __future__ import annotations
+
+import logging.config
+from typing import Any
+
+import structlog
+
+SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+]
+
+
+def config(*, json: bool, level: str) -> dict[str, Any]:
+    """Django's LOGGING value; read by configure()."""
+    render: list[Any] = (
+        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        if json
+        else [structlog.dev.ConsoleRenderer(colors=False)]
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "structured": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+                "foreign_pre_chain": SHARED,
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {"celery": {"level": "WARNING"}, "kombu": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
+    }
+
+
+def configure(settings: dict[str, Any]) -> None:
+    logging.config.dictConfig(settings)
+    structlog.configure(
+        processors=[*SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def current_request_id() -> str:
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))

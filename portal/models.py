@@ -1,0 +1,295 @@
+"""Who you are, what you did, what you were told."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from portal.ids import new_id
+
+
+class User(AbstractUser):
+    """A person or a department's service account. Operators run the installation."""
+
+    is_operator = models.BooleanField(_("operator"), default=False)
+    service_of = models.ForeignKey(
+        "Department", null=True, blank=True, on_delete=models.CASCADE, related_name="service_accounts"
+    )
+    language = models.CharField(_("language"), max_length=10, blank=True)  # blank: the browser's
+    theme = models.CharField(
+        _("theme"), max_length=5, blank=True, choices=[("", _("as the system")), ("light", _("light")), ("dark", _("dark"))]
+    )
+    time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
+
+    @property
+    def label(self) -> str:
+        return self.get_full_name() or self.username
+
+
+class Department(models.Model):
+    """A tenant; a node of a tree. Workloads belong to leaves."""
+
+    slug = models.SlugField(_("short name"), max_length=40, unique=True)
+    name = models.CharField(_("name"), max_length=100)
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
+    weight = models.PositiveIntegerField(_("weight"), default=1)  # orders departments that borrow
+    paused = models.BooleanField(_("paused"), default=False)  # nothing new starts
+    policy = models.JSONField(default=dict, blank=True)
+    version = models.PositiveIntegerField(default=1)  # of paused, weight and policy: the ETag
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [models.CheckConstraint(condition=Q(weight__gt=0), name="department_weight_positive")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", _("viewer")
+    MEMBER = "member", _("member")
+    OWNER = "owner", _("quota owner")
+
+
+class Membership(models.Model):
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "department"], name="one_membership")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.department}: {self.role}"
+
+
+class Invitation(models.Model):
+    """A link that makes its first user a member; only its digest is kept."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    email = models.EmailField(blank=True)
+    digest = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField()
+    accepted_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    accepted_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"invitation to {self.department}"
+
+
+class ApiToken(models.Model):
+    """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role."""
+
+    holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(_("name"), max_length=80)
+    prefix = models.CharField(max_length=12, unique=True)
+    digest = models.CharField(max_length=64)
+    scopes = models.JSONField(default=list)  # of read, submit, quota, admin
+    addresses = models.JSONField(default=list, blank=True)  # networks it may come from; empty: any
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(_("expires"))
+    last_used_at = models.DateTimeField(null=True, editable=False)
+    revoked_at = models.DateTimeField(null=True, editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def is_live(self, now: dt.datetime) -> bool:
+        return self.revoked_at is None and now < self.expires_at
+
+
+class AuditEntry(models.Model):
+    """Who changed what, written in the same transaction as the change. Append-only."""
+
+    at = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
+    actor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    actor_name = models.CharField(max_length=150)  # stays when the user is gone; "system" for scheduled jobs
+    token_name = models.CharField(max_length=80, blank=True)
+    action = models.CharField(max_length=60, db_index=True)  # dotted: quota.changed, workload.stopped
+    department = models.ForeignKey(Department, null=True, on_delete=models.SET_NULL, related_name="+")
+    target = models.CharField(max_length=120)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    request_id = models.CharField(max_length=40, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.at:%F %T} {self.actor_name} {self.action} {self.target}"
+
+
+class CurrentTransaction(models.Func):
+    """The id of the writing transaction on PostgreSQL; 0 on SQLite, which has one writer at a time."""
+
+    output_field = models.BigIntegerField()
+
+    def as_sql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        if connection.vendor == "postgresql":
+            return "(pg_current_xact_id()::text::bigint)", []
+        return "0", []
+
+
+class Event(models.Model):
+    """What happened, for event streams and timelines; readable in commit order by (tx, id) (portal/events.py)."""
+
+    tx = models.BigIntegerField(db_default=CurrentTransaction(), editable=False)
+    at = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
+    kind = models.CharField(max_length=40)  # workload.running, quota.changed, pool.short, …
+    department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")
+    workload = models.CharField(max_length=26, blank=True)  # its public id
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["tx", "id"]
+        indexes = [models.Index(fields=["tx", "id"]), models.Index(fields=["workload", "id"])]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.workload}"
+
+
+class InboxItem(models.Model):
+    """One line for one person; the sentence is made from kind and data in the reader's language."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="inbox")
+    kind = models.CharField(max_length=40)  # see portal/notices.py
+    department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")
+    workload = models.CharField(max_length=26, blank=True)
+    data = models.JSONField(default=dict)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    read_at = models.DateTimeField(null=True)
+    mail_due = models.BooleanField(default=False)
+    mailed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["user", "-id"]),
+            models.Index(fields=["id"], condition=Q(mail_due=True), name="inbox_mail_due"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.user}"
+
+
+class NoticePreference(models.Model):
+    """One person's choice for one kind of notice; without a row the kind's default holds."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notice_preferences")
+    kind = models.CharField(max_length=40)
+    inbox = models.BooleanField(default=True)
+    mail = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "kind"], name="one_preference_a_kind")]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.kind}"
+
+
+class WebhookShape(models.TextChoices):
+    GENERIC = "generic", _("signed JSON")
+    WECOM = "wecom", _("WeCom (企业微信)")
+    FEISHU = "feishu", _("Feishu (飞书)")
+    DINGTALK = "dingtalk", _("DingTalk (钉钉)")
+
+
+class Webhook(models.Model):
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="webhooks")
+    name = models.CharField(_("name"), max_length=80)
+    url = models.URLField(_("address"), max_length=500)
+    shape = models.CharField(max_length=10, choices=WebhookShape.choices, default=WebhookShape.GENERIC)
+    secret = models.TextField(blank=True)  # encrypted (portal/crypt.py)
+    kinds = models.JSONField(default=list, blank=True)  # empty: all
+    active = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WebhookDelivery(models.Model):
+    """An outbox row: written with the change, sent by the beat, tried again with growing pauses."""
+
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
+    kind = models.CharField(max_length=40)
+    data = models.JSONField(default=dict)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    due_at = models.DateTimeField(default=timezone.now, db_index=True)
+    tries = models.PositiveSmallIntegerField(default=0)
+    status = models.PositiveSmallIntegerField(null=True)  # HTTP status of the last try
+    error = models.CharField(max_length=300, blank=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "webhook deliveries"
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.webhook}"
+
+
+class JobRun(models.Model):
+    """One tick of one scheduled job. The unique (job, slot) makes a second beat harmless."""
+
+    job = models.CharField(max_length=60)
+    slot = models.BigIntegerField()  # start of the tick, seconds since 1970
+    started_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "slot"], name="one_run_a_slot")]
+        indexes = [models.Index(fields=["job", "-slot"])]
+
+    def __str__(self) -> str:
+        return f"{self.job} at {self.slot}"
+
+
+class Heartbeat(models.Model):
+    """The last sign of life of a long-running process (worker, beat, watcher of a cluster)."""
+
+    name = models.CharField(max_length=80, unique=True)
+    at = models.DateTimeField()
+    data = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IdempotencyKey(models.Model):
+    """The stored answer of a POST: same key and body → the same answer; kept for 24 hours."""
+
+    holder = models.CharField(max_length=80)  # token or user
+    method = models.CharField(max_length=7)
+    path = models.CharField(max_length=300)
+    key = models.CharField(max_length=255)
+    body_digest = models.CharField(max_length=64)
+    status = models.PositiveSmallIntegerField(null=True)  # null: still in flight
+    headers = models.JSONField(default=dict)
+    body = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["holder", "method", "path", "key"], name="one_answer_a_key"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+def public_id_field() -> models.CharField[str, str]:
+    return models.CharField(max_length=26, unique=True, default=new_id, editable=False)

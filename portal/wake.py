@@ -1,0 +1,28 @@
+"""Hints to the workers. A message may be lost, doubled or late: the beat wakes the same tasks every few seconds anyway."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from portal.celery import app
+
+WAKES = frozenset({"quotas.plan", "workloads.converge", "portal.deliver"})
+log = structlog.get_logger(__name__)
+
+
+def wake(name: str, **ids: int | str) -> None:
+    """Sends the task after the surrounding transaction commits; does nothing if that rolls back."""
+    if name not in WAKES:
+        raise ValueError(f"{name} is not a task that may be woken: {sorted(WAKES)}")
+    transaction.on_commit(partial(_send, name, ids))
+
+
+def _send(name: str, ids: dict[str, int | str]) -> None:
+    try:
+        app.send_task(name, kwargs=ids, retry=False, expires=60)
+    except (OperationalError, OSError) as error:  # the broker is away: the beat will do it
+        log.warning("wake.lost", task=name, error=str(error))
