@@ -14,9 +14,23 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
 
+A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
+is gone, and holds nothing.
+
 Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), `submission_id` says whose object it is: an object of
 that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
 Times are aware datetimes, grace is in seconds, memory in MiB, cpu in millicores.
+
+Every container finds these in its environment (`environment()`; the driver adds the paths, which only it knows):
+
+| variable | meaning |
+|---|---|
+| `PORTAL_WORKLOAD`, `PORTAL_ATTEMPT`, `PORTAL_DEPARTMENT`, `PORTAL_USER` | whose run this is |
+| `PORTAL_WORKDIR` | the working directory, which survives the attempts; commands start in it |
+| `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
+| `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver cannot see files |
+| `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
+| `PORTAL_PORT`, `PORTAL_TOKEN` | where a notebook or service has to listen, and its secret |
 """
 
 from __future__ import annotations
@@ -120,6 +134,21 @@ class RunSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, str]] = ()
     shm_mib: int = 64
+
+
+def environment(spec: RunSpec) -> dict[str, str]:
+    """The user's variables, then the portal's own, which win. Paths are the driver's to add."""
+    own = {
+        "PORTAL_WORKLOAD": spec.workload_id,
+        "PORTAL_ATTEMPT": str(spec.attempt),
+        "PORTAL_DEPARTMENT": spec.department,
+        "PORTAL_USER": spec.user,
+        "PORTAL_READY_URL": spec.ready_url,
+        "PORTAL_READY_TOKEN": spec.ready_token,
+    }
+    if spec.port is not None:
+        own |= {"PORTAL_PORT": str(spec.port), "PORTAL_TOKEN": spec.token}
+    return {**spec.env, **own}
 
 
 @dataclass(frozen=True, slots=True)
