@@ -155,7 +155,10 @@ class Event(models.Model):
 
     class Meta:
         ordering = ["tx", "id"]
-        indexes = [models.Index(fields=["tx", "id"]), models.Index(fields=["workload", "id"])]
+        indexes = [
+            models.Index(fields=["tx", "id"], name="event_in_commit_order"),
+            models.Index(fields=["workload", "id"], name="event_of_workload"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.workload}"
@@ -177,7 +180,7 @@ class InboxItem(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            models.Index(fields=["user", "-id"]),
+            models.Index(fields=["user", "-id"], name="inbox_of_user"),
             models.Index(fields=["id"], condition=Q(mail_due=True), name="inbox_mail_due"),
         ]
 
@@ -252,7 +255,7 @@ class JobRun(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "slot"], name="one_run_a_slot")]
-        indexes = [models.Index(fields=["job", "-slot"])]
+        indexes = [models.Index(fields=["job", "-slot"], name="job_last_runs")]
 
     def __str__(self) -> str:
         return f"{self.job} at {self.slot}"

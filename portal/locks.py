@@ -1,0 +1,31 @@
+"""One kind of lock: the row of a pool group. Whoever makes capacity less available takes it first, then reads.
+
+Holding a LockedGroup is the proof: functions that may oversell ask for one. Freeing capacity needs no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import OperationalError, connection, transaction
+
+from portal.errors import Busy
+
+
+@contextmanager
+def durable() -> Iterator[None]:
+    """The outermost transaction of a write. A lock not had in time becomes Busy (503, or a task's retry)."""
+    try:
+        with transaction.atomic(durable=True):
+            yield
+    except OperationalError as error:
+        if is_lock_timeout(error):
+            raise Busy from error
+        raise
+
+
+def is_lock_timeout(error: OperationalError) -> bool:
+    if connection.vendor == "postgresql":
+        return getattr(error.__cause__, "sqlstate", "") in {"55P03", "40P01"}  # lock not available, deadlock
+    return "locked" in str(error)

@@ -1,0 +1,5 @@
+"""What templates need beyond Django's own tags."""
+
+from django import template
+
+register = template.Library()

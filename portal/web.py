@@ -1,0 +1,93 @@
+"""What every page and API answer goes through: request id, the reader's language and zone, problems as answers."""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
+
+from portal.access import NotVisible
+from portal.errors import Problem
+from portal.ids import new_id
+from portal.models import User
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,40}")
+
+
+def request_id(get_response: GetResponse) -> GetResponse:
+    """Takes the proxy's X-Request-ID or makes one; every log line and audit row of the request carries it."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-ID", "")
+        identity = given if REQUEST_ID.fullmatch(given) else new_id()
+        with structlog.contextvars.bound_contextvars(request_id=identity):
+            response = get_response(request)
+        response["X-Request-ID"] = identity
+        return response
+
+    return middleware
+
+
+def preferences(get_response: GetResponse) -> GetResponse:
+    """The user's own language and zone; else the language cookie, the browser's language, the installation's zone."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        user = request.user
+        language = user.language if isinstance(user, User) else ""
+        with translation.override(language or translation.get_language_from_request(request)):
+            with timezone.override(zone_of(user)):
+                response = get_response(request)
+            response.headers.setdefault("Content-Language", translation.get_language() or "en")
+        response.headers.setdefault("Cache-Control", "private, no-cache")
+        return response
+
+    return middleware
+
+
+def zone_of(user: Any) -> zoneinfo.ZoneInfo:
+    name = user.time_zone if isinstance(user, User) else ""
+    try:
+        return zoneinfo.ZoneInfo(name or settings.TIME_ZONE)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return zoneinfo.ZoneInfo(settings.TIME_ZONE)
+
+
+def problems(get_response: GetResponse) -> GetResponse:
+    """A Problem that a page's view did not turn into its form becomes a page that says what and what next."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return get_response(request)
+
+    def process_exception(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, Problem):
+            return None
+        if isinstance(exception, NotVisible):
+            return render(request, "404.html", status=404)
+        return render(request, "problem.html", {"problem": exception}, status=exception.status)
+
+    middleware.process_exception = process_exception  # type: ignore[attr-defined]
+    return middleware
+
+
+def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str, Any] | None = None) -> HttpResponse:
+    """django-axes: too many failed logins."""
+    return render(
+        request,
+        "portal/login.html",
+        {"locked": _("Too many failed attempts. Try again in 15 minutes.")},
+        status=429,
+    )
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """What base.html needs on every page."""
+    return {"VERSION": settings.VERSION, "EMBEDDED": settings.EMBEDDED}

@@ -1,0 +1,336 @@
+"""What may be used by whom, what is used, and why it was decided so. Amounts are integers in the pool's native unit."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from portal.ids import new_id
+from portal.models import Department, User
+
+
+class ClusterKind(models.TextChoices):
+    EMBEDDED = "embedded", _("this machine (demo)")
+    KUBERNETES = "kubernetes", "Kubernetes"
+
+
+class Cluster(models.Model):
+    name = models.SlugField(_("name"), max_length=40, unique=True)
+    kind = models.CharField(max_length=12, choices=ClusterKind.choices)
+    connection = models.TextField(blank=True, editable=False)  # encrypted kubeconfig; empty: in-cluster account
+    options = models.JSONField(default=dict, blank=True)  # volumes, namespace prefix, declared nodes of an embedded one
+    active = models.BooleanField(default=True)
+    unreachable_since = models.DateTimeField(null=True, editable=False)
+    seen_at = models.DateTimeField(null=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PoolGroup(models.Model):
+    """Pools that share nodes, planned together. Its row is the lock for everything that makes capacity less available."""
+
+    name = models.SlugField(max_length=60, unique=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="groups")
+    planned_at = models.DateTimeField(null=True, editable=False)  # end of the last pass
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Pool(models.Model):
+    """One kind of GPU capacity that is interchangeable for a request."""
+
+    slug = models.SlugField(_("short name"), max_length=60, unique=True)
+    name = models.CharField(_("name"), max_length=100)
+    group = models.ForeignKey(PoolGroup, on_delete=models.PROTECT, related_name="pools")
+    product = models.CharField(max_length=100)  # nvidia.com/gpu.product of its nodes
+    sharing = models.CharField(max_length=40)  # a module of workloads.sharing
+    unit = models.CharField(max_length=10)  # card | replica | MiB | percent | slice
+    units_per_card = models.PositiveIntegerField(default=1)
+    nominal = models.PositiveIntegerField(_("nominal capacity"))  # what may be promised, in units
+    mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
+    notice = models.PositiveIntegerField(_("notice (s)"), default=600)
+    grace = models.PositiveIntegerField(_("grace (s)"), default=120)
+    min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
+    max_reclaims = models.PositiveIntegerField(_("reclaims before it stops"), default=10)
+    policy = models.JSONField(default=dict, blank=True)
+    version = models.PositiveIntegerField(default=1)  # of notice … policy: the ETag
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [models.CheckConstraint(condition=Q(units_per_card__gt=0), name="pool_units_per_card_positive")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A machine as the cluster tells of it, and what the operator says."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    name = models.CharField(max_length=253)
+    sharing = models.CharField(max_length=40, blank=True)
+    product = models.CharField(max_length=100, blank=True)
+    because = models.CharField(max_length=200, blank=True)  # why this sharing system was derived
+    held_back = models.CharField(max_length=300, blank=True)  # why it takes no new pods, as discovered
+    drained = models.BooleanField(default=False)  # the operator takes it out
+    present = models.BooleanField(default=True)  # the cluster still lists it
+    lost_since = models.DateTimeField(null=True, blank=True)
+    instances = models.JSONField(default=dict, blank=True)  # fixed MIG geometry: {"1g.10gb": 16}
+    domain = models.CharField(max_length=100, blank=True)
+    cpu_milli = models.PositiveIntegerField(null=True)
+    memory_mib = models.PositiveIntegerField(null=True)
+    labels = models.JSONField(default=dict, blank=True)
+    seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="one_node_a_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def takes_pods(self) -> bool:
+        return self.present and not self.drained and not self.held_back
+
+
+class Card(models.Model):
+    """A card belongs to one pool. `healthy` False: quarantined, no present capacity."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="cards")
+    pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="cards")
+    index = models.PositiveSmallIntegerField()
+    units = models.PositiveIntegerField()
+    cores = models.PositiveIntegerField(null=True)
+    uuid = models.CharField(max_length=80, blank=True)
+    healthy = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["node", "index"]
+        constraints = [models.UniqueConstraint(fields=["node", "index"], name="one_card_an_index")]
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.index}"
+
+
+class Quota(models.Model):
+    """What a department is promised of a pool, how far above it may go, and how much of it others may use while idle."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="quotas")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="quotas")
+    guaranteed = models.PositiveIntegerField(_("guaranteed"), default=0)
+    borrow_limit = models.PositiveIntegerField(_("borrow limit"), null=True, blank=True)  # null: no limit
+    lend_limit = models.PositiveIntegerField(_("lend limit"), null=True, blank=True)  # null: all
+    policy = models.JSONField(default=dict, blank=True)
+    version = models.PositiveIntegerField(default=1)  # the ETag
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["pool", "department"]
+        constraints = [models.UniqueConstraint(fields=["department", "pool"], name="one_quota_a_pool")]
+
+    def __str__(self) -> str:
+        return f"{self.department} of {self.pool}: {self.guaranteed}"
+
+
+class UserCap(models.Model):
+    """How much of a pool each single user of a department may hold."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="user_caps")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    units = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["department", "pool"], name="one_user_cap_a_pool")]
+
+    def __str__(self) -> str:
+        return f"{self.units} a user"
+
+
+class ClaimState(models.TextChoices):
+    PENDING = "pending", _("pending")
+    HOLDING = "holding", _("holding")
+    LEAVING = "leaving", _("leaving")
+    RELEASED = "released", _("released")
+
+
+LIVE_CLAIMS = [ClaimState.PENDING, ClaimState.HOLDING, ClaimState.LEAVING]
+OCCUPYING = [ClaimState.HOLDING, ClaimState.LEAVING]
+
+
+class Claim(models.Model):
+    """What one attempt of a workload asks from or holds of a pool; or a recall (pods = 0), which holds without running.
+
+    Field names are those of the engine's snapshot. A workload's next attempt is a new claim with the old submitted_at.
+    """
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="claims")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="claims")
+    user = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="claims")
+    workload = models.CharField(max_length=26, blank=True, db_index=True)  # public id; blank: a recall
+    name = models.CharField(max_length=100)
+    pods = models.PositiveIntegerField(default=1)
+    units_per_pod = models.PositiveIntegerField()
+    cores_per_pod = models.PositiveIntegerField(null=True)
+    profile = models.CharField(max_length=40, blank=True)
+    same_domain = models.BooleanField(default=False)
+    cpu_milli = models.PositiveIntegerField(null=True)
+    memory_mib = models.PositiveIntegerField(null=True)
+    priority = models.IntegerField(default=0)
+    preemptible = models.BooleanField(default=True)
+    own_only = models.BooleanField(default=False)
+    min_runtime = models.PositiveIntegerField(default=0)
+    max_runtime = models.PositiveIntegerField(null=True)
+    notice = models.PositiveIntegerField(default=0)  # frozen at admission
+    grace = models.PositiveIntegerField(default=0)  # frozen at admission
+
+    state = models.CharField(max_length=10, choices=ClaimState.choices, default=ClaimState.PENDING)
+    submitted_at = models.DateTimeField(default=timezone.now)
+    queued_at = models.DateTimeField(default=timezone.now)
+    backoff_until = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    checkpointed_at = models.DateTimeField(null=True)
+    leave_by = models.DateTimeField(null=True)
+    held_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="held_by")
+    released_at = models.DateTimeField(null=True)
+    until = models.DateTimeField(null=True)  # a recall ends then by itself
+    reserved = models.JSONField(null=True)  # {"units": 4, "places": […]}
+    placement = models.JSONField(null=True)  # [{"pod": 0, "node": "n1", "cards": [0, 1]}]
+
+    # The last answer, for pages and API: never decided on.
+    decision = models.CharField(max_length=12, blank=True)
+    own = models.PositiveIntegerField(default=0)
+    borrowed = models.PositiveIntegerField(default=0)
+    reasons = models.JSONField(default=list)
+    position = models.PositiveIntegerField(null=True)
+    ahead = models.JSONField(default=list)
+    promised_at = models.DateTimeField(null=True)
+    answered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["public_id"]
+        indexes = [
+            models.Index(fields=["pool", "state"], condition=~Q(state="released"), name="claim_live"),
+            models.Index(fields=["department", "pool", "released_at"], name="claim_of_department"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["workload"], condition=~Q(state="released") & ~Q(workload=""), name="one_live_claim_a_workload"
+            ),
+            models.CheckConstraint(condition=Q(units_per_pod__gt=0), name="claim_asks_for_something"),
+            models.CheckConstraint(
+                condition=Q(state="released", released_at__isnull=False) | ~Q(state="released"), name="released_has_a_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.state})"
+
+    @property
+    def is_recall(self) -> bool:
+        return self.pods == 0
+
+    @property
+    def units(self) -> int:
+        """What it asks for or holds in all, in the pool's unit."""
+        return self.units_per_pod * max(self.pods, 1)
+
+
+class PlanPass(models.Model):
+    """One planning pass that decided something, with the snapshot it decided on (compressed JSON)."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="passes")
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    milliseconds = models.PositiveIntegerField(default=0)
+    snapshot = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.public_id
+
+
+class Decision(models.Model):
+    """One answer that changed something. Append-only; the reader sees their side of it."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    plan_pass = models.ForeignKey(PlanPass, on_delete=models.CASCADE, related_name="decisions")
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    kind = models.CharField(max_length=12)  # admit | reclaim | wait | impossible | withdraw
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="decisions")
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    data = models.JSONField(default=dict)  # the engine's answer as in its JSON
+    victims = models.ManyToManyField(Claim, related_name="reclaimed_by", blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.claim}"
+
+
+class LedgerEntry(models.Model):
+    """Who used whose units from when until when: the pairwise ledger. Usage in unit-seconds is units × duration.
+
+    `own`: inside the user's own guarantee. Otherwise borrowed: `lender` null is the unpromised rest of the pool.
+    """
+
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="ledger")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="ledger")
+    own = models.BooleanField()
+    lender = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="lent")
+    units = models.PositiveIntegerField()
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "ledger entries"
+        indexes = [
+            models.Index(fields=["pool"], condition=Q(ended_at=None), name="ledger_open"),
+            models.Index(fields=["department", "started_at"], name="ledger_of_department"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")), name="ledger_ends_after_start"
+            ),
+            models.UniqueConstraint(
+                fields=["claim", "own"], condition=Q(ended_at=None, lender=None), name="one_open_entry_a_claim"
+            ),
+            models.UniqueConstraint(
+                fields=["claim", "lender"],
+                condition=Q(ended_at=None, lender__isnull=False),
+                name="one_open_entry_a_lender",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.units} of {self.pool}"
+
+
+class UsageHour(models.Model):
+    """Metering: unit-seconds of one department in one pool in one hour, summed from the ledger. Rows may be remade."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="usage_hours")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    hour = models.DateTimeField()
+    guaranteed = models.PositiveBigIntegerField(default=0)  # unit-seconds promised
+    own = models.PositiveBigIntegerField(default=0)
+    borrowed = models.PositiveBigIntegerField(default=0)
+    lent = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["department", "pool", "hour"], name="one_row_an_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.department} {self.pool} {self.hour:%F %H}"

@@ -1,0 +1,24 @@
+"""Every test runs on a real PostgreSQL (one database per worker); what cannot run here is skipped by name."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def pytest_report_header() -> list[str]:
+    database = os.environ["DATABASE_URL"].split(":")[0]
+    left_out = [] if database == "postgres" else ["PostgreSQL is not here: running on SQLite, concurrency tests left out"]
+    if not os.environ["TEST_REDIS_URL"]:
+        left_out.append("Redis is not here: tests that need it are left out")
+    return [f"database: {database}", *left_out]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In CI a test that cannot run is a failure, elsewhere it is skipped and said."""
+    if os.environ["DATABASE_URL"].startswith("postgres") or os.environ.get("CI"):
+        return
+    for item in items:
+        if item.get_closest_marker("concurrency"):
+            item.add_marker(pytest.mark.skip(reason="needs PostgreSQL"))

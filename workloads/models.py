@@ -1,0 +1,202 @@
+"""What runs, where, and how it went."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from portal.ids import new_id
+from portal.models import Department, User
+from quotas.models import Claim, Cluster, Pool
+from workloads.lifecycle import FINAL
+from workloads.lifecycle import State as S
+
+
+class Kind(models.TextChoices):
+    JOB = "job", _("job")
+    NOTEBOOK = "notebook", _("notebook")
+
+
+class State(models.TextChoices):
+    """workloads.lifecycle.State with the words people read."""
+
+    QUEUED = S.QUEUED.value, _("queued")
+    ADMITTED = S.ADMITTED.value, _("admitted")
+    STARTING = S.STARTING.value, _("starting")
+    RUNNING = S.RUNNING.value, _("running")
+    RECALLED = S.RECALLED.value, _("going back")
+    STOPPING = S.STOPPING.value, _("stopping")
+    SUCCEEDED = S.SUCCEEDED.value, _("succeeded")
+    FAILED = S.FAILED.value, _("failed")
+    CANCELLED = S.CANCELLED.value, _("cancelled")
+    REJECTED = S.REJECTED.value, _("rejected")
+
+
+class Image(models.Model):
+    """What a workload may run in. On the embedded cluster it maps to a local interpreter."""
+
+    name = models.CharField(_("reference"), max_length=200, unique=True)
+    title = models.CharField(_("title"), max_length=100)
+    kinds = models.JSONField(default=list)  # of Kind; empty: all
+    interpreter = models.CharField(max_length=300, blank=True)  # embedded cluster only
+    min_driver = models.PositiveIntegerField(null=True, blank=True)  # major version
+    active = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["title"]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Preset(models.Model):
+    """A filled form: the fast way to a usual workload."""
+
+    slug = models.SlugField(max_length=40, unique=True)
+    title = models.CharField(max_length=100)
+    description = models.CharField(max_length=200, blank=True)
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="presets")
+    units_per_pod = models.PositiveIntegerField(default=1)
+    profile = models.CharField(max_length=40, blank=True)
+    image = models.ForeignKey(Image, on_delete=models.CASCADE, related_name="+")
+    command = models.JSONField(default=list)
+    cpu_milli = models.PositiveIntegerField(default=2000)
+    memory_mib = models.PositiveIntegerField(default=8192)
+    max_runtime = models.PositiveIntegerField(null=True, blank=True)
+    order = models.PositiveSmallIntegerField(default=0)
+    active = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["order", "title"]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Workload(models.Model):
+    """One thing a person asked for; it keeps its id through every attempt."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="workloads")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="workloads")
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    name = models.CharField(_("name"), max_length=100)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="workloads")
+    preset = models.ForeignKey(Preset, null=True, on_delete=models.SET_NULL, related_name="+")
+    image = models.ForeignKey(Image, on_delete=models.PROTECT, related_name="+")
+    command = models.JSONField(default=list)
+    env = models.JSONField(default=dict)
+    secret_env = models.TextField(blank=True)  # encrypted JSON; never given out again
+    pods = models.PositiveIntegerField(default=1)
+    units_per_pod = models.PositiveIntegerField()
+    profile = models.CharField(max_length=40, blank=True)
+    cpu_milli = models.PositiveIntegerField(default=1000)
+    memory_mib = models.PositiveIntegerField(default=2048)
+    priority = models.IntegerField(default=0)
+    preemptible = models.BooleanField(default=True)
+    own_only = models.BooleanField(default=False)
+    max_runtime = models.PositiveIntegerField(null=True)  # s, of each attempt
+    max_wait = models.PositiveIntegerField(null=True)  # s in the queue before it is rejected
+    shared = models.BooleanField(default=False)  # a notebook others of the department may open
+    rerun_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="reruns")
+
+    state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)
+    version = models.PositiveBigIntegerField(default=1)  # grows with every change a reader can see
+    attempts_made = models.PositiveIntegerField(default=0)
+    reclaims = models.PositiveIntegerField(default=0)
+    cancel_requested_at = models.DateTimeField(null=True)
+    cancelled_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    submitted_at = models.DateTimeField(default=timezone.now)
+    state_since = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True)
+    exit_code = models.IntegerField(null=True)
+    reason = models.CharField(max_length=60, blank=True)  # code of why it ended as it did
+    message = models.CharField(max_length=500, blank=True)
+    files_removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-public_id"]
+        indexes = [
+            models.Index(fields=["department", "-public_id"], name="workload_of_department"),
+            models.Index(fields=["author", "-public_id"], name="workload_of_author"),
+            models.Index(
+                fields=["state"],
+                condition=~Q(state__in=["succeeded", "failed", "cancelled", "rejected"]),
+                name="workload_live",
+            ),
+        ]
+        constraints = [models.CheckConstraint(condition=Q(pods__gt=0), name="workload_has_pods")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_final(self) -> bool:
+        return S(self.state) in FINAL
+
+    @property
+    def volume(self) -> str:
+        """Its working directory, which survives its attempts."""
+        return f"w-{self.public_id}"
+
+    @property
+    def units(self) -> int:
+        return self.pods * self.units_per_pod
+
+
+class StopCause(models.TextChoices):
+    RECALLED = "recalled", _("recalled")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+class Attempt(models.Model):
+    """One try to run a workload: from its claim to how it ended."""
+
+    workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    claim = models.OneToOneField(Claim, on_delete=models.PROTECT, related_name="attempt")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="attempts")
+    run_name = models.CharField(max_length=63, unique=True)  # the same at every retry: creating twice finds the first
+    namespace = models.CharField(max_length=63, blank=True)
+    submission_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    placement = models.JSONField(null=True)
+    node = models.CharField(max_length=253, blank=True)
+    cards = models.JSONField(default=list)  # read back, where the system tells
+    notice = models.PositiveIntegerField(default=0)  # frozen at admission
+    grace = models.PositiveIntegerField(default=0)
+    token_digest = models.CharField(max_length=64, blank=True)  # bound to this attempt, scope "ready"
+    secrets = models.TextField(blank=True)  # encrypted: ready token and notebook token
+
+    queued_at = models.DateTimeField(default=timezone.now)
+    admitted_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(null=True)  # the cluster has it
+    started_at = models.DateTimeField(null=True)
+    recalled_at = models.DateTimeField(null=True)  # notice began
+    reclaim_at = models.DateTimeField(null=True)  # SIGTERM is due
+    announced_at = models.DateTimeField(null=True)  # reclaim_at is written where the container reads it
+    ready_at = models.DateTimeField(null=True)  # it said "checkpoint written, take me"
+    stopping_at = models.DateTimeField(null=True)  # SIGTERM sent
+    finished_at = models.DateTimeField(null=True)
+    stop_cause = models.CharField(max_length=10, choices=StopCause.choices, blank=True)
+    outcome = models.CharField(max_length=12, blank=True)  # succeeded | failed | recalled | cancelled | lost
+    exit_code = models.IntegerField(null=True)
+    reason = models.CharField(max_length=60, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+    checkpointed_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True)  # the cluster has forgotten it
+
+    class Meta:
+        ordering = ["workload", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["workload", "number"], name="one_attempt_a_number"),
+            models.UniqueConstraint(
+                fields=["workload"], condition=Q(finished_at=None), name="one_live_attempt_a_workload"
+            ),
+        ]
+        indexes = [models.Index(fields=["cluster"], condition=Q(removed_at=None), name="attempt_on_cluster")]
+
+    def __str__(self) -> str:
+        return self.run_name
