@@ -31,7 +31,7 @@ Every container finds these in its environment (`environment()`; the driver adds
 | `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver cannot see files |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
 | `PORTAL_PORT`, `PORTAL_TOKEN` | where a notebook or service has to listen, and its secret |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
