@@ -1,0 +1,102 @@
+"""A bed for tests of the embedded cluster: real processes, waited for by facts and never by sleeping a fixed time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workloads.clusters.base import Observed, Phase, PodPlacement, RunRef, RunSpec
+from workloads.clusters.embedded import EmbeddedCluster
+from workloads.clusters.embedded_plan import node_from
+
+T = TypeVar("T")
+NODES = [
+    node_from({"name": "n1", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}),
+    node_from({"name": "n2", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}),
+]
+IMAGE = "python:3.11-demo"
+
+
+def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
+    """The first true value; fails with the last one."""
+    end = time.monotonic() + within
+    while not (found := fact()):
+        assert time.monotonic() < end, f"still {found!r} after {within} s"
+        time.sleep(0.02)
+    return found
+
+
+def cluster(root: Path, **changes: Any) -> EmbeddedCluster:
+    options: dict[str, Any] = {"images": {IMAGE: sys.executable}, "debug": True, "bind_host": "127.0.0.1"} | changes
+    return EmbeddedCluster("demo", root, NODES, **options)
+
+
+def spec(code: str = "", name: str = "w-one-1", **changes: Any) -> RunSpec:
+    options: dict[str, Any] = {
+        "ref": RunRef(name, "", f"id-of-{name}"),
+        "workload_id": "one",
+        "attempt": 1,
+        "kind": "job",
+        "department": "vision",
+        "user": "alice",
+        "image": IMAGE,
+        "command": ("python", "-c", code),
+        "env": {},
+        "pods": 1,
+        "cpu_milli": 1000,
+        "memory_mib": 512,
+        "sharing": "whole",
+        "product": "A100",
+        "units_per_pod": 2,
+        "profile": None,
+        "placement": (PodPlacement(0, "n1", (4, 5)),),
+        "grace": 5,
+        "max_runtime": None,
+        "volume": "w-one",
+        "ready_url": "http://127.0.0.1:8000/api/v1/workloads/one/ready/",
+        "ready_token": "ready-secret",
+    }
+    return RunSpec(**(options | changes))
+
+
+def seen(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
+    return next(run for run in driver.observe() if run.ref.name == name)
+
+
+def ended(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
+    over = {Phase.SUCCEEDED, Phase.FAILED, Phase.LOST}
+    return eventually(lambda: run if (run := seen(driver, name)).phase in over else None)
+
+
+def running(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
+    return eventually(lambda: run if (run := seen(driver, name)).phase is Phase.RUNNING else None)
+
+
+def log(driver: EmbeddedCluster, name: str = "w-one-1", **part: Any) -> str:
+    return driver.logs(RunRef(name, "", f"id-of-{name}"), **part).data.decode()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not alive."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def processes_of(driver: EmbeddedCluster) -> list[int]:
+    """Everything that runs below this cluster's directory: commands by their environment, supervisors by argument."""
+    mark = os.fsencode(driver.root)
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if mark in text and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found

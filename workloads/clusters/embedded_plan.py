@@ -1,0 +1,145 @@
+"""From a RunSpec to what a local process needs: argv, a clean environment, cards, an interpreter for the image."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workloads.clusters.base import CardInfo, NodeInfo, Refused, RunSpec, environment
+
+PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
+VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "domain", "labels", "held_back")
+
+
+def node_from(data: Mapping[str, Any]) -> NodeInfo:
+    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. Raises KeyError."""
+    per_card = data.get("units_per_card", 1)
+    cards = [{}] * data["cards"] if isinstance(data["cards"], int) else data["cards"]
+    return NodeInfo(
+        name=data["name"],
+        sharing=data["sharing"],
+        product=data["product"],
+        unit=data["unit"],
+        units_per_card=per_card,
+        cards=tuple(
+            CardInfo(
+                index=card.get("index", position),
+                units=card.get("units", per_card),
+                cores=card.get("cores"),
+                uuid=card.get("uuid", ""),
+                healthy=card.get("healthy", True),
+            )
+            for position, card in enumerate(cards)
+        ),
+        because="declared: no device is behind it",
+        **{key: data[key] for key in NODE_KEYS if key in data},
+    )
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """`$(NAME)` as Kubernetes expands it in commands: unknown names stay, `$$` is one dollar."""
+    return VARIABLE.sub(lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text)
+
+
+def free_port() -> int:
+    """A port nobody listens on now. Raises Refused when a hundred tries found none."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Refused("no free port between 20000 and 29999 on this machine", "no_port")
+
+
+def interpreter_for(image: str, images: Mapping[str, str]) -> Path:
+    """Raises Refused with the images that are declared."""
+    if not (named := images.get(image)):
+        known = ", ".join(sorted(name for name, path in images.items() if path)) or "none"
+        raise Refused(f"{image} has no interpreter on this machine; declared are: {known}", "unknown_image")
+    path = Path(named) if "/" in named else Path(sys.executable).with_name(named)
+    if not path.exists():
+        raise Refused(f"{image} is declared as {path}, which does not exist", "unknown_image")
+    return path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`directory` is the run's own, `workdir` the one that survives its attempts."""
+
+    spec: RunSpec
+    directory: Path
+    workdir: Path
+    interpreter: Path
+    port: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of spec.json, as embedded_process.py reads it."""
+        spec = self.spec
+        return {
+            "name": spec.ref.name,
+            "namespace": spec.ref.namespace,
+            "submission_id": spec.ref.submission_id,
+            "workload_id": spec.workload_id,
+            "attempt": spec.attempt,
+            "node": spec.placement[0].node if spec.placement else "",
+            "cards": [str(card) for place in spec.placement for card in place.cards],
+            "workdir": str(self.workdir),
+            "grace": spec.grace,
+            "max_runtime": spec.max_runtime,
+            "port": self.port,
+            "ranks": [self.rank(rank) for rank in range(spec.pods)],
+        }
+
+    def rank(self, rank: int) -> dict[str, Any]:
+        env = self.environment(rank)
+        program, *arguments = [expand(word, env) for word in self.spec.command]
+        if program in {"python", "python3"}:
+            program = str(self.interpreter)
+        elif "/" not in program:  # found by the run's own PATH, never by the portal's
+            program = shutil.which(program, path=env["PATH"]) or program
+        return {"argv": [program, *arguments], "env": env}
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
+        spec = self.spec
+        cards = ",".join(str(card) for place in spec.placement if place.pod == rank for card in place.cards)
+        env = {
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",  # as images for Python have it: the log is read while it is written
+            **environment(spec),
+            "PATH": f"{self.interpreter.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.workdir),
+            "NVIDIA_VISIBLE_DEVICES": cards or "void",
+            "CUDA_VISIBLE_DEVICES": cards,
+            "PORTAL_WORKDIR": str(self.workdir),
+            "PORTAL_RECLAIM_AT_FILE": str(self.directory / "reclaim-at"),
+            "PORTAL_READY_FILE": str(self.directory / "ready"),
+        }
+        if self.port is not None:
+            env["PORTAL_PORT"] = str(self.port)
+        if spec.pods > 1:
+            env |= {"RANK": str(rank), "WORLD_SIZE": str(spec.pods), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        return env
+
+
+def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo], images: Mapping[str, str]) -> Plan:
+    """Raises Refused for what can never run here."""
+    if not spec.command:
+        raise Refused("an image of the embedded cluster has no command of its own: give one", "no_command")
+    cards = {(node.name, card.index) for node in nodes for card in node.cards}
+    for place in spec.placement:
+        for index in place.cards:
+            if (place.node, index) not in cards:
+                raise Refused(f"node {place.node} with card {index} is not declared", "unknown_card")
+    port = free_port() if spec.port is not None else None
+    return Plan(spec, directory, workdir, interpreter_for(spec.image, images), port)

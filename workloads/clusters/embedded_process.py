@@ -1,0 +1,254 @@
+"""The supervisor of one embedded run: a small detached process that outlives the portal.
+
+    python -I -S embedded_process.py RUN_DIRECTORY
+
+It needs the standard library only. The portal and it speak through files in the run directory, so either may be killed
+at any moment and nothing is lost, doubled or forgotten:
+
+| file | written by | what it says |
+|---|---|---|
+| `spec.json` | driver, before the directory appears under its name | what to run |
+| `lock` | supervisor | held (flock) as long as the supervisor lives: no pid is ever trusted |
+| `state.json` | supervisor, before the first process starts, and at every change | its pid, started_at, listening |
+| `log`, `log.1`, … | the processes | stdout and stderr of rank 0, 1, … |
+| `reclaim-at`, `ready` | driver, command | notice; "checkpoint written, take me" |
+| `stop.json` | driver | stop now, kill at `kill_at`; `cluster_stops`: not the run's or a person's doing |
+| `max_runtime` | driver | replaces the limit of spec.json, when it was extended |
+| `exit.json` | supervisor, last | how it ended |
+
+`state.json` without a held lock and without `exit.json` means that nobody knows how it ended: lost, never run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TICK = 0.5  # seconds between looks at the files when no signal comes
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old text or the new one, also after a power cut."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux only; elsewhere a killed supervisor may leave processes, which the driver then ends by their group."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+class Supervisor:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.spec = read_json(directory / "spec.json") or {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}  # rank → process, while it lives
+        self.codes: dict[int, int] = {}  # rank → exit code
+        self.state: dict[str, Any] = {"supervisor": os.getpid(), "started_at": None, "listening": False}
+        self.kill_at: float | None = None
+        self.reason = self.message = ""
+        self.lost = False
+
+    def run(self) -> None:
+        with (self.directory / "lock").open("w") as lock:
+            if not self.claim(lock.fileno()):
+                return
+            self.save()
+            wake = self.catch_signals()
+            self.read_stop()
+            if self.kill_at is None:
+                self.start()
+            while self.processes:
+                select.select([wake], [], [], self.patience())
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+                self.tick()
+            self.sweep()
+            self.finish()
+
+    def claim(self, lock: int) -> bool:
+        """One supervisor a run, and a command is started at most once."""
+        for _ in range(20):  # the driver probes the lock for a moment
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return not (self.directory / "state.json").exists()
+            time.sleep(0.05)
+        return False
+
+    def catch_signals(self) -> int:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.interrupt())
+        return read
+
+    def interrupt(self) -> None:
+        """The machine goes down: not the command's doing, so the run counts as lost and is queued again."""
+        self.lost = self.lost or self.kill_at is None
+        self.end("ClusterStopped", time.time() + self.spec["grace"])
+
+    def start(self) -> None:
+        self.state["started_at"] = time.time()
+        self.save()
+        for rank, wanted in enumerate(self.spec["ranks"]):
+            log = self.directory / (f"log.{rank}" if rank else "log")
+            with log.open("ab") as output:
+                try:
+                    self.processes[rank] = subprocess.Popen(  # noqa: S603 running what was submitted is the purpose
+                        wanted["argv"],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        cwd=self.spec["workdir"],
+                        env=wanted["env"],
+                        start_new_session=True,
+                        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+                    )
+                except OSError as error:
+                    self.message = f"{wanted['argv'][0]}: {error.strerror}"
+                    output.write(f"{self.message}\n".encode())
+                    self.codes[rank] = 127 if isinstance(error, FileNotFoundError) else 126
+                    self.end("StartError", time.time() + self.spec["grace"])
+                    break
+
+    def patience(self) -> float:
+        moments = [moment for moment in (self.kill_at, self.limit()) if moment is not None]
+        return max(0.01, min([TICK, *(moment - time.time() for moment in moments if moment > time.time())]))
+
+    def limit(self) -> float | None:
+        seconds = self.spec["max_runtime"]
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            seconds = int((self.directory / "max_runtime").read_text())
+        return self.state["started_at"] + seconds if seconds and self.state["started_at"] else None
+
+    def tick(self) -> None:
+        self.reap()
+        self.read_stop()
+        now, limit = time.time(), self.limit()
+        if self.kill_at is None and limit is not None and now >= limit:
+            self.message = f"ran longer than {int(limit - self.state['started_at'])} s"
+            self.end("DeadlineExceeded", now + self.spec["grace"])
+        if self.kill_at is None and any(self.codes.values()):  # one rank failed: the gang is over
+            self.end("", now + self.spec["grace"])
+        if self.kill_at is not None and now >= self.kill_at:
+            self.signal_all(signal.SIGKILL)
+        self.look_whether_listening()
+
+    def reap(self) -> None:
+        for rank, process in list(self.processes.items()):
+            # Looked at before it is reaped: while the leader is a zombie its group's number cannot belong to others.
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            self.codes[rank] = code if code >= 0 else 128 - code
+            del self.processes[rank]
+        self.reap_orphans()
+
+    def reap_orphans(self) -> None:
+        """What a command left behind ends as a zombie of this process, the sub-reaper."""
+        ranks = {process.pid for process in self.processes.values()}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in ranks:  # ended just now: the next look is soon
+                    break
+                os.waitpid(ended.si_pid, 0)
+
+    def read_stop(self) -> None:
+        stop = read_json(self.directory / "stop.json")
+        if stop is None:
+            return
+        if self.kill_at is None:
+            self.lost = stop["cluster_stops"]
+            self.end("ClusterStopped" if self.lost else "Stopped", stop["kill_at"])
+        self.kill_at = min(self.kill_at or stop["kill_at"], stop["kill_at"])  # a later word never prolongs
+
+    def end(self, reason: str, kill_at: float) -> None:
+        if self.kill_at is None:
+            self.reason, self.kill_at = reason, kill_at
+            self.signal_all(signal.SIGTERM)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+
+    def look_whether_listening(self) -> None:
+        port = self.spec["port"]
+        if not port or self.state["listening"]:
+            return
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
+            self.state["listening"] = True
+            self.save()
+
+    def sweep(self) -> None:
+        """Ends what left its group: as a sub-reaper this process has inherited it."""
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        while children.exists() and (pids := children.read_text().split()):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(int(pid), 0)
+
+    def save(self) -> None:
+        write_atomically(self.directory / "state.json", json.dumps(self.state))
+
+    def finish(self) -> None:
+        bad = [self.codes[rank] for rank in sorted(self.codes) if self.codes[rank]]
+        # Ranks that were ended because another failed must not hide the one that did.
+        code = next((code for code in bad if code not in {137, 143}), bad[0] if bad else 0)
+        if not self.codes:
+            code = 143  # told to go before it started
+        ending = {
+            "exit_code": code,
+            "reason": self.reason or ("Completed" if code == 0 else "Error"),
+            "message": self.message,
+            "lost": self.lost,
+            "finished_at": time.time(),
+        }
+        write_atomically(self.directory / "exit.json", json.dumps(ending))
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    if os.fork():  # the portal waits for this first process only, so no zombie is left to it
+        os._exit(0)
+    os.setsid()
+    os.umask(0o077)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    Supervisor(directory).run()
+
+
+if __name__ == "__main__":
+    main()
