@@ -1,5 +1,17 @@
 """Every address, by app. Names are `app:page`."""
 
-from django.urls import URLPattern, URLResolver
+from __future__ import annotations
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import URLPattern, URLResolver, include, path
+
+api = [
+    path("", include("portal.api_urls")),
+    path("", include("quotas.api_urls")),
+    path("", include("workloads.api_urls")),
+]
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", include((api, "api"))),
+]
+
+handler404 = "portal.problems.not_found"
+handler500 = "portal.problems.server_error"

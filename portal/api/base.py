@@ -1,0 +1,82 @@
+"""The frame of every API view: who acts, JSON only, RateLimit headers, unknown fields refused."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from portal.access import Actor, actor_of
+from portal.errors import N_, Invalid
+from portal.pagination import CursorPages
+from portal.throttle import rate_headers
+
+
+class FirstRenderer(DefaultContentNegotiation):
+    """The Accept header chooses between list and stream, never between renderers."""
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class ApiView(APIView):
+    content_negotiation_class = FirstRenderer
+    ordering: str | tuple[str, ...] = "-pk"
+
+    @cached_property
+    def actor(self) -> Actor:
+        return actor_of(self.request._request)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        for name, value in rate_headers(request).items():
+            response.headers[name] = value
+        return response
+
+    def page(self, queryset: Any, serializer: type[serializers.BaseSerializer[Any]], **more: Any) -> Response:
+        """One page of rows; `more` adds fields beside `results` and `next`."""
+        pages = CursorPages()
+        rows: Any = pages.paginate_queryset(queryset, self.request, view=self)
+        data = serializer(rows or [], many=True, context={"actor": self.actor, "request": self.request}).data
+        return pages.get_paginated_response(data, **more)
+
+    def read(self, serializer: type[serializers.BaseSerializer[Any]], **kwargs: Any) -> dict[str, Any]:
+        """The request's body, checked. Raises ValidationError, which becomes 422 with every field at fault."""
+        checked = serializer(data=self.request.data, context={"actor": self.actor, "request": self.request}, **kwargs)
+        checked.is_valid(raise_exception=True)
+        values: dict[str, Any] = checked.validated_data
+        return values
+
+    def flag(self, name: str) -> bool:
+        """A yes-or-no query parameter, such as `dry_run=1`."""
+        text = self.request.query_params.get(name, "")
+        if text not in {"", "0", "1", "true", "false"}:
+            raise Invalid(N_("%(name)s is 1 or 0."), field=name, name=name)
+        return text in {"1", "true"}
+
+    def number(self, name: str, default: int | None = None, maximum: int = 2**53) -> int | None:
+        text = self.request.query_params.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and int(text) <= maximum):
+            raise Invalid(N_("%(name)s is a whole number up to %(maximum)s."), field=name, name=name, maximum=maximum)
+        return int(text)
+
+
+class Strict(serializers.Serializer[Any]):
+    """A body in which a field we do not know is an error, not silence."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
+        if unknown:
+            raise serializers.ValidationError(
+                {str(name): ErrorDetail(str(_("There is no such field.")), "unknown_field") for name in unknown}
+            )
+        return super().to_internal_value(data)

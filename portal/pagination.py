@@ -1,0 +1,52 @@
+"""Lists by cursor: a page stays right while rows are added at the front. `{results, next}`, `limit` up to 500."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext_lazy as _
+from rest_framework import exceptions
+from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+LIMIT = 500
+
+
+class CursorPages(CursorPagination):
+    page_size = 50
+    page_size_query_param = "limit"
+    cursor_query_param = "cursor"
+    ordering = "-pk"
+
+    def get_page_size(self, request: Request) -> int:
+        text = request.query_params.get("limit", str(self.page_size))
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LIMIT):
+            raise exceptions.ValidationError({"limit": _("A whole number from 1 to 500.")})
+        return int(text)
+
+    def get_ordering(self, request: Request, queryset: QuerySet[Any], view: APIView) -> tuple[str, ...]:
+        ordering = getattr(view, "ordering", self.ordering)
+        return (ordering,) if isinstance(ordering, str) else tuple(ordering)
+
+    def decode_cursor(self, request: Request) -> Any:
+        try:
+            return super().decode_cursor(request)
+        except exceptions.NotFound:
+            raise exceptions.ValidationError({"cursor": _("This is not a cursor of this list.")}) from None
+
+    def get_paginated_response(self, data: Any, **more: Any) -> Response:
+        """`more` adds fields beside the page, such as facets."""
+        return Response({"results": data, "next": self.get_next_link(), **more})
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "required": ["results", "next"],
+            "properties": {
+                "results": schema,
+                "next": {"type": ["string", "null"], "format": "uri", "description": "Address of the next page."},
+            },
+        }

@@ -1,0 +1,51 @@
+"""OpenAPI 3.1: what every operation has in common, so that each view only says what is its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema as Spectacular
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import serializers
+
+
+class ErrorField(serializers.Serializer[Any]):
+    attr = serializers.CharField(allow_null=True)
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ProblemDocument(serializers.Serializer[Any]):
+    """RFC 9457; further members carry the numbers of the problem."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    instance = serializers.CharField()
+    code = serializers.CharField()
+    errors = ErrorField(many=True)  # type: ignore[assignment]
+
+
+class AutoSchema(Spectacular):
+    def get_tags(self) -> list[str]:
+        parts = [part for part in self.path.removeprefix("/api/v1/").split("/") if part]
+        if parts[0] == "departments" and len(parts) > 2:
+            return [parts[2]]
+        return [parts[0]]
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        problem = OpenApiResponse(ProblemDocument, "What is wrong, as problem+json.")
+        respond: Any = self._get_response_for_code
+        bodies["default"] = respond(problem, "default", ["application/problem+json"], direction)
+        return bodies
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "portal.tokens.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "A token made under Profile, Tokens."}

@@ -1,0 +1,98 @@
+"""Bearer tokens: `gqp_<prefix>_<secret>`. The prefix finds the row, the secret is kept as a SHA-256 digest.
+
+The secret has 256 random bits, so a fast digest is enough. Every failure gives the same 401.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import ipaddress
+import secrets
+
+from django.conf import settings
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from rest_framework import exceptions
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.request import Request
+
+from portal.ids import ALPHABET
+from portal.models import ApiToken, User
+
+MARK = "gqp"
+USED_EVERY = dt.timedelta(minutes=1)  # last_used_at is written at most this often
+
+
+def new_secret() -> tuple[str, str, str]:
+    """(prefix, whole token, digest); the whole token is shown once."""
+    prefix = "".join(secrets.choice(ALPHABET) for _i in range(12))
+    token = f"{MARK}_{prefix}_{secrets.token_urlsafe(32)}"
+    return prefix, token, digest_of(token)
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def bearer_of(request: Request) -> str | None:
+    """The bearer token of the Authorization header; None without one."""
+    scheme, _space, value = get_authorization_header(request).decode("latin1").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
+
+
+class TokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        given = bearer_of(request)
+        if given is None:
+            return None
+        token = live_token(given)
+        if token is None or not address_allowed(token, client_address(request._request)):
+            raise exceptions.AuthenticationFailed(_("This token is not valid here."))
+        note_use(token)
+        return token.holder, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="api"'
+
+
+def live_token(given: str) -> ApiToken | None:
+    mark, _under, rest = given.partition("_")
+    prefix, _under, secret = rest.partition("_")
+    if mark != MARK or not secret or len(given) > 120 or not given.isascii():
+        return None
+    token = ApiToken.objects.select_related("holder", "department").filter(prefix=prefix).first()
+    if token is None or not hmac.compare_digest(token.digest, digest_of(given)):
+        return None
+    return token if token.is_live(timezone.now()) and token.holder.is_active else None
+
+
+def client_address(request: HttpRequest) -> str:
+    """Where the request comes from; the last X-Forwarded-For entry is the one our own proxy wrote."""
+    if settings.SECURE_PROXY_SSL_HEADER:
+        forwarded = str(request.META.get("HTTP_X_FORWARDED_FOR", ""))
+        if forwarded:
+            return forwarded.rsplit(",", 1)[-1].strip()
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def address_allowed(token: ApiToken, address: str) -> bool:
+    if not token.addresses:
+        return True
+    try:
+        here = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(here, ipaddress.IPv6Address) and here.ipv4_mapped:
+        here = here.ipv4_mapped
+    return any(here in ipaddress.ip_network(network) for network in token.addresses)
+
+
+def note_use(token: ApiToken) -> None:
+    now = timezone.now()
+    if token.last_used_at is None or token.last_used_at < now - USED_EVERY:
+        stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USED_EVERY)
+        ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
