@@ -1,0 +1,128 @@
+"""Who uses what of every pool now: the one set of reads behind the pages, the API and the metrics.
+
+Nothing here is a counter: usage is summed from live claims and open ledger entries each time. A department's numbers
+cover its whole subtree, so a loan between two teams of one department is own use when seen from that department.
+Amounts are in the pool's unit. The number of queries does not grow with departments, pools or claims.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from portal.models import Department, User
+from quotas.live import Live, available, free, held, read, recalled
+from quotas.models import ClaimState, LedgerEntry, Pool, Quota
+
+UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
+
+
+@dataclass(frozen=True, slots=True)
+class UserUsage:
+    user: User | None  # None: the account is gone
+    own: int
+    borrowed: int
+    cap: int | None  # what the department allows each user
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """One department's side of one pool."""
+
+    pool: Pool
+    department: Department
+    quota: Quota | None
+    guaranteed: int  # promised to the department and all below it
+    ceiling: int  # the most it could ever use
+    own: int
+    borrowed: int
+    borrowed_from: dict[str, int]  # department slug → units; "" is the unpromised rest
+    lent: int
+    lent_to: dict[str, int]  # department slug → units
+    held: int  # reserved for its waiting claims, or held by its recalls
+    leaving: int  # of own + borrowed: told to go, not gone yet
+    free_now: int  # what it could start this moment without anyone being told to go
+    queue_units: int
+    queue_len: int
+    per_user: tuple[UserUsage, ...]
+
+    @property
+    def used(self) -> int:
+        return self.own + self.borrowed
+
+    @property
+    def idle(self) -> int:
+        """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a hold."""
+        return max(0, self.guaranteed - self.own - self.lent - self.held)
+
+    @property
+    def borrow_left(self) -> int:
+        return max(0, self.ceiling - self.guaranteed - self.borrowed)
+
+
+def usage_of(department: Department, pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
+    """One row for each pool in which the department or one below it has a quota or a live claim."""
+    live = read(pools)
+    return [usage(live, department.pk, pool) for pool in live.pools if _concerned(live, department.pk, pool)]
+
+
+def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
+    live = read(pools)
+    return [
+        usage(live, department, pool)
+        for department in live.departments
+        for pool in live.pools
+        if _concerned(live, department, pool)
+    ]
+
+
+def _concerned(live: Live, department: int, pool: int) -> bool:
+    return any((pk, pool) in live.quotas or live.claims.get((pk, pool)) for pk in live.subtree(department))
+
+
+def usage(live: Live, department: int, pool: int) -> PoolUsage:
+    """One department's side of one pool."""
+    inside = live.subtree(department)
+    entries = [entry for pk in inside for entry in live.entries.get((pk, pool), ())]
+    foreign = [entry for entry in entries if not entry.own and entry.lender_id not in inside]
+    lent = [e for pk in inside for e in live.lent.get((pk, pool), ()) if e.department_id not in inside]
+    claims = [claim for pk in inside for claim in live.claims.get((pk, pool), ())]
+    waiting = [claim for claim in claims if claim.state == ClaimState.PENDING and not claim.is_recall]
+    borrowed_from, lent_to = defaultdict[str, int](int), defaultdict[str, int](int)
+    for entry in foreign:
+        borrowed_from[live.departments[entry.lender_id].slug if entry.lender_id else UNPROMISED] += entry.units
+    for entry in lent:
+        lent_to[live.departments[entry.department_id].slug] += entry.units
+    borrowed = sum(entry.units for entry in foreign)
+    right = available(live, department, pool) + sum(recalled(live, pk, pool) for pk in inside)
+    return PoolUsage(
+        pool=live.pools[pool],
+        department=live.departments[department],
+        quota=live.quotas.get((department, pool)),
+        guaranteed=live.guaranteed(department, pool),
+        ceiling=available(live, department, pool, empty=True),
+        own=sum(entry.units for entry in entries) - borrowed,
+        borrowed=borrowed,
+        borrowed_from=dict(borrowed_from),
+        lent=sum(lent_to.values()),
+        lent_to=dict(lent_to),
+        held=sum(held(live, pk, pool) for pk in inside),
+        leaving=sum(entry.units for entry in entries if entry.claim.state == ClaimState.LEAVING),
+        free_now=max(0, min(free(live, pool, inside), right)),
+        queue_units=sum(claim.units for claim in waiting),
+        queue_len=len(waiting),
+        per_user=_per_user(entries, foreign, live.caps.get((department, pool))),
+    )
+
+
+def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], cap: int | None) -> tuple[UserUsage, ...]:
+    users: dict[int | None, User | None] = {}
+    total, borrowed = defaultdict[int | None, int](int), defaultdict[int | None, int](int)
+    for entry in entries:
+        users[entry.claim.user_id] = entry.claim.user
+        total[entry.claim.user_id] += entry.units
+    for entry in foreign:
+        borrowed[entry.claim.user_id] += entry.units
+    rows = [UserUsage(user, total[pk] - borrowed[pk], borrowed[pk], cap) for pk, user in users.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.own - row.borrowed, row.user.username if row.user else "")))

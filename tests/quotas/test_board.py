@@ -1,0 +1,141 @@
+"""What a department's board says about who uses what."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from quotas import board
+from quotas.models import ClaimState, Node, UserCap
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db
+
+
+def one(department, pool):
+    [row] = board.usage_of(department, [pool])
+    return row
+
+
+def test_a_department_without_quota_or_claims_has_no_row():
+    assert board.usage_of(make.department(), [make.pool()]) == []
+
+
+def test_own_borrowed_and_lent_come_from_the_open_ledger():
+    pool = make.pool(cards=16)
+    vision, nlp, speech = make.department("vision"), make.department("nlp"), make.department("speech")
+    make.quota(vision, pool, 8, borrow_limit=4)
+    make.quota(nlp, pool, 4)
+    make.quota(speech, pool, 2)
+    make.holding(vision, pool, own=8, borrowed={nlp: 2, None: 1})
+    make.holding(speech, pool, own=1)
+    row = one(vision, pool)
+    assert (row.own, row.borrowed, row.lent, row.idle) == (8, 3, 0, 0)
+    assert row.borrowed_from == {"nlp": 2, "": 1}
+    assert row.ceiling == 12
+    assert row.free_now == 1  # the borrow limit binds, although 4 cards are free
+    assert row.borrow_left == 1
+    lender = one(nlp, pool)
+    assert (lender.own, lender.lent, lender.lent_to, lender.idle) == (0, 2, {"vision": 2}, 2)
+    assert lender.free_now == 4
+
+
+def test_a_closed_entry_counts_no_more():
+    pool, vision = make.pool(), make.department()
+    make.quota(vision, pool, 8)
+    done = make.holding(vision, pool, own=4)
+    done.ledger.update(ended_at=timezone.now())
+    done.state, done.released_at = ClaimState.RELEASED, timezone.now()
+    done.save()
+    row = one(vision, pool)
+    assert (row.own, row.free_now, row.per_user) == (0, 8, ())
+
+
+def test_what_leaves_is_still_used_but_said_to_leave():
+    pool, vision, nlp = make.pool(), make.department(), make.department("nlp")
+    make.quota(nlp, pool, 8)
+    make.quota(vision, pool, 0)
+    asking = make.claim(nlp, pool, 6, reserved={"units": 6, "places": []})
+    make.holding(vision, pool, borrowed={nlp: 4}, state=ClaimState.LEAVING, held_for=asking)
+    row = one(vision, pool)
+    assert (row.borrowed, row.leaving, row.free_now) == (4, 4, 2)  # 4 cards are free, 2 of them wait for nlp's claim
+    owner = one(nlp, pool)
+    assert (owner.held, owner.queue_len, owner.queue_units, owner.lent) == (6, 1, 6, 4)
+    assert owner.free_now == 2
+
+
+def test_a_recall_holds_only_what_its_department_does_not_use_yet():
+    pool, nlp, other = make.pool(), make.department("nlp"), make.department()
+    make.quota(nlp, pool, 6)
+    make.quota(other, pool, 2)
+    now = timezone.now()
+    make.holding(nlp, pool, own=1, started_at=now - dt.timedelta(hours=2))
+    make.claim(nlp, pool, 4, ClaimState.HOLDING, pods=0, started_at=now - dt.timedelta(hours=1))
+    assert one(nlp, pool).held == 4
+    assert one(other, pool).free_now == 3
+    make.holding(nlp, pool, own=3, started_at=now)
+    row = one(nlp, pool)
+    assert (row.held, row.own, row.free_now) == (1, 4, 4)
+    assert one(other, pool).free_now == 3  # drawing from the recall takes nothing new
+
+
+def test_users_are_listed_by_what_they_use_with_the_cap_beside():
+    pool, vision = make.pool(), make.department("vision")
+    make.quota(vision, pool, 3)
+    UserCap.objects.create(department=vision, pool=pool, units=5)
+    alice, bob = make.member(vision, username="alice"), make.member(vision, username="bob")
+    make.holding(vision, pool, own=1, user=alice)
+    make.holding(vision, pool, own=2, borrowed={None: 2}, user=bob)
+    rows = one(vision, pool).per_user
+    assert [(row.user.username, row.own, row.borrowed, row.cap) for row in rows] == [
+        ("bob", 2, 2, 5),
+        ("alice", 1, 0, 5),
+    ]
+
+
+def test_a_loan_between_two_teams_is_own_use_of_their_department():
+    pool = make.pool()
+    vision, nlp = make.department("vision"), make.department("nlp")
+    left, right = make.department("left", parent=vision), make.department("right", parent=vision)
+    make.quota(left, pool, 2)
+    make.quota(right, pool, 3)
+    make.quota(nlp, pool, 3)
+    make.holding(left, pool, own=2, borrowed={right: 1, nlp: 1})
+    whole = one(vision, pool)
+    assert (whole.guaranteed, whole.own, whole.borrowed, whole.borrowed_from) == (5, 3, 1, {"nlp": 1})
+    assert whole.lent == 0
+    assert one(left, pool).borrowed == 2
+    assert one(right, pool).lent_to == {"left": 1}
+
+
+def test_what_a_department_keeps_is_not_free_for_others():
+    pool, vision, nlp = make.pool(), make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 6, lend_limit=2)
+    make.quota(nlp, pool, 2)
+    assert one(nlp, pool).free_now == 4
+    assert one(nlp, pool).ceiling == 4
+    assert one(vision, pool).free_now == 8
+
+
+def test_cards_that_are_away_are_not_free_but_stay_in_the_ceiling():
+    pool, vision = make.pool(cards=8, nodes=2), make.department("vision")
+    make.quota(vision, pool, 8)
+    Node.objects.filter(name=f"{pool.slug}-n2").update(held_back="mig.config failed")
+    row = one(vision, pool)
+    assert (row.free_now, row.ceiling) == (4, 8)
+
+
+def test_the_number_of_queries_does_not_grow(django_assert_num_queries):
+    pools = [make.pool(cards=32) for _ in range(3)]
+    departments = [make.department() for _ in range(8)]
+    for pool in pools:
+        for department in departments:
+            make.quota(department, pool, 4)
+            make.holding(department, pool, own=1, user=make.member(department))
+    with django_assert_num_queries(7):
+        rows = board.usage_of_everyone()
+    assert len(rows) == 24
+    with django_assert_num_queries(6):
+        board.usage_of(departments[0], pools)
