@@ -134,6 +134,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "polling_interval"
 }
 CELERY_TIMEZONE = "UTC"
 
+# What holds for every pool (docs/quota-rules.md).
+FAIR_SHARING = env.boolean("FAIR_SHARING")
+STARVATION_AFTER = env.integer("STARVATION_AFTER", 600)
+RESTART_COST = env.integer("RESTART_COST", 60)
+
 AUTH_USER_MODEL = "portal.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]

@@ -28,15 +28,17 @@ class Event(enum.StrEnum):
     REFUSED = "refused"  # the cluster will never have it
     STARTED = "started"  # its processes run
     EXITED_OK = "exited_ok"  # every rank exited 0 by itself
-    EXITED_BAD = "exited_bad"  # a rank failed, or its run was longer than max_runtime
+    EXITED_BAD = "exited_bad"  # a rank failed by itself
     RECALL = "recall"  # notice begins
     WITHDRAW = "withdraw"  # nobody needs it any more: it goes on
     WITHDRAW_UNSTARTED = "withdraw_unstarted"  # the same, told before it ran
     STOP = "stop"  # deadline reached, or it said "ready"
     CANCEL = "cancel"  # a person or pipeline stops it
+    EXPIRE = "expire"  # it ran as long as it asked for
     LOST = "lost"  # node or run gone without its doing
     GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
     GONE_CANCELLED = "gone_cancelled"
+    GONE_EXPIRED = "gone_expired"
     GONE_EXHAUSTED = "gone_exhausted"  # recalled more often than max_reclaims
 
 
@@ -62,6 +64,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.RUNNING, E.EXITED_BAD): S.FAILED,
     (S.RUNNING, E.RECALL): S.RECALLED,
     (S.RUNNING, E.CANCEL): S.STOPPING,
+    (S.RUNNING, E.EXPIRE): S.STOPPING,
     (S.RUNNING, E.LOST): S.QUEUED,
     (S.RECALLED, E.WITHDRAW): S.RUNNING,
     (S.RECALLED, E.WITHDRAW_UNSTARTED): S.STARTING,
@@ -72,6 +75,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.RECALLED, E.LOST): S.QUEUED,
     (S.STOPPING, E.GONE_RECALLED): S.QUEUED,
     (S.STOPPING, E.GONE_CANCELLED): S.CANCELLED,
+    (S.STOPPING, E.GONE_EXPIRED): S.FAILED,
     (S.STOPPING, E.GONE_EXHAUSTED): S.FAILED,
 }
 

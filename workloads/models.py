@@ -150,6 +150,7 @@ class Workload(models.Model):
 class StopCause(models.TextChoices):
     RECALLED = "recalled", _("recalled")
     CANCELLED = "cancelled", _("cancelled")
+    EXPIRED = "expired", _("ran as long as it asked for")
 
 
 class Attempt(models.Model):
@@ -200,3 +201,18 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return self.run_name
+
+
+class AttemptLog(models.Model):
+    """The end of one rank's log, kept when the cluster forgets the run. `start` bytes before it are lost."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="kept_logs")
+    rank = models.PositiveIntegerField(default=0)
+    start = models.PositiveBigIntegerField(default=0)
+    data = models.BinaryField()  # zlib
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="one_log_a_rank")]
+
+    def __str__(self) -> str:
+        return f"log of {self.attempt} rank {self.rank}"

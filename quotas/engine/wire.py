@@ -363,6 +363,12 @@ def reason_to_json(reason: Reason) -> Json:
     return {"code": reason.code, **{f.name: _value(getattr(reason, f.name)) for f in fields(reason)}}
 
 
+def policy_from_json(data: Json) -> Policy:
+    """A policy alone, as it is kept with a quota, department or pool. Raises SnapshotError."""
+    policy: Policy = _policy(data, "policy")
+    return policy
+
+
 def reason_from_json(data: Json) -> Reason:
     """The reason that reason_to_json wrote. Raises KeyError for a code this version does not know."""
     values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items() if n != "code"}

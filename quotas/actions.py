@@ -1,0 +1,224 @@
+"""What owners and operators change about quotas. Each is one transaction with its audit row; previews change nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor, Right
+from portal.errors import N_, Invalid, Problem
+from portal.events import emit
+from portal.locks import durable
+from portal.models import Department
+from portal.wake import wake
+from quotas.admission import locked_group
+from quotas.models import Card, Claim, ClaimState, Node, Pool, Quota, UserCap
+from quotas.recalls import ask_recall, end_recall
+
+
+class Stale(Problem):
+    status = 412
+    code = "stale"
+    message = N_("Somebody changed this meanwhile (version %(current)s, you had %(given)s). Look again, then decide.")
+
+
+class OverPromised(Problem):
+    code = "over_promised"
+    field = "guaranteed"
+    message = N_("Departments would be promised %(promised)s %(unit)s of %(pool)s, which has %(nominal)s.")
+
+
+class BelowNonPreemptible(Problem):
+    code = "below_non_preemptible"
+    message = N_("%(holding)s %(unit)s are held by work that must not be stopped; the guarantee cannot go below that.")
+
+
+QUOTA_FIELDS = ("guaranteed", "borrow_limit", "lend_limit")
+
+
+def set_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    guaranteed: int,
+    borrow_limit: int | None,
+    lend_limit: int | None,
+    expected_version: int | None,
+    why: str = "",
+) -> Quota:
+    """Sets all three numbers. `expected_version` None creates; else it must be the present one.
+
+    The lend limit is its owner's to set; guarantee and borrow limit are the operator's, or an owner's of the parent
+    department who splits what the parent has. Raises Stale, OverPromised, BelowNonPreemptible, Forbidden.
+    """
+    with durable():
+        locked_group(pool.group_id)
+        quota = Quota.objects.filter(department=department, pool=pool).first()
+        current = quota.version if quota else None
+        if current != expected_version:
+            raise Stale(current=current or 0, given=expected_version or 0)
+        before = _numbers(quota) if quota else None
+        quota = quota or Quota(department=department, pool=pool, version=0)
+        after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+        _may_set(actor, department, before, after)
+        _check_promises(quota, guaranteed)
+        for name, value in after.items():
+            setattr(quota, name, value)
+        quota.version += 1
+        quota.save()
+        audit.record(
+            actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
+            after=after | ({"why": why} if why else {}),
+        )  # fmt: skip
+        emit("quota.changed", department=department, pool=pool.slug, **after)
+        wake("quotas.plan", group_id=pool.group_id)
+    return quota
+
+
+def _numbers(quota: Quota) -> dict[str, Any]:
+    return {name: getattr(quota, name) for name in QUOTA_FIELDS}
+
+
+def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    """An owner sets the lend limit; a parent's owner splits; the operator does all."""
+    if actor.is_operator:
+        return actor.require(Right.STEER, department)
+    changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
+    if changed <= {"lend_limit"} and before is not None:
+        return actor.require(Right.STEER, department)
+    actor.require(Right.STEER, department)
+    if department.parent and actor.may(Right.STEER, department.parent):
+        return None
+    return actor.require(Right.OPERATE, department)
+
+
+def _check_promises(quota: Quota, guaranteed: int) -> None:
+    """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock."""
+    pool = quota.pool
+    others = Quota.objects.filter(pool=pool).exclude(department=quota.department)
+    promised = (others.aggregate(total=Sum("guaranteed"))["total"] or 0) + guaranteed
+    if promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
+        raise OverPromised(field="guaranteed", promised=promised, nominal=pool.nominal, unit=pool.unit, pool=pool.name)
+    fixed = sum(
+        claim.units
+        for claim in Claim.objects.filter(
+            department=quota.department, pool=pool, preemptible=False, state=ClaimState.HOLDING
+        )
+    )
+    if guaranteed < fixed:
+        raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit)
+
+
+def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> None:
+    """How much each single user of the department may hold; None lifts the cap."""
+    actor.require(Right.STEER, department)
+    with durable():
+        locked_group(pool.group_id)
+        caps = UserCap.objects.filter(department=department, pool=pool)
+        before = caps.values_list("units", flat=True).first()
+        if units is None:
+            caps.delete()
+        else:
+            UserCap.objects.update_or_create(department=department, pool=pool, defaults={"units": units})
+        audit.record(
+            actor, "user_cap.changed", f"{department.slug}/{pool.slug}", department=department,
+            before={"units": before}, after={"units": units},
+        )  # fmt: skip
+        wake("quotas.plan", group_id=pool.group_id)
+
+
+def recall(
+    *, actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, now: dt.datetime | None = None
+) -> Claim:
+    """The owner calls `units` guaranteed units back until a time. Raises Invalid (with numbers), Forbidden."""
+    actor.require(Right.STEER, department)
+    now = now or timezone.now()
+    if until is not None and until <= now:
+        raise Invalid(N_("The end of the recall lies in the past."), field="until")
+    with durable():
+        locked_group(pool.group_id)
+        claim = ask_recall(actor, department, pool, units, until, now=now)
+        audit.record(
+            actor, "recall.asked", claim.public_id, department=department,
+            after={"pool": pool.slug, "units": units, "until": until.isoformat() if until else None},
+        )  # fmt: skip
+        emit("recall.asked", department=department, recall=claim.public_id, pool=pool.slug, units=units)
+    return claim
+
+
+def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
+    """Gives the recalled units back to the pool; what was told to go but is still there goes on."""
+    actor.require(Right.STEER, claim.department)
+    with durable():
+        if end_recall(claim, now=timezone.now()):
+            audit.record(actor, "recall.withdrawn", claim.public_id, department=claim.department)
+            emit("recall.withdrawn", department=claim.department, recall=claim.public_id)
+    claim.refresh_from_db()
+    return claim
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """What the operator sets for a pool; seconds."""
+
+    notice: int
+    grace: int
+    min_runtime: int
+    max_reclaims: int
+
+
+def set_pool_policy(*, actor: Actor, pool: Pool, policy: PoolPolicy, expected_version: int) -> Pool:
+    """Holds for claims admitted from now on: notice and grace are frozen at admission. Raises Stale."""
+    actor.require_operator()
+    with durable():
+        locked_group(pool.group_id)
+        pool = Pool.objects.get(pk=pool.pk)
+        if pool.version != expected_version:
+            raise Stale(current=pool.version, given=expected_version)
+        values = dataclasses.asdict(policy)
+        before = {name: getattr(pool, name) for name in values}
+        Pool.objects.filter(pk=pool.pk).update(version=pool.version + 1, **values)
+        audit.record(actor, "pool.policy_changed", pool.slug, before=before, after=values)
+        wake("quotas.plan", group_id=pool.group_id)
+    pool.refresh_from_db()
+    return pool
+
+
+def set_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Pool:
+    """What may be promised of a pool, in units. Raises OverPromised."""
+    actor.require_operator()
+    with durable():
+        locked_group(pool.group_id)
+        pool = Pool.objects.get(pk=pool.pk)
+        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+        if promised > nominal:
+            raise OverPromised(field="nominal", promised=promised, nominal=nominal, unit=pool.unit, pool=pool.name)
+        audit.record(
+            actor, "pool.nominal_changed", pool.slug, before={"nominal": pool.nominal}, after={"nominal": nominal}
+        )
+        Pool.objects.filter(pk=pool.pk).update(nominal=nominal)
+        wake("quotas.plan", group_id=pool.group_id)
+    pool.refresh_from_db()
+    return pool
+
+
+def set_drained(*, actor: Actor, node: Node, drained: bool) -> Node:
+    """Takes a node out of (or back into) present capacity. What runs on it stays; nothing new goes there."""
+    actor.require_operator()
+    groups = sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+        if Node.objects.filter(pk=node.pk, drained=not drained).update(drained=drained):
+            audit.record(actor, "node.drained" if drained else "node.returned", node.name)
+            emit("node.changed", node=node.name)
+        for group_id in groups:
+            wake("quotas.plan", group_id=group_id)
+    node.refresh_from_db()
+    return node

@@ -1,0 +1,179 @@
+"""One planning pass over a pool group: lock, load, decide, record. The shell around the engine.
+
+Nothing here decides. What the plan says is written by compare-and-set: a claim that meanwhile was cancelled or released
+keeps its own fate, and the next pass sees it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import zlib
+from typing import Any
+
+import orjson
+import structlog
+from django.utils import timezone
+
+from portal.events import emit
+from portal.locks import durable
+from portal.wake import wake
+from quotas import ledger
+from quotas.engine import types as e
+from quotas.engine.admission import decide
+from quotas.engine.wire import decision_to_json, snapshot_to_json
+from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
+from quotas.snapshots import load_snapshot, moment
+
+log = structlog.get_logger(__name__)
+
+
+def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
+    """Answers every pending claim of one pool group, and writes the answers down. Raises Busy."""
+    began = time.perf_counter()
+    with durable():
+        group = locked_group(group_id)
+        now = now or timezone.now()
+        snapshot = load_snapshot(group, now=now)  # after the lock, never before
+        plan = decide(snapshot)
+        changes = record(group, snapshot, plan, now=now)
+        ledger.settle(group, now=now)
+        PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
+    took = round((time.perf_counter() - began) * 1000)
+    if changes:
+        PlanPass.objects.filter(pk=changes[0].plan_pass_id).update(milliseconds=took)
+        log.info("plan.decided", group=group.name, decisions=len(changes), milliseconds=took)
+    return plan
+
+
+def locked_group(group_id: int) -> PoolGroup:
+    """Takes the row that everything which makes capacity less available takes first. Raises Busy, DoesNotExist."""
+    return PoolGroup.objects.select_for_update(no_key=True, of=("self",)).get(pk=group_id)
+
+
+def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.datetime) -> list[Decision]:
+    """Writes what changed; returns the rows of the decision log (none when the plan says what is already so)."""
+    ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
+    rows = Claim.objects.select_related("department", "pool").filter(public_id__in=ids | set(plan.withdrawn))
+    recorder = Recorder(group, snapshot, {row.public_id: row for row in rows}, now)
+    for claim_id in plan.withdrawn:
+        recorder.withdraw(claim_id)
+    for decision in sorted(plan.decisions, key=lambda d: d.position):
+        recorder.answer(decision)
+    return recorder.changes
+
+
+class Recorder:
+    """The writing of one plan; lives as long as its transaction."""
+
+    def __init__(self, group: PoolGroup, snapshot: e.Snapshot, claims: dict[str, Claim], now: dt.datetime) -> None:
+        self.group, self.snapshot, self.claims, self.now = group, snapshot, claims, now
+        self.changes: list[Decision] = []
+        self._pass: PlanPass | None = None
+
+    def answer(self, decision: e.Decision) -> None:
+        claim = self.claims[decision.claim]
+        if decision.decision is e.DecisionKind.ADMIT:
+            self._admit(claim, decision)
+        else:
+            self._queue(claim, decision)
+
+    def withdraw(self, claim_id: str) -> None:
+        """The victim goes on, unless SIGTERM is already on its way."""
+        claim = self.claims[claim_id]
+        if self._change(claim, {"state": ClaimState.LEAVING, "term_at": None}, state=ClaimState.HOLDING,
+                        leave_by=None, held_for=None):  # fmt: skip
+            self._log(claim, "withdraw", {"claim": claim_id})
+
+    def _admit(self, claim: Claim, decision: e.Decision) -> None:
+        if self._change(
+            claim,
+            {"state": ClaimState.PENDING},
+            state=ClaimState.HOLDING,
+            started_at=self.now,
+            placement=places_json(decision.placement),
+            notice=claim.pool.notice,
+            grace=claim.pool.grace,
+            promised_at=None,
+            reserved=None,
+            answered_at=self.now,
+            **self._shown(decision),
+        ):
+            Claim.objects.filter(held_for=claim, state=ClaimState.LEAVING).update(held_for=None)
+            self._log(claim, "admit", decision_to_json(decision))
+
+    def _queue(self, claim: Claim, decision: e.Decision) -> None:
+        """Waiting, reserved or impossible for now: the claim stays pending and says why."""
+        kind, shown = decision.decision.value, self._shown(decision)
+        reserved = self._reserved(decision)
+        shown |= {"reserved": reserved, "promised_at": moment(decision.by) if decision.by is not None else None}
+        news = claim.decision != kind or claim.reserved != reserved or bool(decision.victims)
+        if not news and all(getattr(claim, name) == value for name, value in shown.items()):
+            return
+        if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **shown):
+            return
+        victims = [self.claims[v] for v in decision.victims if self._tell(self.claims[v], claim)]
+        self._claim_leaving(claim, decision)
+        if news:
+            self._log(claim, kind, decision_to_json(decision), victims)
+
+    def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
+        """Notice begins: from now on the victim is leaving, and what it frees is the beneficiary's."""
+        leave_by = self.now + dt.timedelta(seconds=victim.notice + victim.grace)
+        return self._change(
+            victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
+        )
+
+    def _claim_leaving(self, claim: Claim, decision: e.Decision) -> None:
+        """What is already leaving and unheld is held for the first claim that waits on it."""
+        waited = [self.claims[c].pk for c in decision.waiting_on]
+        if waited:
+            Claim.objects.filter(pk__in=waited, state=ClaimState.LEAVING, held_for=None, term_at=None).update(
+                held_for=claim
+            )
+
+    def _change(self, claim: Claim, condition: dict[str, Any], **values: Any) -> bool:
+        """Compare-and-set of one claim; wakes whoever runs its workload when its state changed."""
+        if not Claim.objects.filter(pk=claim.pk, **condition).update(**values):
+            return False
+        if "state" in values:
+            wake("workloads.converge", claim=claim.public_id)
+        else:
+            emit("workload.queue", department=claim.department, workload=claim.workload, decision=values["decision"])
+        return True
+
+    def _reserved(self, decision: e.Decision) -> dict[str, Any] | None:
+        if decision.decision is not e.DecisionKind.RECLAIM:
+            return None
+        return {"units": decision.own + decision.borrowed, "places": places_json(decision.placement) or []}
+
+    def _shown(self, decision: e.Decision) -> dict[str, Any]:
+        data = decision_to_json(decision)
+        return {
+            "decision": decision.decision.value,
+            "own": decision.own,
+            "borrowed": decision.borrowed,
+            "reasons": data["reasons"],
+            "position": decision.position or None,
+            "ahead": list(decision.ahead),
+        }
+
+    def _log(self, claim: Claim, kind: str, data: dict[str, Any], victims: list[Claim] | None = None) -> None:
+        if self._pass is None:
+            text = zlib.compress(orjson.dumps(snapshot_to_json(self.snapshot)), 6)
+            self._pass = PlanPass.objects.create(group=self.group, at=self.now, snapshot=text)
+        row = Decision.objects.create(
+            plan_pass=self._pass, at=self.now, kind=kind, claim=claim, department=claim.department, pool=claim.pool,
+            data=data,
+        )  # fmt: skip
+        row.victims.set(victims or [])
+        self.changes.append(row)
+
+
+def places_json(places: tuple[e.Placed, ...] | None) -> list[dict[str, Any]] | None:
+    if places is None:
+        return None
+    return [
+        {"pod": p.pod, "node": p.node, "cards": list(p.cards)} | ({"start": p.start} if p.start is not None else {})
+        for p in places
+    ]

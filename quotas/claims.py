@@ -1,0 +1,44 @@
+"""A claim's own life outside the plan: asking, going, gone. Freeing capacity needs no lock.
+
+All three are compare-and-set and may be called twice; they run inside the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from portal.wake import wake
+from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
+
+
+def ask(**fields: Any) -> Claim:
+    """A new pending claim; the next pass answers it."""
+    claim = Claim.objects.create(**fields)
+    wake("quotas.plan", group_id=claim.pool.group_id)
+    return claim
+
+
+def send_off(claim: Claim, *, now: dt.datetime) -> bool:
+    """SIGTERM is being sent: from here there is no way back. True if the claim was occupying capacity."""
+    changed = Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None).update(
+        state=ClaimState.LEAVING, term_at=now, leave_by=now + dt.timedelta(seconds=claim.grace)
+    )
+    return bool(changed)
+
+
+def release(claim: Claim, *, now: dt.datetime) -> bool:
+    """What it held is free (or it asks no more). True the first time."""
+    if not Claim.objects.filter(pk=claim.pk).exclude(state=ClaimState.RELEASED).update(
+        state=ClaimState.RELEASED, released_at=now, reserved=None
+    ):
+        return False
+    LedgerEntry.objects.filter(claim=claim, ended_at=None).update(ended_at=now)
+    wake("quotas.plan", group_id=claim.pool.group_id)
+    return True
+
+
+def wake_all() -> None:
+    """Something that holds for every pool changed (a paused department, a weight)."""
+    for pk in PoolGroup.objects.values_list("pk", flat=True):
+        wake("quotas.plan", group_id=pk)

@@ -1,0 +1,56 @@
+"""A recall: an owner's claim without pods, that reclaims guaranteed units and holds them until a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.db.models import QuerySet, Sum
+
+from portal.access import SYSTEM, Actor
+from portal import audit
+from portal.errors import N_, Invalid
+from portal.events import emit
+from portal.locks import durable
+from portal.models import Department
+from quotas.claims import ask, release
+from quotas.models import LIVE_CLAIMS, Claim, Pool, Quota
+
+
+def ask_recall(
+    actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, *, now: dt.datetime
+) -> Claim:
+    """Called under the group's lock. Raises Invalid when more is called back than is guaranteed and not yet recalled."""
+    quota = Quota.objects.filter(department=department, pool=pool).first()
+    guaranteed = quota.guaranteed if quota else 0
+    running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
+    if units < 1 or units + running > guaranteed:
+        raise Invalid(
+            N_("You can call back at most %(most)s %(unit)s: %(guaranteed)s are guaranteed, %(running)s already recalled."),
+            field="units", most=max(guaranteed - running, 0), guaranteed=guaranteed, running=running, unit=pool.unit,
+        )  # fmt: skip
+    return ask(
+        department=department, pool=pool, user=actor.user, name="recall", pods=0, units_per_pod=units, until=until,
+        submitted_at=now, queued_at=now, preemptible=False, own_only=True,
+    )  # fmt: skip
+
+
+def live_recalls(department: Department, pool: Pool | None = None) -> QuerySet[Claim]:
+    recalls = Claim.objects.filter(department=department, pods=0, state__in=LIVE_CLAIMS)
+    return recalls if pool is None else recalls.filter(pool=pool)
+
+
+def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
+    return claim.is_recall and release(claim, now=now)
+
+
+def end_overdue(*, now: dt.datetime) -> int:
+    """Ends the recalls whose time is over; each in a transaction of its own."""
+    overdue = Claim.objects.filter(pods=0, state__in=LIVE_CLAIMS, until__lte=now).select_related("pool", "department")
+    ended = 0
+    for claim in overdue:
+        with durable():
+            if end_recall(claim, now=now):
+                audit.record(SYSTEM, "recall.ended", claim.public_id, department=claim.department)
+                emit("recall.ended", department=claim.department, recall=claim.public_id)
+                ended += 1
+    return ended

@@ -1,0 +1,189 @@
+"""Database rows → the engine's Snapshot, in a constant number of queries. Decisions are taken only on one loaded under the lock.
+
+Ids in a snapshot are slugs (departments, pools) and public ids (claims); times are whole seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.conf import settings
+
+from portal.models import Department
+from quotas.engine import types as e
+from quotas.engine.wire import policy_from_json
+from quotas.models import LIVE_CLAIMS, Card, Claim, Pool, PoolGroup, Quota, UserCap
+
+
+def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "") -> e.Snapshot:
+    """Everything one pass over this pool group may know."""
+    pools = list(Pool.objects.filter(group=group).select_related("group__cluster"))
+    return e.Snapshot(
+        id=id or group.name,
+        now=seconds(now),
+        settings=e.Settings(
+            fair_sharing=settings.FAIR_SHARING,
+            starvation_after=settings.STARVATION_AFTER,
+            restart_cost=settings.RESTART_COST,
+        ),
+        pools=_pools(pools),
+        departments=_departments(pools),
+        claims=tuple(_claims(pools)),
+    )
+
+
+def seconds(moment: dt.datetime) -> int:
+    return int(moment.timestamp())
+
+
+def moment(seconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
+def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
+    nodes: dict[int, dict[str, list[Card]]] = defaultdict(lambda: defaultdict(list))
+    for card in Card.objects.filter(pool__in=pools).select_related("node").order_by("node__name", "index"):
+        assert card.pool_id is not None
+        nodes[card.pool_id][card.node.name].append(card)
+    return tuple(
+        e.Pool(
+            id=e.PoolId(pool.slug),
+            unit=pool.unit,
+            nodes=tuple(_node(cards, fixed=bool(pool.mig)) for cards in nodes[pool.pk].values()),
+            nominal=pool.nominal,
+            units_per_card=pool.units_per_card,
+            mig=pool.mig or None,
+            cluster_unreachable_since=_optional(pool.group.cluster.unreachable_since),
+            policy=policy_from_json(pool.policy) if pool.policy else None,
+            notice=pool.notice,
+            grace=pool.grace,
+        )
+        for pool in pools
+    )
+
+
+def _node(cards: list[Card], *, fixed: bool) -> e.Node:
+    """A quarantined card stays in the row with 0 units, so that the indexes of the others do not move."""
+    node = cards[0].node
+    here = {card.index: card for card in cards}
+    usable = node.takes_pods
+    return e.Node(
+        name=node.name,
+        cards=tuple(
+            e.Card(units=card.units if usable and card.healthy else 0, cores=card.cores) if card else e.Card(units=0)
+            for card in (here.get(index) for index in range(max(here) + 1))
+        ),
+        instances=(node.instances if usable else {}) if fixed and node.instances else None,
+        domain=node.domain or None,
+        cpu_milli=node.cpu_milli,
+        memory_mib=node.memory_mib,
+    )
+
+
+def _departments(pools: list[Pool]) -> tuple[e.Department, ...]:
+    quotas: dict[int, dict[e.PoolId, e.Quota]] = defaultdict(dict)
+    for quota in Quota.objects.filter(pool__in=pools).select_related("pool"):
+        quotas[quota.department_id][e.PoolId(quota.pool.slug)] = quota_of(quota)
+    caps: dict[int, dict[e.PoolId, int]] = defaultdict(dict)
+    for cap in UserCap.objects.filter(pool__in=pools).select_related("pool"):
+        caps[cap.department_id][e.PoolId(cap.pool.slug)] = cap.units
+    rows = list(Department.objects.all())
+    slugs = {row.pk: e.DepartmentId(row.slug) for row in rows}
+    return tuple(
+        e.Department(
+            id=slugs[row.pk],
+            parent=slugs[row.parent_id] if row.parent_id else None,
+            weight=row.weight,
+            quotas=quotas[row.pk],
+            policy=policy_from_json(row.policy) if row.policy else None,
+            paused=row.paused,
+            user_caps=caps[row.pk],
+        )
+        for row in rows
+    )
+
+
+def quota_of(quota: Quota) -> e.Quota:
+    return e.Quota(
+        guaranteed=quota.guaranteed,
+        borrow_limit=quota.borrow_limit,
+        lend_limit=quota.lend_limit,
+        policy=policy_from_json(quota.policy) if quota.policy else None,
+    )
+
+
+CLAIM_COLUMNS = (
+    "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state",
+    "submitted_at", "queued_at", "started_at", "checkpointed_at", "min_runtime", "max_runtime", "preemptible",
+    "own_only", "cores_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "backoff_until", "leave_by",
+    "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
+)  # fmt: skip
+
+
+def _claims(pools: list[Pool]) -> Iterable[e.Claim]:
+    rows = Claim.objects.filter(pool__in=pools, state__in=LIVE_CLAIMS).order_by("public_id").values(*CLAIM_COLUMNS)
+    return (_claim(row) for row in rows)
+
+
+def claim_of(claim: Claim) -> e.Claim:
+    """One row, saved or not: the question "what would happen to this one?"."""
+    row = {column: getattr(claim, column) for column in CLAIM_COLUMNS if "__" not in column}
+    return _claim(
+        row
+        | {
+            "department__slug": claim.department.slug,
+            "pool__slug": claim.pool.slug,
+            "pool__min_runtime": claim.pool.min_runtime,
+            "held_for__public_id": claim.held_for.public_id if claim.held_for else None,
+        }
+    )
+
+
+def _claim(row: Mapping[str, Any]) -> e.Claim:
+    pending = row["state"] == e.ClaimState.PENDING
+    return e.Claim(
+        id=e.ClaimId(row["public_id"]),
+        department=e.DepartmentId(row["department__slug"]),
+        pool=e.PoolId(row["pool__slug"]),
+        units_per_pod=row["units_per_pod"],
+        state=e.ClaimState(row["state"]),
+        submitted_at=seconds(row["submitted_at"]),
+        pods=row["pods"],
+        user=str(row["user_id"] or ""),
+        priority=row["priority"],
+        queued_at=seconds(row["queued_at"]),
+        started_at=_optional(row["started_at"]),
+        checkpointed_at=_optional(row["checkpointed_at"]),
+        min_runtime=max(row["min_runtime"], row["pool__min_runtime"]),
+        max_runtime=row["max_runtime"],
+        preemptible=row["preemptible"],
+        own_only=row["own_only"],
+        cores_per_pod=row["cores_per_pod"],
+        profile=row["profile"] or None,
+        same_domain=row["same_domain"],
+        cpu_milli=row["cpu_milli"] or 0,
+        memory_mib=row["memory_mib"] or 0,
+        backoff_until=_optional(row["backoff_until"]),
+        leave_by=_optional(row["leave_by"]),
+        held_for=e.ClaimId(row["held_for__public_id"]) if row["held_for__public_id"] else None,
+        reserved=reservation_of(row["reserved"]) if row["reserved"] else None,
+        placement=places_of(row["placement"]) if row["placement"] else None,
+        # Frozen at admission; a pending claim takes its pool's as they are now.
+        notice=None if pending else row["notice"],
+        grace=None if pending else row["grace"],
+    )
+
+
+def places_of(data: list[dict[str, Any]]) -> tuple[e.Placed, ...]:
+    return tuple(e.Placed(p["pod"], p["node"], tuple(p.get("cards", ())), p.get("start")) for p in data)
+
+
+def reservation_of(data: dict[str, Any]) -> e.Reservation:
+    return e.Reservation(units=data["units"], places=places_of(data.get("places", [])))
+
+
+def _optional(value: dt.datetime | None) -> int | None:
+    return None if value is None else seconds(value)

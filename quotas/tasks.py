@@ -1,0 +1,36 @@
+"""What workers and the beat run for quotas. Nobody imports this; messages carry ids only and may come twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from django.utils import timezone
+
+from portal.errors import Busy
+from portal.jobs import claimed_tick
+from quotas import metering, recalls
+from quotas.admission import run_pass
+from quotas.models import PoolGroup
+
+
+@shared_task(name="quotas.plan", autoretry_for=(Busy,), retry_backoff=1, retry_kwargs={"max_retries": 3})
+def plan(*, group_id: int, **_: Any) -> None:
+    run_pass(group_id=group_id)
+
+
+@shared_task(name="quotas.plan_all")
+def plan_all(*, tick: bool = False, **_: Any) -> None:
+    """The safety net under lost wake-ups; also ends recalls whose time is over."""
+    with claimed_tick("quotas.plan_all", tick=tick) as run:
+        if run:
+            recalls.end_overdue(now=timezone.now())
+            for group_id in PoolGroup.objects.order_by("pk").values_list("pk", flat=True):
+                run_pass(group_id=group_id)
+
+
+@shared_task(name="quotas.meter")
+def meter(*, tick: bool = False, **_: Any) -> None:
+    with claimed_tick("quotas.meter", tick=tick) as run:
+        if run:
+            metering.sum_hours(now=timezone.now())

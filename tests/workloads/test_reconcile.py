@@ -1,0 +1,88 @@
+"""What is done next for one attempt, as tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import pytest
+
+from workloads.clusters.base import Observed, Phase, RunRef
+from workloads.lifecycle import Event, State
+from workloads.reconcile import Announce, Ensure, Forgotten, Happened, Remove, Seen, Step, Stop, View, next_steps
+
+NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+MINUTE = dt.timedelta(minutes=1)
+RUNNING = View(
+    state=State.RUNNING, claim="holding", leave_by=None, grace=10, created_at=NOW - 5 * MINUTE,
+    started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, ready=False, stop_cause="", cancel=False,
+    max_runtime=None, finished=False,
+)  # fmt: skip
+
+
+def a(state: State, **changes: object) -> View:
+    started = {State.QUEUED: None, State.ADMITTED: None, State.STARTING: None}.get(state, RUNNING.started_at)
+    return dataclasses.replace(RUNNING, **({"state": state, "started_at": started} | changes))  # type: ignore[arg-type]
+
+
+def run(phase: Phase, **facts: object) -> Seen:
+    return Seen(NOW, Observed(RunRef("w", "ns", "s"), "w", 1, phase, **facts))  # type: ignore[arg-type]
+
+
+ABSENT = Seen(NOW, None)
+RECALLED = a(State.RECALLED, claim="leaving", leave_by=NOW + MINUTE, reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
+
+CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
+    ("a queued one waits", a(State.QUEUED, claim="pending"), None, ()),
+    ("a queued one whose claim holds is admitted", a(State.QUEUED), None, Event.ADMIT),
+    ("a queued one may be cancelled", a(State.QUEUED, claim="pending", cancel=True), None, Event.CANCEL),
+    ("an admitted one is created", a(State.ADMITTED), None, (Ensure(), Happened(Event.CREATED))),
+    ("an admitted one that is told to go is recalled first", a(State.ADMITTED, claim="leaving"), None, Event.RECALL),
+    ("a starting one is seen running", a(State.STARTING), run(Phase.RUNNING), Event.STARTED),
+    ("a starting one waits for its image", a(State.STARTING), run(Phase.PENDING), ()),
+    ("a running one runs", RUNNING, run(Phase.RUNNING), ()),
+    ("nobody looked, nothing is known", RUNNING, None, ()),
+    ("it ended well", RUNNING, run(Phase.SUCCEEDED, exit_code=0), Event.EXITED_OK),
+    ("it ended badly", RUNNING, run(Phase.FAILED, exit_code=3), Event.EXITED_BAD),
+    ("its node is gone", RUNNING, run(Phase.LOST), Event.LOST),
+    ("its pod is gone", RUNNING, ABSENT, Event.LOST),
+    ("a listing older than the creation proves nothing", a(State.STARTING, created_at=NOW), ABSENT, ()),
+    ("the plan tells it to go", a(State.RUNNING, claim="leaving"), run(Phase.RUNNING), Event.RECALL),
+    ("it ended before it was told", a(State.RUNNING, claim="leaving"), run(Phase.SUCCEEDED), Event.EXITED_OK),
+    ("it ran as long as it asked for", a(State.RUNNING, max_runtime=240), run(Phase.RUNNING), Event.EXPIRE),
+    ("it has a second left", a(State.RUNNING, max_runtime=241), run(Phase.RUNNING), ()),
+    ("the container is told the time", dataclasses.replace(RECALLED, announced_at=None), None,
+     (Announce(NOW + MINUTE),)),
+    ("it is told once", RECALLED, run(Phase.RUNNING), ()),
+    ("its notice is over", dataclasses.replace(RECALLED, reclaim_at=NOW), run(Phase.RUNNING), Event.STOP),
+    ("it says ready early", dataclasses.replace(RECALLED, ready=True), run(Phase.RUNNING), Event.STOP),
+    ("it said ready and left with any code", dataclasses.replace(RECALLED, ready=True), run(Phase.FAILED), Event.STOP),
+    ("it finished during its notice", RECALLED, run(Phase.SUCCEEDED), Event.EXITED_OK),
+    ("nobody needs it any more", dataclasses.replace(RECALLED, claim="holding"), run(Phase.RUNNING), Event.WITHDRAW),
+    ("withdrawn before it ran", dataclasses.replace(RECALLED, claim="holding", started_at=None), None,
+     Event.WITHDRAW_UNSTARTED),
+    ("the withdrawal is told to the container", a(State.RUNNING, announced_at=NOW), run(Phase.RUNNING),
+     (Announce(None),)),
+    ("SIGTERM is sent", a(State.STOPPING, stop_cause="recalled"), run(Phase.RUNNING), (Stop(10),)),
+    ("SIGTERM is sent once", a(State.STOPPING, stop_cause="recalled"), run(Phase.RUNNING, stopping=True), ()),
+    ("gone after a recall, whatever the code", a(State.STOPPING, stop_cause="recalled"), run(Phase.FAILED),
+     Event.GONE_RECALLED),
+    ("gone after a stop by a person", a(State.STOPPING, stop_cause="cancelled"), ABSENT, Event.GONE_CANCELLED),
+    ("gone after its max_runtime", a(State.STOPPING, stop_cause="expired"), run(Phase.FAILED), Event.GONE_EXPIRED),
+    ("stopped before anyone knows whether it was created", a(State.STOPPING, stop_cause="cancelled", created_at=None),
+     None, (Stop(10),)),
+    ("a finished one is forgotten by the cluster", a(State.RUNNING, finished=True), run(Phase.SUCCEEDED), (Remove(),)),
+    ("a lost one that came back is stopped at once", a(State.QUEUED, finished=True), run(Phase.RUNNING), (Stop(0),)),
+    ("a finished one the cluster forgot", a(State.QUEUED, finished=True), ABSENT, (Forgotten(),)),
+    ("a final one rests", a(State.SUCCEEDED), None, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("view", "seen", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_the_next_step(view: View, seen: Seen | None, expected: tuple[Step, ...] | Event) -> None:
+    steps = next_steps(view, seen, NOW)
+    if isinstance(expected, Event):
+        assert [step.event for step in steps if isinstance(step, Happened)] == [expected]
+        assert len(steps) == 1
+    else:
+        assert steps == expected

@@ -1,0 +1,174 @@
+"""Desired against observed: what to do next for one attempt. PURE; workloads/converge.py carries it out.
+
+Each answer is the next few steps only; after they are done the question is asked again. Any of them may have been done
+before by somebody who was killed right after, so every step is harmless when repeated.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from workloads.clusters.base import Observed, Phase
+from workloads.lifecycle import Event, State
+
+# A listing that began this long after an attempt was created would have shown it.
+SURE = dt.timedelta(seconds=2)
+ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An attempt with what its workload and claim say; times are aware datetimes, None = not yet."""
+
+    state: State
+    claim: str  # pending | holding | leaving | released
+    leave_by: dt.datetime | None
+    grace: int
+    created_at: dt.datetime | None
+    started_at: dt.datetime | None
+    reclaim_at: dt.datetime | None
+    announced_at: dt.datetime | None
+    ready: bool
+    stop_cause: str
+    cancel: bool
+    max_runtime: int | None
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One listing of the cluster: when it began, and this attempt's run in it (None: not there)."""
+
+    at: dt.datetime
+    run: Observed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    event: Event
+    run: Observed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Make the run exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write the time of reclaim where the container reads it, or clear it."""
+
+    at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    grace: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Keep its log; then the cluster may forget it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The cluster has nothing of it any more."""
+
+
+Step = Happened | Ensure | Announce | Stop | Remove | Forgotten
+
+
+def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    """What to do now; nothing when all is as it should be. `seen` None: nobody has looked."""
+    if view.finished:
+        return _left_over(seen)
+    match view.state:
+        case State.QUEUED:
+            return _queued(view)
+        case State.ADMITTED:
+            return _told(view) or (Ensure(), Happened(Event.CREATED))
+        case State.STARTING | State.RUNNING:
+            return _ended(view, seen) or _told(view) or _running(view, seen, now)
+        case State.RECALLED:
+            return _ended(view, seen) or _recalled(view, now)
+        case State.STOPPING:
+            return _stopping(view, seen)
+        case _:
+            return ()
+
+
+def _left_over(seen: Seen | None) -> tuple[Step, ...]:
+    """The attempt is over for us: a run that still lives (a lost node came back) must not live beside the next one."""
+    if seen is None or seen.run is None:
+        return (Forgotten(),) if seen else ()
+    if seen.run.phase in ENDED:
+        return (Remove(),)
+    return () if seen.run.stopping else (Stop(0),)
+
+
+def _queued(view: View) -> tuple[Step, ...]:
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    return (Happened(Event.ADMIT),) if view.claim == "holding" else ()
+
+
+def _told(view: View) -> tuple[Step, ...]:
+    """By a person or by the plan: to stop, or to go back."""
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    return (Happened(Event.RECALL),) if view.claim == "leaving" else ()
+
+
+def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    if view.state is State.STARTING and seen and seen.run and seen.run.phase is Phase.RUNNING:
+        return (Happened(Event.STARTED, seen.run),)
+    if view.announced_at is not None:  # withdrawn, and the container still believes it must go
+        return (Announce(None),)
+    over = view.started_at and view.max_runtime and now >= view.started_at + dt.timedelta(seconds=view.max_runtime)
+    return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else ()
+
+
+def _recalled(view: View, now: dt.datetime) -> tuple[Step, ...]:
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    if view.claim == "holding":
+        return (Happened(Event.WITHDRAW if view.started_at else Event.WITHDRAW_UNSTARTED),)
+    if view.ready or (view.reclaim_at and now >= view.reclaim_at):
+        return (Happened(Event.STOP),)
+    return (Announce(view.reclaim_at),) if view.announced_at is None else ()
+
+
+def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """It ended by itself, or is gone without our doing."""
+    if seen is None:
+        return ()
+    if seen.run is None:
+        sure = view.created_at is not None and seen.at > view.created_at + SURE
+        return (Happened(Event.LOST),) if sure else ()
+    if seen.run.phase not in ENDED:
+        return ()
+    if view.ready:  # it said "take me" and went: recalled, whatever the code
+        return (Happened(Event.STOP),) if view.state is State.RECALLED else (Happened(_exit(seen.run), seen.run),)
+    return (Happened(_exit(seen.run), seen.run),)
+
+
+def _exit(run: Observed) -> Event:
+    return {Phase.SUCCEEDED: Event.EXITED_OK, Phase.FAILED: Event.EXITED_BAD}.get(run.phase, Event.LOST)
+
+
+GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "expired": Event.GONE_EXPIRED}
+
+
+def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    if view.created_at is None and seen is None:
+        return (Stop(view.grace),)  # perhaps created by somebody killed before saying so
+    if seen is None:
+        return ()
+    if seen.run is None:
+        sure = view.created_at is None or seen.at > view.created_at + SURE
+        return (Happened(GONE[view.stop_cause]),) if sure else ()
+    if seen.run.phase in ENDED:
+        return (Happened(GONE[view.stop_cause], seen.run),)
+    return () if seen.run.stopping else (Stop(view.grace),)
