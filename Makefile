@@ -1,0 +1,60 @@
+# `make demo` needs Python 3.11 or newer and make, nothing else. `make help` lists everything.
+SHELL := /bin/sh
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+RUN := $(VENV)/bin/python
+MANAGE := $(RUN) manage.py
+# A development checkout needs no secrets; an installation sets these itself (.env.example).
+DEV := DEBUG=$${DEBUG:-true}
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-reset serve test check format bench messages lock cluster cluster-stop install-demo install-dev
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+install-demo:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found (name one: make PYTHON=/path/to/python3)"; exit 1; }
+	@$(PYTHON) requirements/install.py $(VENV) base notebook
+
+install-dev: install-demo
+	@$(PYTHON) requirements/install.py $(VENV) dev
+
+setup: install-dev  ## the environment with everything for development
+
+demo: install-demo  ## the whole portal on this machine, with people, quotas and live work; Ctrl-C stops it
+	@$(DEV) EMBEDDED=true $(MANAGE) demo
+
+demo-reset: install-demo  ## the demo from the beginning: forgets what was done in it
+	@$(DEV) EMBEDDED=true $(MANAGE) demo --reset
+
+serve: install-demo  ## web, worker, beat and watcher against DATABASE_URL and REDIS_URL (.env)
+	@./deploy/serve
+
+test: install-dev  ## all tests, on real servers that start and stop by themselves (PYTEST_ARGS=… for some of them)
+	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+check: install-dev  ## linters, types, import contracts, migrations, messages, compose file, Dockerfile
+	@VENV=$(VENV) ./.ci/check
+
+format: install-dev  ## what the linters can mend by themselves
+	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
+
+bench: install-dev  ## the figures in bench/README.md, measured here
+	@$(DEV) $(RUN) -m bench
+
+messages: install-dev  ## takes new sentences from code and templates into locale/*.po
+	@$(DEV) $(MANAGE) messages
+
+lock: install-dev  ## makes requirements/*.txt from *.in (LOCK_ARGS=--upgrade takes newer versions)
+	@for name in base notebook dev installer; do \
+	  $(VENV)/bin/uv pip compile requirements/$$name.in -o requirements/$$name.txt --universal --python-version 3.11 \
+	    --generate-hashes --quiet --custom-compile-command 'make lock' $(LOCK_ARGS) || exit 1; done
+
+cluster:  ## a throw-away Kubernetes on this machine (tests/cluster/README.md)
+	@tests/cluster/kit start --real-node
+
+cluster-stop:  ## ends it
+	@tests/cluster/kit stop
