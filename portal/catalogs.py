@@ -1,0 +1,133 @@
+"""Sentences for translators, with Babel alone, so that no gettext tools are needed.
+
+Extracts from Python and templates, merges into locale/<language>/LC_MESSAGES/django.po, compiles to django.mo.
+English is the language of the sources: its catalog is filled with the sentences themselves.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import extract_python
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+from django.conf import settings
+from django.utils.translation.template import templatize
+
+LANGUAGES = {"zh_Hans": "zh_Hans_CN", "en": "en"}  # folder of locale/: Babel's name for it
+PLACES = ("portal", "quotas", "workloads", "templates")
+KEYWORDS = {
+    **dict.fromkeys(("_", "N_", "gettext", "gettext_lazy", "gettext_noop")),
+    **dict.fromkeys(("ngettext", "ngettext_lazy"), (1, 2)),
+    **dict.fromkeys(("pgettext", "pgettext_lazy"), ((1, "c"), 2)),
+    **dict.fromkeys(("npgettext", "npgettext_lazy"), ((1, "c"), 2, 3)),
+}
+
+
+def po_file(language: str) -> Path:
+    return Path(settings.LOCALE_PATHS[0]) / language / "LC_MESSAGES" / "django.po"
+
+
+def sources() -> Iterator[Path]:
+    for place in PLACES:
+        for path in sorted((Path(settings.BASE_DIR) / place).rglob("*")):
+            if path.suffix in {".py", ".html", ".txt"} and "migrations" not in path.parts:
+                yield path
+
+
+def extract() -> Catalog:
+    """Every sentence of the sources, sorted by file, without line numbers (they would change every day)."""
+    catalog = Catalog(charset="utf-8")
+    for path in sources():
+        text = path.read_text()
+        if path.suffix != ".py":
+            code = templatize(text, origin=str(path))
+            text = "\n".join(line.strip() for line in code.splitlines())
+        where = (str(path.relative_to(settings.BASE_DIR)), 0)
+        for _line, function, found, comments in extract_python(
+            io.BytesIO(text.encode()), KEYWORDS.keys(), ["Translators"], {"encoding": "utf-8"}
+        ):
+            add(catalog, function or "_", found, where, comments)
+    return catalog
+
+
+def add(catalog: Catalog, function: str, found: object, where: tuple[str, int], comments: list[str]) -> None:
+    arguments = list(found) if isinstance(found, (tuple, list)) else [found]
+    context = arguments.pop(0) if "pgettext" in function else None
+    plural = "ngettext" in function or "npgettext" in function
+    ids = arguments[:2] if plural else arguments[:1]
+    if not ids or not all(isinstance(text, str) and text for text in ids):
+        return  # not a literal: marked where it is written
+    catalog.add(tuple(ids) if plural else ids[0], locations=[where], auto_comments=comments, context=context)
+
+
+def read(language: str) -> Catalog:
+    path = po_file(language)
+    if not path.exists():
+        return empty(language)
+    with path.open("rb") as file:
+        return read_po(file, locale=LANGUAGES[language])
+
+
+def empty(language: str) -> Catalog:
+    return Catalog(
+        locale=LANGUAGES[language],
+        charset="utf-8",
+        project="gpu-quota-portal",
+        header_comment="# Made by `make messages`.",
+        fuzzy=False,
+    )
+
+
+def update(language: str) -> Catalog:
+    """Merges new sentences in and drops those no longer used; nothing is guessed, so nothing becomes fuzzy."""
+    catalog = read(language)
+    catalog.update(extract(), no_fuzzy_matching=True, update_creation_date=False)
+    catalog.obsolete.clear()
+    if language == "en":
+        for message in catalog:
+            if message.id and not any(texts(message)):
+                message.string = message.id
+    path = po_file(language)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        write_po(file, catalog, width=0, include_lineno=False, sort_by_file=True, omit_header=False)
+    return catalog
+
+
+def texts(message: Message) -> list[str]:
+    """Its translations: one, or one a plural form; empty ones included."""
+    string = message.string or ""
+    return [string] if isinstance(string, str) else list(string)
+
+
+def faults(language: str) -> list[str]:
+    """What keeps the catalog from being complete: missing, left over, empty, fuzzy, or with other placeholders."""
+    catalog, wanted = read(language), extract()
+    have = {(message.context, message.id): message for message in catalog if message.id}
+    need = {(message.context, message.id) for message in wanted if message.id}
+    found = [f"missing: {key[1]!r}" for key in need - have.keys()]
+    found += [f"no longer used: {key[1]!r}" for key in have.keys() - need]
+    for message in have.values():
+        if message.fuzzy:
+            found.append(f"fuzzy: {message.id!r}")
+        elif not all(texts(message)):
+            found.append(f"not translated: {message.id!r}")
+        found += [f"{error}: {message.id!r}" for error in message.check(catalog)]
+    return sorted(found)
+
+
+def compile_one(language: str) -> bool:
+    """Writes django.mo if it is older than django.po; says whether it did."""
+    source = po_file(language)
+    target = source.with_suffix(".mo")
+    if not source.exists() or (target.exists() and target.stat().st_mtime >= source.stat().st_mtime):
+        return False
+    partial = target.with_suffix(".partial")
+    with partial.open("wb") as file:
+        write_mo(file, read(language))
+    partial.replace(target)
+    return True
