@@ -1,0 +1,51 @@
+"""What Django can tell about the project as a whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core.management import call_command
+from django.template.loader import get_template
+
+from portal import catalogs
+from portal.celery import TIMETABLE, app
+from portal.wake import WAKES
+from tests.architecture import sources
+
+TEMPLATES = sorted((sources.ROOT / "templates").rglob("*.html"))
+
+
+@pytest.mark.django_db
+def test_models_and_migrations_agree() -> None:
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_system_checks_find_nothing() -> None:
+    call_command("check", fail_level="WARNING")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.relative_to(sources.ROOT / "templates").as_posix())
+def test_template_compiles(path: object) -> None:
+    get_template(path.relative_to(sources.ROOT / "templates").as_posix())  # type: ignore[attr-defined]
+
+
+def test_templates_load_no_script_or_style_from_elsewhere() -> None:
+    outside = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']https?://")
+    assert [sources.name(path) for path in TEMPLATES if outside.search(path.read_text())] == []
+
+
+def test_every_woken_or_scheduled_task_is_registered() -> None:
+    app.loader.import_default_modules()
+    assert {*WAKES, *TIMETABLE} - set(app.tasks) == set()
+
+
+@pytest.mark.parametrize("language", catalogs.LANGUAGES)
+def test_messages_are_complete(language: str) -> None:
+    assert catalogs.faults(language) == []
+
+
+def test_extraction_sees_python_templates_and_plurals() -> None:
+    found = {message.id for message in catalogs.extract() if message.id}
+    assert "There is nothing here that you may see." in found  # marked with N_
+    assert "quota owner" in found  # gettext_lazy
