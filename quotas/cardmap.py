@@ -1,0 +1,207 @@
+"""Where free cards are and whose the others are: pools as node rows and card cells.
+
+Everybody may see a pool's map. Names of workloads and users are on a cell only where the reader sees the department.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from portal.models import Department, User
+from quotas.live import Live, free, held, read
+from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one claim occupies of one card: own, borrowed, or told to go."""
+
+    department: Department
+    units: int
+    kind: str  # own | borrowed | leaving
+    since: dt.datetime | None
+    until: dt.datetime | None
+    workload: str = ""  # public id; only for readers of its department
+    name: str = ""
+    user: User | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    card: Card
+    shares: tuple[Share, ...]
+    takes_pods: bool
+
+    @property
+    def used(self) -> int:
+        return sum(share.units for share in self.shares)
+
+    @property
+    def free(self) -> int:
+        return max(0, self.card.units - self.used) if self.takes_pods else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    node: Node
+    cells: tuple[Cell, ...]
+
+    @property
+    def free(self) -> int:
+        return sum(cell.free for cell in self.cells)
+
+    @property
+    def largest(self) -> int:
+        """The most units one pod of whole cards could get here."""
+        return sum(cell.card.units for cell in self.cells if cell.takes_pods and not cell.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class DepartmentShare:
+    department: Department
+    own: int
+    borrowed: int
+    held: int
+    guaranteed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOverview:
+    """One pool as everybody may see it."""
+
+    pool: Pool
+    rows: tuple[NodeRow, ...]
+    shares: tuple[DepartmentShare, ...]
+    present: int
+    promised: int
+    unplaced: int  # units of claims whose cards are not known
+    free: int
+    held: int
+    queue_units: int
+    queue_len: int
+    largest: int  # units of the largest pod that fits now
+
+    @property
+    def own(self) -> int:
+        return sum(share.own for share in self.shares)
+
+    @property
+    def borrowed(self) -> int:
+        return sum(share.borrowed for share in self.shares)
+
+    @property
+    def short_by(self) -> int:
+        """How much less is present than was promised."""
+        return max(0, self.promised - self.present)
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.pool.nominal - self.present)
+
+    @property
+    def cards_free(self) -> int:
+        return sum(not cell.shares and cell.takes_pods for row in self.rows for cell in row.cells)
+
+
+def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
+    """Every pool with its nodes and cards; `seen`: ids of the departments whose workloads the reader may know."""
+    live = read(pools)
+    return [_overview(live, pool, seen) for pool in live.pools]
+
+
+def _overview(live: Live, pool: int, seen: Collection[int]) -> PoolOverview:
+    claims = [claim for claim in live.claims_of(pool) if not claim.is_recall]
+    occupying = [claim for claim in claims if claim.state in OCCUPYING]
+    waiting = [claim for claim in claims if claim.state == ClaimState.PENDING]
+    places, unplaced = _by_card(live, pool, occupying, seen)
+    nodes: dict[int, list[Card]] = defaultdict(list)
+    for card in live.cards[pool]:
+        nodes[card.node_id].append(card)
+    rows = [_row(cards, places) for cards in nodes.values()]
+    rows.sort(key=lambda row: row.node.name)
+    unheld = free(live, pool)
+    best = max((row.largest if live.pools[pool].unit == "card" else _largest_share(row) for row in rows), default=0)
+    return PoolOverview(
+        pool=live.pools[pool],
+        rows=tuple(rows),
+        shares=_shares(live, pool),
+        present=live.present(pool),
+        promised=sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool),
+        unplaced=unplaced,
+        free=unheld,
+        held=sum(held(live, pk, pool) for pk in live.departments),
+        queue_units=sum(claim.units for claim in waiting),
+        queue_len=len(waiting),
+        largest=min(best, unheld),
+    )
+
+
+def _row(cards: list[Card], places: dict[tuple[str, int], list[Share]]) -> NodeRow:
+    node = cards[0].node
+    cells = [
+        Cell(card, tuple(places.get((node.name, card.index), ())), card.healthy and node.takes_pods)
+        for card in sorted(cards, key=lambda card: card.index)
+    ]
+    return NodeRow(node, tuple(cells))
+
+
+def _largest_share(row: NodeRow) -> int:
+    """Where cards are shared, a pod gets units of one card."""
+    return max((cell.free for cell in row.cells), default=0)
+
+
+def _by_card(
+    live: Live, pool: int, claims: list[Claim], seen: Collection[int]
+) -> tuple[dict[tuple[str, int], list[Share]], int]:
+    """(node name, card index) → who occupies it; and the units of claims that no card is known for."""
+    places: dict[tuple[str, int], list[Share]] = defaultdict(list)
+    unplaced = 0
+    for claim in claims:
+        own = sum(
+            e.units for e in live.entries.get((claim.department_id, pool), ()) if e.claim_id == claim.pk and e.own
+        )
+        if not claim.placement:
+            unplaced += claim.units
+        for placed in claim.placement or ():
+            cards = placed.get("cards") or ()
+            if not cards:
+                unplaced += claim.units_per_pod
+            for card in cards:
+                units = claim.units_per_pod // len(cards)
+                kind = "leaving" if claim.state == ClaimState.LEAVING else "own" if own > 0 else "borrowed"
+                own -= units
+                places[placed["node"], card].append(_share(live, claim, units, kind, seen))
+    return places, unplaced
+
+
+def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int]) -> Share:
+    until = claim.leave_by
+    if until is None and claim.max_runtime and claim.started_at:
+        until = claim.started_at + dt.timedelta(seconds=claim.max_runtime)
+    known = claim.department_id in seen
+    return Share(
+        department=live.departments[claim.department_id],
+        units=units,
+        kind=kind,
+        since=claim.started_at,
+        until=until,
+        workload=claim.workload if known else "",
+        name=claim.name if known else "",
+        user=claim.user if known else None,
+    )
+
+
+def _shares(live: Live, pool: int) -> tuple[DepartmentShare, ...]:
+    rows = []
+    for pk, department in live.departments.items():
+        entries: list[LedgerEntry] = live.entries.get((pk, pool), [])
+        own = sum(entry.units for entry in entries if entry.own)
+        borrowed = sum(entry.units for entry in entries if not entry.own)
+        quota = live.quotas.get((pk, pool))
+        if quota or entries:
+            guaranteed = quota.guaranteed if quota else 0
+            rows.append(DepartmentShare(department, own, borrowed, held(live, pk, pool), guaranteed))
+    return tuple(sorted(rows, key=lambda row: (-row.own - row.borrowed, row.department.slug)))

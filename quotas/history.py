@@ -1,0 +1,98 @@
+"""What was used and lent over days: the trend from metered hours, and the pairwise ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from django.db.models import Q, Sum
+from django.utils import timezone
+
+from portal.models import Department
+from quotas.models import LedgerEntry, Pool, UsageHour
+
+HOUR = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Mean units of one stretch of time."""
+
+    at: dt.datetime
+    guaranteed: float
+    own: float
+    borrowed: float
+    lent: float
+
+    @property
+    def idle(self) -> float:
+        return max(0.0, self.guaranteed - self.own - self.lent)
+
+
+def trend(
+    pools: Iterable[Pool], *, departments: Collection[int] | None = None, days: int = 7, step: dt.timedelta = HOUR
+) -> dict[int, list[Point]]:
+    """Pool id → points of `step` each, oldest first, only where hours were metered. One query.
+
+    `departments`: ids to add up; None: everybody.
+    """
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=now - dt.timedelta(days=days))
+    if departments is not None:
+        hours = hours.filter(department__in=departments)
+    sums = hours.values("pool_id", "hour").annotate(
+        guaranteed_s=Sum("guaranteed"), own_s=Sum("own"), borrowed_s=Sum("borrowed"), lent_s=Sum("lent")
+    )
+    boxes: dict[tuple[int, int], list[tuple[int, int, int, int]]] = defaultdict(list)
+    for row in sums:
+        box = int(row["hour"].timestamp() // step.total_seconds())
+        boxes[row["pool_id"], box].append((row["guaranteed_s"], row["own_s"], row["borrowed_s"], row["lent_s"]))
+    points: dict[int, list[Point]] = defaultdict(list)
+    for (pool, box), found in sorted(boxes.items()):
+        at = dt.datetime.fromtimestamp(box * step.total_seconds(), tz=dt.UTC)
+        means = [sum(column) / (len(found) * 3600) for column in zip(*found, strict=True)]
+        points[pool].append(Point(at, *means))
+    return points
+
+
+@dataclass(slots=True)
+class Loan:
+    """What one department has of another in one pool: now, and over the days looked at."""
+
+    pool: Pool
+    borrower: Department
+    lender: Department | None  # None: the unpromised rest
+    units: int = 0  # now
+    since: dt.datetime | None = None
+    unit_seconds: float = 0
+
+    @property
+    def card_hours(self) -> float:
+        return self.unit_seconds / self.pool.units_per_card / 3600
+
+
+def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
+    """Who borrowed from whom, where one side is in `departments` and the other is not. One query.
+
+    Running loans first, the longest first; then those that ended in the last `days` days.
+    """
+    now = timezone.now()
+    begin = now - dt.timedelta(days=days)
+    inside = set(departments)
+    rows = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False).filter(
+        Q(department__in=inside) | Q(lender__in=inside)
+    )
+    found: dict[tuple[int, int, int | None], Loan] = {}
+    for entry in rows.select_related("pool", "department", "lender"):
+        if entry.department_id in inside and entry.lender_id in inside:
+            continue
+        key = (entry.pool_id, entry.department_id, entry.lender_id)
+        loan = found.setdefault(key, Loan(entry.pool, entry.department, entry.lender))
+        ended = entry.ended_at or now
+        loan.unit_seconds += entry.units * max(0.0, (ended - max(entry.started_at, begin)).total_seconds())
+        if entry.ended_at is None:
+            loan.units += entry.units
+            loan.since = min(loan.since or entry.started_at, entry.started_at)
+    return sorted(found.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))

@@ -1,0 +1,67 @@
+"""The card map: which card is whose, what fits, and what a stranger does not learn."""
+
+from __future__ import annotations
+
+import pytest
+
+from quotas.cardmap import pool_overview
+from quotas.models import Card, ClaimState, Node
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db
+
+
+def on(node, *cards):
+    return [{"pod": 0, "node": node, "cards": list(cards)}]
+
+
+def test_cells_say_own_borrowed_and_leaving():
+    pool = make.pool("a100", cards=8, nodes=2)
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 2)
+    make.quota(nlp, pool, 4)
+    make.holding(vision, pool, own=2, borrowed={nlp: 1}, placement=on("a100-n1", 0, 1, 2))
+    make.holding(nlp, pool, own=1, placement=on("a100-n2", 3), state=ClaimState.LEAVING)
+    [view] = pool_overview([pool])
+    kinds = {(row.node.name, cell.card.index): [s.kind for s in cell.shares] for row in view.rows for cell in row.cells}
+    assert kinds["a100-n1", 0] == kinds["a100-n1", 1] == ["own"]
+    assert kinds["a100-n1", 2] == ["borrowed"]
+    assert kinds["a100-n2", 3] == ["leaving"]
+    assert (view.free, view.largest, view.cards_free, view.own, view.borrowed) == (4, 3, 4, 3, 1)
+
+
+def test_names_are_on_cells_of_seen_departments_only():
+    pool, vision, nlp = make.pool("a100"), make.department("vision"), make.department("nlp")
+    alice = make.member(vision, username="alice")
+    make.holding(vision, pool, own=1, user=alice, name="secret", workload="w1", placement=on("a100-n1", 0))
+    make.holding(nlp, pool, own=1, user=alice, name="hidden", workload="w2", placement=on("a100-n1", 1))
+    [view] = pool_overview([pool], seen={vision.pk})
+    shown, hidden = view.rows[0].cells[0].shares[0], view.rows[0].cells[1].shares[0]
+    assert (shown.name, shown.workload, shown.user) == ("secret", "w1", alice)
+    assert (hidden.name, hidden.workload, hidden.user, hidden.department) == ("", "", None, nlp)
+
+
+def test_a_shared_card_is_split_by_units():
+    pool, vision = make.pool("t4", cards=2, units_per_card=16000, unit="MiB"), make.department()
+    make.quota(vision, pool, 32000)
+    make.holding(vision, pool, own=6000, placement=on("t4-n1", 0))
+    make.holding(vision, pool, own=4000, placement=on("t4-n1", 0))
+    [view] = pool_overview([pool])
+    assert [cell.free for cell in view.rows[0].cells] == [6000, 16000]
+    assert (view.free, view.largest) == (22000, 16000)
+
+
+def test_sick_cards_and_held_back_nodes_have_nothing_free_and_the_pool_is_short():
+    pool, vision = make.pool("a100", cards=8, nodes=2), make.department()
+    make.quota(vision, pool, 8)
+    Node.objects.filter(name="a100-n1").update(held_back="mig.config failed")
+    Card.objects.filter(node__name="a100-n2", index=0).update(healthy=False)
+    [view] = pool_overview([pool])
+    assert (view.present, view.free, view.largest, view.missing, view.short_by) == (3, 3, 3, 5, 5)
+
+
+def test_units_without_a_known_card_are_counted_apart():
+    pool, vision = make.pool(), make.department()
+    make.holding(vision, pool, borrowed={None: 3})
+    [view] = pool_overview([pool])
+    assert (view.unplaced, view.free, view.largest) == (3, 5, 5)
