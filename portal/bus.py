@@ -17,6 +17,7 @@ CHANNEL = "portal:events"
 _listeners: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 _guard = threading.Lock()
 _client: redis.Redis | None = None
+closing = threading.Event()  # the process is about to end: streams say goodbye by themselves
 log = structlog.get_logger(__name__)
 
 
@@ -53,3 +54,9 @@ def listen() -> asyncio.Event:
 def leave(event: asyncio.Event) -> None:
     with _guard:
         _listeners.pop(event, None)
+
+
+def close() -> None:
+    """Ends every held request of this process, so that a stop takes moments and not the length of a stream."""
+    closing.set()
+    wake_local()

@@ -13,10 +13,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.access import Actor, actor_of
-from portal.errors import N_, Invalid
+from portal.access import Actor, NotVisible, actor_of
+from portal.errors import N_, Invalid, Problem
+from portal.idempotency import Lease
+from portal.models import User
 from portal.pagination import CursorPages
 from portal.throttle import rate_headers
+
+
+class PreconditionMissing(Problem):
+    status = 428
+    code = "precondition_missing"
+    message = N_("Send If-Match with the ETag you have seen, or If-None-Match: * to create.")
 
 
 class FirstRenderer(DefaultContentNegotiation):
@@ -29,16 +37,28 @@ class FirstRenderer(DefaultContentNegotiation):
 class ApiView(APIView):
     content_negotiation_class = FirstRenderer
     ordering: str | tuple[str, ...] = "-pk"
+    lease: Lease | None = None  # set by @idempotent
 
     @cached_property
     def actor(self) -> Actor:
         return actor_of(self.request._request)
+
+    @property
+    def user(self) -> User:
+        if self.actor.user is None:
+            raise NotVisible
+        return self.actor.user
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
         for name, value in rate_headers(request).items():
             response.headers[name] = value
         return response
+
+    def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
+        """The answer, stored inside the transaction that makes it true (portal/idempotency.py)."""
+        if self.lease is not None:
+            self.lease.keep(status, data, headers)
 
     def page(self, queryset: Any, serializer: type[serializers.BaseSerializer[Any]], **more: Any) -> Response:
         """One page of rows; `more` adds fields beside `results` and `next`."""
@@ -54,12 +74,27 @@ class ApiView(APIView):
         values: dict[str, Any] = checked.validated_data
         return values
 
+    def text(self, name: str) -> str:
+        return str(self.request.query_params.get(name, ""))
+
     def flag(self, name: str) -> bool:
         """A yes-or-no query parameter, such as `dry_run=1`."""
         text = self.request.query_params.get(name, "")
         if text not in {"", "0", "1", "true", "false"}:
             raise Invalid(N_("%(name)s is 1 or 0."), field=name, name=name)
         return text in {"1", "true"}
+
+    def version(self) -> int | None:
+        """The version named by If-Match; None for `If-None-Match: *`. Raises PreconditionMissing, Invalid."""
+        match = self.request.headers.get("If-Match", "").strip()
+        if not match:
+            if self.request.headers.get("If-None-Match", "").strip() == "*":
+                return None
+            raise PreconditionMissing
+        text = match.removeprefix("W/").strip('"')
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise Invalid(N_("If-Match holds the ETag of the last answer, such as \"3\"."), field="If-Match")
+        return int(text)
 
     def number(self, name: str, default: int | None = None, maximum: int = 2**53) -> int | None:
         text = self.request.query_params.get(name, "")

@@ -1,0 +1,201 @@
+"""`events/`: what happened, as a list or as a stream in commit order that resumes where it broke off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+from django.db.models import BigIntegerField, F, Q, QuerySet
+from django.db.models.expressions import RawSQL
+from django.http import HttpResponseBase, StreamingHttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from portal import bus, streams
+from portal.access import Actor, visible
+from portal.api.base import ApiView
+from portal.models import ApiToken, Event, User
+
+STREAM = "text/event-stream"
+CHUNK = 200
+OLDER_SOON = 0.1  # s: somebody with an older transaction is about to commit; doubled while it does not
+CHECK_EVERY = 10.0  # s
+Position = tuple[int, int]
+
+
+class EventOut(serializers.ModelSerializer[Event]):
+    id = serializers.SerializerMethodField(help_text="Opaque; sorts in commit order and resumes a stream.")
+    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+
+    class Meta:
+        model = Event
+        fields = ["id", "at", "kind", "department", "workload", "data"]
+
+    def get_id(self, event: Event) -> str:
+        return f"{event.tx}-{event.pk}"
+
+
+@dataclass
+class Feed:
+    """What one reader may see of the events. A long stream looks up now and then whether the reader still may."""
+
+    user: User
+    token: ApiToken | None
+    workload: str = ""
+    kinds: tuple[str, ...] = ()
+    checked: float = field(default_factory=time.monotonic)
+    actor: Actor | None = None
+
+    def __post_init__(self) -> None:
+        self.actor = Actor(self.user, self.token)
+
+    def check(self) -> Actor | None:
+        """The reader with the rights of at most CHECK_EVERY ago; None once the account or token has ended."""
+        if time.monotonic() - self.checked > CHECK_EVERY:
+            user = User.objects.filter(pk=self.user.pk, is_active=True).first()
+            token = ApiToken.objects.filter(pk=self.token.pk).first() if self.token else None
+            ended = user is None or (self.token and (token is None or not token.is_live(timezone.now())))
+            self.actor = None if ended else Actor(user, token)
+            self.checked = time.monotonic()
+        return self.actor
+
+    def rows(self, actor: Actor) -> QuerySet[Event]:
+        rows = visible(actor, settled()).select_related("department")
+        if self.workload:
+            rows = rows.filter(workload=self.workload)
+        if self.kinds:
+            rows = rows.filter(kind__in=self.kinds)
+        return rows
+
+    def after(self, position: Position) -> tuple[list[Event], Position, bool] | None:
+        """(rows, the position behind them, whether more is about to settle); None: the reader may not read on."""
+        actor = self.check()
+        if actor is None:
+            return None
+        tx, pk = position
+        rows = list(self.rows(actor).filter(Q(tx__gt=tx) | Q(tx=tx, pk__gt=pk)).order_by("tx", "pk")[:CHUNK])
+        if rows:
+            position = (rows[-1].tx, rows[-1].pk)
+        return rows, position, len(rows) == CHUNK or unsettled()
+
+
+def settled() -> QuerySet[Event]:
+    """Rows that no transaction still at work can get in front of. SQLite writes one transaction at a time."""
+    if connection.vendor != "postgresql":
+        return Event.objects.all()
+    oldest = RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", [], output_field=BigIntegerField())
+    return Event.objects.alias(oldest=oldest).filter(tx__lt=F("oldest"))
+
+
+def unsettled() -> bool:
+    if connection.vendor != "postgresql":
+        return False
+    last = Event.objects.order_by("tx", "pk").last()
+    return last is not None and not settled().filter(pk=last.pk).exists()
+
+
+def end_of_feed() -> Position:
+    last = settled().order_by("tx", "pk").last()
+    return (last.tx, last.pk) if last else (0, 0)
+
+
+def start(given: str) -> tuple[Position, bool]:
+    """Where to begin, and whether the reader has missed something that is gone (`event: reset`)."""
+    if not given:
+        return end_of_feed(), False
+    tx, _dash, pk = given.partition("-")
+    if given == "0-0" or (
+        tx.isascii() and tx.isdigit() and pk.isascii() and pk.isdigit() and len(given) < 38
+        and Event.objects.filter(tx=int(tx), pk=int(pk)).exists()
+    ):  # fmt: skip
+        return (int(tx), int(pk)), False
+    return end_of_feed(), True
+
+
+def opening(position: Position, reset: bool) -> bytes:
+    here = f"{position[0]}-{position[1]}"
+    return b"retry: 3000\n" + streams.message({}, event="reset" if reset else "open", id=here)
+
+
+def said(rows: list[Event]) -> Iterator[bytes]:
+    for row in rows:
+        data = EventOut(row).data
+        yield streams.message(data, event=row.kind, id=data["id"])
+
+
+async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
+    """The stream. Ends when the reader's right ends, when the process closes, or when the client leaves."""
+    position, reset = await streams.look(lambda: start(given))
+    yield opening(position, reset)
+    spoke, pause = time.monotonic(), OLDER_SOON
+    with streams.bell() as event:
+        while not bus.closing.is_set():
+            found = await streams.look(lambda: feed.after(position))  # noqa: B023
+            if found is None:
+                return
+            rows, position, soon = found
+            for part in said(rows):
+                yield part
+            now = time.monotonic()
+            if rows:
+                spoke = now
+            elif now - spoke >= streams.KEEP_ALIVE:
+                yield b": still here\n\n"
+                spoke = now
+            pause = min(pause * 2, streams.LOOK_EVERY) if soon and not rows else OLDER_SOON
+            await streams.rung(event, pause if soon else streams.LOOK_EVERY)
+
+
+def finite(feed: Feed, given: str) -> Iterator[bytes]:
+    """What there is now; for servers that cannot hold a request. The reader comes back by itself."""
+    position, reset = start(given)
+    yield opening(position, reset)
+    found = feed.after(position)
+    yield from said(found[0] if found else [])
+
+
+def event_stream(request: Request, feed: Feed) -> HttpResponseBase:
+    given = request.headers.get("Last-Event-ID") or request.query_params.get("after", "")
+    if streams.can_hold(request):
+        return streams.streaming(follow(feed, given), STREAM)
+    return StreamingHttpResponse(finite(feed, given), content_type=STREAM, headers={"Cache-Control": "no-cache"})
+
+
+def wants_stream(request: Request) -> bool:
+    return STREAM in request.headers.get("Accept", "")
+
+
+EVENT_PARAMETERS = [
+    OpenApiParameter("kind", str, description="Only these kinds, comma-separated."),
+    OpenApiParameter("after", str, description="Only what came after this event id."),
+    OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Resumes a stream."),
+]
+EVENT_ANSWERS = {
+    (200, "application/json"): EventOut(many=True),
+    (200, STREAM): OpenApiResponse(OpenApiTypes.STR, "One message an event; `event: reset` when the id has expired."),
+}
+
+
+class Events(ApiView):
+    """Newest first as a list; with `Accept: text/event-stream` live and in commit order."""
+
+    @extend_schema(operation_id="events_list", parameters=EVENT_PARAMETERS, responses=EVENT_ANSWERS)
+    def get(self, request: Request) -> HttpResponseBase:
+        return self.events("")
+
+    def events(self, workload: str) -> HttpResponseBase:
+        kinds = tuple(kind for kind in self.text("kind").split(",") if kind)
+        feed = Feed(self.user, self.actor.token, workload, kinds)
+        if wants_stream(self.request):
+            return event_stream(self.request, feed)
+        rows = feed.rows(self.actor)
+        if self.text("after"):
+            (tx, pk), reset = start(self.text("after"))
+            rows = rows.none() if reset else rows.filter(Q(tx__gt=tx) | Q(tx=tx, pk__gt=pk))
+        return self.page(rows, EventOut)
