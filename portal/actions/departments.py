@@ -1,0 +1,137 @@
+"""The tree of departments: making, renaming, moving, pausing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db.models import F
+
+from portal import audit
+from portal.access import Actor, Right
+from portal.errors import N_, Invalid, Problem
+from portal.events import emit
+from portal.locks import durable
+from portal.models import Department
+
+SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # is a label of Kubernetes objects and namespaces
+
+
+class DepartmentStale(Problem):
+    status = 412
+    code = "stale"
+    message = N_("%(department)s was changed by somebody else meanwhile. Look at it again, then save.")
+
+
+class HasWork(Problem):
+    code = "department_has_work"
+    message = N_(
+        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads."
+    )
+
+
+def create_department(
+    *, actor: Actor, slug: str, name: str, parent: Department | None = None, weight: int = 1
+) -> Department:
+    """Raises Invalid (slug, name, weight), HasWork (parent), NotVisible for anybody but operators."""
+    actor.require_operator()
+    _check(name, weight)
+    if not SLUG.fullmatch(slug):
+        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="slug")
+    with durable():
+        if Department.objects.filter(slug=slug).exists():
+            raise Invalid(N_("There is a department %(slug)s already."), field="slug", slug=slug)
+        if parent is not None:
+            _require_no_work(parent)
+        made = Department.objects.create(slug=slug, name=name.strip(), parent=parent, weight=weight)
+        audit.record(actor, "department.created", f"department {slug}", department=made, after=_facts(made))
+        emit("department.changed", department=made)
+    return made
+
+
+def change_department(
+    *,
+    actor: Actor,
+    department: Department,
+    name: str,
+    weight: int,
+    parent: Department | None,
+    expected_version: int,
+) -> Department:
+    """Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
+    actor.require_operator()
+    _check(name, weight)
+    with durable():
+        now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
+        if parent is not None and now.parent_id != parent.pk:
+            _require_no_loop(now, parent)
+            _require_no_work(parent)
+        before = _facts(now)
+        changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
+            name=name.strip(), weight=weight, parent=parent, version=F("version") + 1
+        )
+        if not changed:
+            raise DepartmentStale(department=now.name)
+        now.refresh_from_db()
+        _record(actor, "department.changed", now, before)
+    return now
+
+
+def set_paused(
+    *, actor: Actor, department: Department, paused: bool, expected_version: int | None = None
+) -> Department:
+    """Nothing new starts while paused; what runs goes on. Raises DepartmentStale, Forbidden, NotVisible."""
+    actor.require(Right.STEER, department)
+    with durable():
+        now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
+        if expected_version is not None and now.version != expected_version:
+            raise DepartmentStale(department=now.name)
+        if now.paused == paused:
+            return now
+        before = _facts(now)
+        Department.objects.filter(pk=now.pk).update(paused=paused, version=F("version") + 1)
+        now.refresh_from_db()
+        _record(actor, "department.paused" if paused else "department.resumed", now, before)
+    return now
+
+
+def _record(actor: Actor, action: str, department: Department, before: dict[str, Any]) -> None:
+    target = f"department {department.slug}"
+    audit.record(actor, action, target, department=department, before=before, after=_facts(department))
+    emit("department.changed", department=department, version=department.version)
+
+
+def _facts(department: Department) -> dict[str, Any]:
+    return {
+        "name": department.name,
+        "parent": department.parent.slug if department.parent else None,
+        "weight": department.weight,
+        "paused": department.paused,
+    }
+
+
+def _check(name: str, weight: int) -> None:
+    if not name.strip():
+        raise Invalid(N_("A department needs a name."), field="name")
+    if weight < 1:
+        raise Invalid(N_("The weight is 1 or more."), field="weight")
+
+
+def _require_no_loop(department: Department, parent: Department) -> None:
+    above: Department | None = parent
+    while above is not None:
+        if above.pk == department.pk:
+            raise Invalid(
+                N_("%(parent)s is %(department)s itself or below it."),
+                field="parent",
+                parent=parent.name,
+                department=department.name,
+            )
+        above = above.parent
+
+
+def _require_no_work(parent: Department) -> None:
+    """Workloads belong to leaves: whoever gets a team must not have work of its own."""
+    count = parent.claims.exclude(state="released").exclude(workload="").count()
+    if count:
+        raise HasWork(field="parent", department=parent.name, count=count)

@@ -1,0 +1,94 @@
+"""Making, moving and pausing departments."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.access import Actor, Forbidden, NotVisible
+from portal.actions import departments
+from portal.errors import Invalid
+from portal.models import AuditEntry, Department, Event, Role
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def operator():
+    return Actor(make.user("root", is_operator=True))
+
+
+def test_a_department_is_made_with_its_audit_row(operator):
+    vision = departments.create_department(actor=operator, slug="vision", name=" Vision ", weight=2)
+    team = departments.create_department(actor=operator, slug="vision-seg", name="Segmentation", parent=vision)
+    assert (vision.name, team.parent) == ("Vision", vision)
+    entry = AuditEntry.objects.get(target="department vision-seg")
+    assert entry.after == {"name": "Segmentation", "parent": "vision", "weight": 1, "paused": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"slug": "Vision"}, "slug"),
+        ({"slug": "-v"}, "slug"),
+        ({"slug": "taken"}, "slug"),
+        ({"name": "  "}, "name"),
+        ({"weight": 0}, "weight"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
+    make.department("taken")
+    with pytest.raises(Invalid) as refused:
+        departments.create_department(actor=operator, **{"slug": "new", "name": "New", **fields})
+    assert refused.value.field == field
+    assert Department.objects.count() == 1
+
+
+def test_a_department_with_work_gets_no_teams(operator):
+    vision = make.department("vision")
+    make.claim(vision, make.pool(), workload="w1")
+    with pytest.raises(departments.HasWork, match="1 workloads"):
+        departments.create_department(actor=operator, slug="team", name="Team", parent=vision)
+
+
+def test_the_tree_has_no_loops(operator):
+    top = make.department("top")
+    middle = make.department("middle", parent=top)
+    leaf = make.department("leaf", parent=middle)
+    for parent in (leaf, top):
+        with pytest.raises(Invalid) as refused:
+            departments.change_department(
+                actor=operator, department=top, name="Top", weight=1, parent=parent, expected_version=1
+            )
+        assert refused.value.field == "parent"
+
+
+def test_two_edits_of_one_version_do_not_overwrite_each_other(operator):
+    vision = make.department("vision")
+    change = {"actor": operator, "department": vision, "weight": 1, "parent": None, "expected_version": 1}
+    assert departments.change_department(name="First", **change).version == 2
+    with pytest.raises(departments.DepartmentStale):
+        departments.change_department(name="Second", **change)
+    assert Department.objects.get().name == "First"
+    assert AuditEntry.objects.count() == 1
+
+
+def test_an_owner_pauses_and_resumes_their_department(operator):
+    vision = make.department("vision")
+    owner, member = Actor(make.member(vision, Role.OWNER)), Actor(make.member(vision))
+    with pytest.raises(Forbidden):
+        departments.set_paused(actor=member, department=vision, paused=True)
+    assert departments.set_paused(actor=owner, department=vision, paused=True).paused
+    departments.set_paused(actor=owner, department=vision, paused=True)
+    assert not departments.set_paused(actor=operator, department=vision, paused=False).paused
+    assert list(AuditEntry.objects.order_by("id").values_list("action", flat=True)) == [
+        "department.paused",
+        "department.resumed",
+    ]
+    assert Event.objects.filter(kind="department.changed").count() == 2
+
+
+def test_only_operators_make_departments():
+    vision = make.department("vision")
+    with pytest.raises(NotVisible):
+        departments.create_department(actor=Actor(make.member(vision, Role.OWNER)), slug="x", name="X")
