@@ -1,0 +1,248 @@
+"""What people and pipelines do with workloads. Each is one transaction with its audit row."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from django.db.models import F
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor, NotVisible, Right
+from portal.crypt import decrypt, encrypt
+from portal.errors import N_, Invalid, Problem
+from portal.events import emit
+from portal.locks import durable
+from portal.models import Department
+from portal.wake import wake
+from quotas import claims
+from quotas.models import Claim, ClaimState
+from workloads.happenings import happened, new_attempt
+from workloads.lifecycle import Event, State
+from workloads.models import Attempt, Kind, Workload
+from workloads.requests import LONGEST, WorkloadRequest, check
+from workloads.specs import digest
+from workloads.verdicts import refuse_impossible
+
+NORMAL_PRIORITY = 0
+
+
+class AlreadyFinished(Problem):
+    code = "already_finished"
+    message = N_("%(name)s has already ended: %(state)s.")
+
+
+def submit(
+    *,
+    actor: Actor,
+    department: Department,
+    request: WorkloadRequest,
+    also: Callable[[Workload], None] | None = None,
+    now: dt.datetime | None = None,
+) -> Workload:
+    """Queues a workload. `also` runs inside the transaction (an idempotency key's answer is written there).
+
+    Raises Forbidden, InvalidRequest (every fault), Impossible (above the ceiling, with the largest that could run).
+    """
+    actor.require(Right.SUBMIT, department)
+    now = now or timezone.now()
+    highest = 2**31 - 1 if actor.is_operator else NORMAL_PRIORITY
+    check(request, department, highest_priority=highest)
+    refuse_impossible(department, request, actor, now=now)
+    with durable():
+        workload = Workload.objects.create(
+            department=department,
+            author=actor.user,
+            kind=request.kind,
+            name=request.name.strip(),
+            pool=request.pool,
+            preset=request.preset,
+            image=request.image,
+            command=list(request.command),
+            env=request.env,
+            secret_env=encrypt(orjson.dumps(request.secret_env).decode()) if request.secret_env else "",
+            pods=request.pods,
+            units_per_pod=request.charge,
+            profile=request.profile,
+            cpu_milli=request.cpu_milli,
+            memory_mib=request.memory_mib,
+            priority=request.priority,
+            own_only=request.own_only,
+            max_runtime=request.max_runtime,
+            max_wait=request.max_wait,
+            rerun_of=request.rerun_of,
+            submitted_at=now,
+            state_since=now,
+        )
+        new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
+        workload.attempts_made = 1
+        audit.record(actor, "workload.submitted", workload.public_id, department=department, after=_asked(workload))
+        emit("workload.queued", department=department, workload=workload.public_id, attempt=1)
+        if also is not None:
+            also(workload)
+    return workload
+
+
+def claim_fields(workload: Workload) -> dict[str, Any]:
+    """The claim of a workload's first attempt."""
+    return {
+        "department": workload.department,
+        "pool": workload.pool,
+        "user": workload.author,
+        "workload": workload.public_id,
+        "name": workload.name,
+        "pods": workload.pods,
+        "units_per_pod": workload.units_per_pod,
+        "profile": workload.profile,
+        "cpu_milli": workload.cpu_milli,
+        "memory_mib": workload.memory_mib,
+        "priority": workload.priority,
+        "preemptible": workload.preemptible,
+        "own_only": workload.own_only,
+        "max_runtime": workload.max_runtime,
+        "submitted_at": workload.submitted_at,
+        "queued_at": workload.submitted_at,
+    }
+
+
+def _asked(workload: Workload) -> dict[str, Any]:
+    return {
+        "name": workload.name, "kind": workload.kind, "pool": workload.pool.slug, "pods": workload.pods,
+        "units_per_pod": workload.units_per_pod, "image": workload.image.name,
+    }  # fmt: skip
+
+
+def cancel(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
+    """Asks for a stop: a queued one ends at once, a running one gets SIGTERM and its grace. Raises AlreadyFinished."""
+    actor.require_own_or_steer(workload.department, workload.author)
+    now = now or timezone.now()
+    with durable():
+        live = Workload.objects.filter(pk=workload.pk, finished_at=None, cancel_requested_at=None)
+        if live.update(cancel_requested_at=now, cancelled_by=actor.user, version=F("version") + 1):
+            audit.record(actor, "workload.stopped", workload.public_id, department=workload.department)
+            wake("workloads.converge", workload=workload.public_id)
+    workload.refresh_from_db()
+    if workload.is_final:
+        raise AlreadyFinished(name=workload.name, state=workload.state)
+    attempt = live_attempt(workload)
+    if attempt is not None and workload.state == State.QUEUED and attempt.claim.state == ClaimState.PENDING:
+        happened(attempt, Event.CANCEL, now=now)
+        workload.refresh_from_db()
+    return workload
+
+
+def live_attempt(workload: Workload) -> Attempt | None:
+    rows = Attempt.objects.select_related("workload__pool", "workload__department", "workload__author", "claim", "cluster")
+    return rows.filter(workload=workload, finished_at=None).first()
+
+
+def request_of(workload: Workload) -> WorkloadRequest:
+    """The request that would make the same workload again: for rerun and for a form to change first."""
+    hidden = orjson.loads(decrypt(workload.secret_env) or "{}")
+    return WorkloadRequest(
+        kind=workload.kind,
+        name=workload.name,
+        pool=workload.pool,
+        image=workload.image,
+        command=tuple(workload.command),
+        env=workload.env,
+        secret_env=hidden,
+        pods=workload.pods,
+        units_per_pod=workload.units_per_pod,
+        profile=workload.profile,
+        cpu_milli=workload.cpu_milli,
+        memory_mib=workload.memory_mib,
+        priority=min(workload.priority, NORMAL_PRIORITY),
+        max_runtime=workload.max_runtime,
+        max_wait=workload.max_wait,
+        own_only=workload.own_only,
+        preset=workload.preset,
+        rerun_of=workload,
+    )
+
+
+def rerun(*, actor: Actor, workload: Workload) -> Workload:
+    """The same again, as the actor's own new workload. Secret values go along only to their author."""
+    request = request_of(workload)
+    if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
+        raise Invalid(N_("Only its author can run it again: it has secret values."), code="has_secrets")
+    return submit(actor=actor, department=workload.department, request=request)
+
+
+def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
+    """Lets each attempt run longer. Raises AlreadyFinished, Invalid (no limit to extend, or beyond the longest)."""
+    actor.require_own_or_steer(workload.department, workload.author)
+    with durable():
+        row = Workload.objects.select_for_update(no_key=True, of=("self",)).get(pk=workload.pk)
+        if row.is_final:
+            raise AlreadyFinished(name=row.name, state=row.state)
+        if row.max_runtime is None:
+            raise Invalid(N_("It has no time limit; there is nothing to extend."), code="no_limit")
+        if not (seconds > 0 and row.max_runtime + seconds <= LONGEST):
+            raise Invalid(
+                N_("It may run %(limit)s s now and %(most)s s at most: extend by up to %(left)s s."),
+                field="seconds", limit=row.max_runtime, most=LONGEST, left=LONGEST - row.max_runtime,
+            )  # fmt: skip
+        before, after = row.max_runtime, row.max_runtime + seconds
+        Workload.objects.filter(pk=row.pk).update(max_runtime=after, version=F("version") + 1)
+        Claim.objects.filter(attempt__workload=row).exclude(state=ClaimState.RELEASED).update(max_runtime=after)
+        audit.record(
+            actor, "workload.extended", row.public_id, department=row.department,
+            before={"max_runtime": before}, after={"max_runtime": after},
+        )  # fmt: skip
+        emit("workload.extended", department=row.department, workload=row.public_id, max_runtime=after)
+        wake("quotas.plan", group_id=row.pool.group_id)
+    workload.refresh_from_db()
+    return workload
+
+
+def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
+    """"Saved, leave now", said by a person during the notice."""
+    actor.require_own_or_steer(workload.department, workload.author)
+    attempt = live_attempt(workload)
+    if attempt is None or workload.state != State.RECALLED:
+        raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
+    _ready(attempt, now or timezone.now(), actor)
+    workload.refresh_from_db()
+    return workload
+
+
+def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -> Attempt:
+    """The container says "checkpoint written, take me". The token belongs to one attempt and does nothing else.
+
+    Raises NotVisible when it is not this workload's live attempt's, Invalid when no recall is under way.
+    """
+    rows = Attempt.objects.select_related("workload__pool", "workload__department", "workload__author", "claim", "cluster")
+    attempt = rows.filter(workload__public_id=workload_id, token_digest=digest(token), finished_at=None).first()
+    if attempt is None or not token:
+        raise NotVisible
+    if attempt.workload.state not in {State.RECALLED, State.STOPPING}:
+        raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
+    _ready(attempt, now or timezone.now(), Actor(attempt.workload.author))
+    return attempt
+
+
+def _ready(attempt: Attempt, now: dt.datetime, actor: Actor) -> None:
+    with durable():
+        if Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
+            workload = attempt.workload
+            audit.record(actor, "workload.ready", workload.public_id, department=workload.department)
+            emit("workload.ready", department=workload.department, workload=workload.public_id, attempt=attempt.number)
+            wake("workloads.converge", workload=workload.public_id)
+
+
+def set_shared(*, actor: Actor, workload: Workload, shared: bool) -> Workload:
+    """Lets others of the department open a notebook. Only its author may say so."""
+    if actor.user is None or workload.author_id != actor.user.pk or workload.kind != Kind.NOTEBOOK:
+        raise NotVisible
+    actor.require(Right.SUBMIT, workload.department)
+    with durable():
+        if Workload.objects.filter(pk=workload.pk, shared=not shared).update(shared=shared, version=F("version") + 1):
+            audit.record(
+                actor, "workload.shared", workload.public_id, department=workload.department, after={"shared": shared}
+            )
+    workload.refresh_from_db()
+    return workload

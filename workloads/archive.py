@@ -1,0 +1,53 @@
+"""The logs of attempts: from the cluster while it knows the run, from the kept end of the log afterwards."""
+
+from __future__ import annotations
+
+import zlib
+
+from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun
+from workloads.drivers import driver_for
+from workloads.models import Attempt, AttemptLog
+from workloads.specs import ref_of
+
+KEPT = 4 * 2**20  # bytes of each rank's log that outlive the run
+
+
+def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
+    """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing."""
+    have = set(attempt.kept_logs.values_list("rank", flat=True))
+    for rank in set(range(attempt.workload.pods)) - have:
+        data, offset = b"", 0
+        while True:
+            try:
+                chunk = driver.logs(ref_of(attempt), offset=offset, rank=rank)
+            except NoSuchRun:
+                break
+            data = (data + chunk.data)[-KEPT:]
+            offset = chunk.offset + len(chunk.data)
+            if not chunk.data:
+                break
+        AttemptLog.objects.get_or_create(
+            attempt=attempt, rank=rank, defaults={"start": offset - len(data), "data": zlib.compress(data)}
+        )
+
+
+def read_log(
+    attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
+) -> LogChunk:
+    """From `offset`, or the last `tail` lines. A chunk that starts later than asked says that the start is lost.
+
+    Raises Unreachable, NoSuchRun (nothing was ever written, or the rank does not exist).
+    """
+    kept = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
+    if kept is None:
+        if attempt.created_at is None:
+            return LogChunk(b"", 0, end=attempt.finished_at is not None)
+        return driver_for(attempt.cluster).logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit)
+    data = zlib.decompress(kept.data)
+    if tail is not None:
+        lines = data.splitlines(keepends=True)
+        start = len(data) - sum(map(len, lines[-tail:])) if tail else len(data)
+    else:
+        start = max(0, offset - kept.start)
+    piece = data[start : start + limit]
+    return LogChunk(piece, kept.start + start, end=start + len(piece) >= len(data))

@@ -1,0 +1,141 @@
+"""Makes the cluster what the database says, and the database what the cluster says. The shell around reconcile.next_steps.
+
+No transaction is open while a driver is called. Each thing that happened is one compare-and-set transaction; who loses
+the race does nothing. A process killed between two lines leaves work that the next call finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+from django.utils import timezone
+
+from quotas.models import Cluster
+from workloads import archive, happenings
+from workloads.clusters.base import ClusterDriver, ClusterError, Observed, Refused, RunRef, Unreachable
+from workloads.drivers import driver_for
+from workloads.lifecycle import Event, State
+from workloads.models import Attempt
+from workloads.reconcile import Announce, Ensure, Forgotten, Happened, Remove, Seen, Step, Stop, View, next_steps
+from workloads.specs import ref_of, spec_of
+
+log = structlog.get_logger(__name__)
+ROUNDS = 6  # more steps in a row than any attempt has
+ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
+
+
+def converge_cluster(cluster: Cluster) -> int:
+    """One listing, then every attempt the cluster may still know. Returns how many attempts took a step."""
+    driver = driver_for(cluster)
+    began = timezone.now()
+    try:
+        observed = {run.ref.name: run for run in driver.observe()}
+    except Unreachable as error:
+        happenings.cluster_unreachable(cluster, str(error), now=began)
+        return 0
+    happenings.cluster_reached(cluster, now=began)
+    attempts = Attempt.objects.filter(cluster=cluster, removed_at=None).select_related(*ROWS)
+    moved = 0
+    for attempt in attempts:
+        run = observed.pop(attempt.run_name, None)
+        if run is not None and run.ref.submission_id != attempt.submission_id:
+            run = None
+        moved += converge(attempt, driver, Seen(began, run))
+    _remove_orphans(driver, observed.values(), cluster)
+    return moved
+
+
+def converge(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) -> bool:
+    """Takes every step that is due for one attempt. True if there was one."""
+    moved = False
+    with structlog.contextvars.bound_contextvars(workload=attempt.workload.public_id, attempt=attempt.number):
+        for _ in range(ROUNDS):
+            steps = next_steps(view_of(attempt), seen, timezone.now())
+            if not steps or not all(_take(step, attempt, driver) for step in steps):
+                break
+            moved = True
+            if any(isinstance(step, Stop | Remove | Forgotten) for step in steps):
+                break  # asked of the cluster: the next listing tells
+            attempt = Attempt.objects.select_related(*ROWS).get(pk=attempt.pk)
+    return moved
+
+
+def converge_claim(public_id: str) -> None:
+    """After the plan changed one claim: act on it without waiting for a listing."""
+    attempt = Attempt.objects.filter(claim__public_id=public_id, finished_at=None).select_related(*ROWS).first()
+    if attempt is not None:
+        converge(attempt, driver_for(attempt.cluster))
+
+
+def view_of(attempt: Attempt) -> View:
+    workload, claim = attempt.workload, attempt.claim
+    return View(
+        state=State(workload.state),
+        claim=claim.state,
+        leave_by=claim.leave_by,
+        grace=attempt.grace,
+        created_at=attempt.created_at,
+        started_at=attempt.started_at,
+        reclaim_at=attempt.reclaim_at,
+        announced_at=attempt.announced_at,
+        ready=attempt.ready_at is not None,
+        stop_cause=attempt.stop_cause,
+        cancel=workload.cancel_requested_at is not None,
+        max_runtime=workload.max_runtime,
+        finished=attempt.finished_at is not None,
+    )
+
+
+def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
+    """One step. False ends the round: a race was lost, or the cluster does not answer."""
+    ref = ref_of(attempt)
+    try:
+        match step:
+            case Ensure():
+                return _ensure(attempt, driver)
+            case Happened(event, run):
+                return happenings.happened(attempt, event, run=run, now=timezone.now())
+            case Announce(at):
+                driver.announce(ref, at)
+                return happenings.announced(attempt, at, now=timezone.now())
+            case Stop(grace):
+                driver.stop(ref, grace)
+            case Remove():
+                archive.keep_logs(attempt, driver)
+                driver.remove(ref)
+                happenings.forgotten(attempt, now=timezone.now())
+            case Forgotten():
+                happenings.forgotten(attempt, now=timezone.now())
+    except Unreachable as error:
+        log.warning("cluster.unreachable", cluster=attempt.cluster.name, step=type(step).__name__, error=str(error))
+        return False
+    except ClusterError as error:
+        log.error("cluster.refused", cluster=attempt.cluster.name, step=type(step).__name__, error=str(error))
+        return False
+    return True
+
+
+def _ensure(attempt: Attempt, driver: ClusterDriver) -> bool:
+    try:
+        driver.ensure(spec_of(attempt))
+    except Refused as error:
+        happenings.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+        return False
+    return True
+
+
+def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster) -> None:
+    """Runs that carry our labels and belong to no attempt any more (a restored database, a removed department)."""
+    for run in runs:
+        if Attempt.objects.filter(submission_id=run.ref.submission_id, removed_at=None).exists():
+            continue  # created after our list of attempts was read
+        log.warning("cluster.orphan", cluster=cluster.name, run=run.ref.name)
+        _forget(driver, run.ref, ended=run.finished_at is not None)
+
+
+def _forget(driver: ClusterDriver, ref: RunRef, *, ended: bool) -> None:
+    try:
+        driver.remove(ref) if ended else driver.stop(ref, 0)
+    except ClusterError as error:
+        log.warning("cluster.orphan_stays", run=ref.name, error=str(error))

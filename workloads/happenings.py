@@ -1,0 +1,229 @@
+"""What happened to an attempt, written down: one compare-and-set on the workload's state and all that follows from it.
+
+Every function is safe to call twice; the second call returns False and changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.db.models import F
+
+from portal import notices
+from portal.events import emit
+from portal.ids import new_id
+from portal.locks import durable
+from portal.wake import wake
+from quotas import claims
+from quotas.models import Claim, ClaimState, Cluster
+from workloads.clusters.base import Observed
+from workloads.lifecycle import FINAL, Event, NotPossible, State, step
+from workloads.models import Attempt, StopCause, Workload
+from workloads.specs import namespace_of, new_secrets
+
+BACKOFF, LONGEST_BACKOFF = 30, 3600  # s; doubles with every reclaim
+
+CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED}
+OUTCOME = {
+    Event.EXITED_OK: "succeeded",
+    Event.EXITED_BAD: "failed",
+    Event.REFUSED: "failed",
+    Event.LOST: "lost",
+    Event.GONE_RECALLED: "recalled",
+    Event.GONE_EXHAUSTED: "recalled",
+    Event.GONE_CANCELLED: "cancelled",
+    Event.GONE_EXPIRED: "failed",
+    Event.REJECT: "rejected",
+}
+REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims"}
+
+
+def happened(
+    attempt: Attempt, event: Event, *, now: dt.datetime, run: Observed | None = None, reason: str = "", message: str = ""
+) -> bool:
+    """Moves the workload along the state chart, if it still stands where the caller saw it."""
+    workload = attempt.workload
+    if event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
+        event = Event.GONE_EXHAUSTED
+    try:
+        state = step(State(workload.state), event)
+    except NotPossible:
+        return False
+    reason = reason or REASON.get(event, "") or (run.reason if run else "")
+    message = message or (run.message if run else "")
+    with durable():
+        if not _move(workload, attempt, state, now):
+            return False
+        if event in CAUSE and state is State.STOPPING:
+            _stopping(attempt, CAUSE[event], now)
+        elif event in OUTCOME or state in FINAL:
+            _finish(attempt, event, state, run, reason, message, now)
+        else:
+            _note(attempt, event, run, now)
+        emit(
+            f"workload.{state.value}", department=workload.department, workload=workload.public_id,
+            attempt=attempt.number, event=event.value, reason=reason,
+        )  # fmt: skip
+        _tell(workload, attempt, event, state, reason)
+    return True
+
+
+def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) -> bool:
+    """The compare-and-set. The attempt's number is part of it: news of an old attempt moves nothing."""
+    return bool(
+        Workload.objects.filter(pk=workload.pk, state=workload.state, attempts_made=attempt.number).update(
+            state=state, state_since=now, version=F("version") + 1
+        )
+    )
+
+
+def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime) -> None:
+    """Facts of a step that neither stops nor ends it."""
+    claim = attempt.claim
+    facts: dict[str, Any] = {}
+    match event:
+        case Event.ADMIT:
+            facts = {"admitted_at": now, "placement": claim.placement, "notice": claim.notice, "grace": claim.grace}
+        case Event.CREATED:
+            facts = {"created_at": now}
+        case Event.STARTED if run is not None:
+            facts = {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
+            Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
+                started_at=facts["started_at"]
+            )
+        case Event.RECALL:
+            due = (claim.leave_by or now) - dt.timedelta(seconds=attempt.grace)
+            facts = {"recalled_at": now, "reclaim_at": due, "announced_at": None}
+        case Event.WITHDRAW | Event.WITHDRAW_UNSTARTED:
+            facts = {"recalled_at": None, "reclaim_at": None, "ready_at": None}
+    Attempt.objects.filter(pk=attempt.pk).update(**facts)
+
+
+def _stopping(attempt: Attempt, cause: StopCause, now: dt.datetime) -> None:
+    Attempt.objects.filter(pk=attempt.pk).update(stopping_at=now, stop_cause=cause)
+    claims.send_off(attempt.claim, now=now)
+
+
+def _finish(
+    attempt: Attempt, event: Event, state: State, run: Observed | None, reason: str, message: str, now: dt.datetime
+) -> None:
+    """The attempt is over: its capacity is free in this same transaction, and a recalled one queues again."""
+    workload = attempt.workload
+    exit_code = run.exit_code if run else None
+    Attempt.objects.filter(pk=attempt.pk).update(
+        finished_at=now,
+        outcome=OUTCOME.get(event, state.value),
+        exit_code=exit_code,
+        reason=reason,
+        message=message[:500],
+        checkpointed_at=run.checkpointed_at if run else None,
+    )
+    claims.release(attempt.claim, now=now)
+    if state is State.QUEUED:
+        requeue(workload, attempt, recalled=event is Event.GONE_RECALLED, now=now)
+    else:
+        Workload.objects.filter(pk=workload.pk).update(
+            finished_at=now, exit_code=exit_code, reason=reason, message=message[:500]
+        )
+
+
+def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
+    """The next attempt: same workload, original queue time, a back-off that doubles with every reclaim."""
+    old = last.claim
+    reclaims = workload.reclaims + recalled
+    backoff = min(BACKOFF * 2 ** (reclaims - 1), LONGEST_BACKOFF) if recalled else 0
+    Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
+    claim = claims.ask(
+        department=old.department,
+        pool=old.pool,
+        user=old.user,
+        workload=old.workload,
+        name=old.name,
+        pods=old.pods,
+        units_per_pod=old.units_per_pod,
+        cores_per_pod=old.cores_per_pod,
+        profile=old.profile,
+        same_domain=old.same_domain,
+        cpu_milli=old.cpu_milli,
+        memory_mib=old.memory_mib,
+        priority=old.priority,
+        preemptible=old.preemptible,
+        own_only=old.own_only,
+        min_runtime=old.min_runtime,
+        max_runtime=workload.max_runtime,
+        submitted_at=old.submitted_at,
+        queued_at=now,
+        backoff_until=now + dt.timedelta(seconds=backoff) if backoff else None,
+    )
+    return new_attempt(workload, claim, number=last.number + 1, now=now)
+
+
+def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.datetime) -> Attempt:
+    """Called in the transaction that made the claim."""
+    Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
+    cluster = workload.pool.group.cluster
+    secrets, token_digest = new_secrets()
+    return Attempt.objects.create(
+        workload=workload,
+        number=number,
+        claim=claim,
+        cluster=cluster,
+        run_name=f"w-{workload.public_id}-{number}",
+        namespace=namespace_of(cluster, workload.department.slug),
+        submission_id=new_id(),
+        secrets=secrets,
+        token_digest=token_digest,
+        queued_at=now,
+    )
+
+
+def announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
+    """The container can read the time of reclaim (or that there is none any more)."""
+    return bool(Attempt.objects.filter(pk=attempt.pk).update(announced_at=now if at else None))
+
+
+def forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
+    Attempt.objects.filter(pk=attempt.pk, removed_at=None).update(removed_at=now)
+
+
+def checkpointed(attempt: Attempt, at: dt.datetime) -> None:
+    Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at)
+    Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
+
+
+def cluster_unreachable(cluster: Cluster, why: str, *, now: dt.datetime) -> None:
+    if Cluster.objects.filter(pk=cluster.pk, unreachable_since=None).update(unreachable_since=now):
+        emit("cluster.unreachable", cluster=cluster.name, why=why[:300])
+
+
+def cluster_reached(cluster: Cluster, *, now: dt.datetime) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(seen_at=now)
+    if Cluster.objects.filter(pk=cluster.pk, unreachable_since__isnull=False).update(unreachable_since=None):
+        emit("cluster.reached", cluster=cluster.name)
+        for group in cluster.groups.all():
+            wake("quotas.plan", group_id=group.pk)
+
+
+def _tell(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
+    """The author's inbox, mail and the department's webhooks."""
+    kind = {
+        Event.RECALL: "workload.recalled",
+        Event.WITHDRAW: "workload.withdrawn",
+        Event.GONE_RECALLED: "workload.requeued",
+        Event.LOST: "workload.lost",
+        Event.REJECT: "workload.rejected",
+    }.get(event) or {State.SUCCEEDED: "workload.succeeded", State.FAILED: "workload.failed"}.get(state)
+    if kind is None:
+        return
+    leave_by = attempt.claim.leave_by
+    notices.tell(
+        kind,
+        to=[workload.author] if workload.author else [],
+        department=workload.department,
+        workload=workload.public_id,
+        name=workload.name,
+        attempt=attempt.number,
+        reason=reason,
+        **({"reclaim_at": (leave_by - dt.timedelta(seconds=attempt.grace)).isoformat()} if leave_by else {}),
+    )

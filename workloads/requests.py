@@ -1,0 +1,133 @@
+"""What a person or pipeline asks for, and whether it can be meant: every fault at once, each with its field."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from portal.errors import N_, Invalid
+from portal.models import Department
+from quotas.engine.mig import profile_of
+from quotas.models import Pool
+from workloads.models import Image, Kind, Preset, Workload
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# They would undo the isolation of the card, or belong to the portal.
+FORBIDDEN_ENV = re.compile(r"NVIDIA_VISIBLE_DEVICES|CUDA_VISIBLE_DEVICES|CUDA_DISABLE_CONTROL|LD_PRELOAD|PORTAL_.*")
+LONGEST = 30 * 24 * 3600  # s
+
+
+class InvalidRequest(Invalid):
+    """`errors` has every fault; the first one is this exception's own sentence."""
+
+    def __init__(self, errors: list[Invalid]) -> None:
+        first = errors[0]
+        super().__init__(first.message, code=first.code, field=first.field, **first.numbers)
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRequest:
+    """Amounts: `units_per_pod` in the pool's unit (0 with a profile: the profile's charge), cpu in millicores, times in s."""
+
+    kind: str
+    name: str
+    pool: Pool
+    image: Image
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    secret_env: dict[str, str] = field(default_factory=dict, repr=False)
+    pods: int = 1
+    units_per_pod: int = 1
+    profile: str = ""
+    cpu_milli: int = 1000
+    memory_mib: int = 2048
+    priority: int = 0
+    max_runtime: int | None = None
+    max_wait: int | None = None
+    own_only: bool = False
+    preset: Preset | None = None
+    rerun_of: Workload | None = None
+
+    @property
+    def charge(self) -> int:
+        """Units charged for each pod."""
+        profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
+        return profile.units if profile else self.units_per_pod
+
+
+def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:
+    """Raises InvalidRequest with every fault found without looking at the load."""
+    errors = [
+        *_name_and_image(request),
+        *_amounts(request),
+        *_environment(request),
+        *_times(request),
+    ]
+    if request.priority > highest_priority:
+        errors.append(Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority))
+    if department.children.exists():
+        errors.append(Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name))
+    if errors:
+        raise InvalidRequest(errors)
+
+
+def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    if not request.name.strip() or len(request.name) > 100:
+        errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
+    if request.kind not in Kind.values:
+        errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
+    if not request.image.active or (request.image.kinds and request.kind not in request.image.kinds):
+        errors.append(Invalid(N_("The image %(name)s is not for this kind."), field="image", name=request.image.name))
+    if request.kind == Kind.JOB and not request.command:
+        errors.append(Invalid(N_("Say which command the job runs."), field="command"))
+    return errors
+
+
+def _amounts(request: WorkloadRequest) -> list[Invalid]:
+    pool = request.pool
+    errors = []
+    if request.pods != 1:
+        errors.append(Invalid(N_("A %(kind)s has one pod."), field="pods", kind=request.kind))
+    if pool.mig:
+        if not request.profile or profile_of(pool.mig, request.profile) is None:
+            errors.append(Invalid(N_("Choose a MIG profile of %(pool)s."), code="no_such_profile", field="profile", pool=pool.name))
+    elif request.profile:
+        errors.append(Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name))
+    elif request.units_per_pod < 1:
+        errors.append(Invalid(N_("Ask for at least 1 %(unit)s."), field="units_per_pod", unit=pool.unit))
+    elif pool.unit in {"MiB", "percent"} and request.units_per_pod > pool.units_per_card:
+        errors.append(
+            Invalid(
+                N_("One card of %(pool)s has %(most)s %(unit)s; a shared card cannot give more."),
+                field="units_per_pod", pool=pool.name, most=pool.units_per_card, unit=pool.unit,
+            )  # fmt: skip
+        )
+    for name, least in (("cpu_milli", 100), ("memory_mib", 64)):
+        if getattr(request, name) < least:
+            errors.append(Invalid(N_("This must be at least %(least)s."), field=name, least=least))
+    return errors
+
+
+def _environment(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    for field_name in ("env", "secret_env"):
+        for name in getattr(request, field_name):
+            if not ENV_NAME.fullmatch(name):
+                errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
+            elif FORBIDDEN_ENV.fullmatch(name):
+                errors.append(
+                    Invalid(N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name)
+                )
+    return errors
+
+
+def _times(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    for name in ("max_runtime", "max_wait"):
+        value: Any = getattr(request, name)
+        if value is not None and not 1 <= value <= LONGEST:
+            errors.append(Invalid(N_("Give 1 to %(most)s seconds, or nothing."), field=name, most=LONGEST))
+    return errors

@@ -1,0 +1,92 @@
+"""Database rows → RunSpec: all a driver needs to start one attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.urls import reverse
+
+from portal.crypt import decrypt, encrypt
+from quotas.models import Cluster
+from workloads.clusters.base import PodPlacement, RunRef, RunSpec
+from workloads.models import Attempt, Kind, Workload
+
+NOTEBOOK_PORT = 8888
+
+
+def new_secrets() -> tuple[str, str]:
+    """For a new attempt: the encrypted pair of ready and notebook tokens, and the digest of the ready token."""
+    ready, notebook = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    return encrypt(orjson.dumps({"ready": ready, "notebook": notebook}).decode()), digest(ready)
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def tokens_of(attempt: Attempt) -> dict[str, str]:
+    tokens: dict[str, str] = orjson.loads(decrypt(attempt.secrets))
+    return tokens
+
+
+def namespace_of(cluster: Cluster, department: str) -> str:
+    return f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}"
+
+
+def ref_of(attempt: Attempt) -> RunRef:
+    return RunRef(attempt.run_name, attempt.namespace, attempt.submission_id)
+
+
+def spec_of(attempt: Attempt) -> RunSpec:
+    """`attempt` with workload, its pool, department, author, image and the claim loaded."""
+    workload = attempt.workload
+    tokens = tokens_of(attempt)
+    notebook = workload.kind == Kind.NOTEBOOK
+    return RunSpec(
+        ref=ref_of(attempt),
+        workload_id=workload.public_id,
+        attempt=attempt.number,
+        kind=workload.kind,
+        department=workload.department.slug,
+        user=workload.author.username if workload.author else "",
+        image=workload.image.name,
+        command=tuple(workload.command) or (notebook_command(workload) if notebook else ()),
+        env=environment_of(workload),
+        pods=workload.pods,
+        cpu_milli=workload.cpu_milli,
+        memory_mib=workload.memory_mib,
+        sharing=workload.pool.sharing,
+        product=workload.pool.product,
+        units_per_pod=workload.units_per_pod,
+        profile=workload.profile or None,
+        placement=tuple(_place(place) for place in attempt.placement or ()),
+        grace=attempt.grace,
+        max_runtime=None,  # the portal ends it, so that it can be extended
+        volume=workload.volume,
+        ready_url=settings.BASE_URL + reverse("api:ready", args=[workload.public_id]),
+        ready_token=tokens["ready"],
+        port=NOTEBOOK_PORT if notebook else None,
+        token=tokens["notebook"] if notebook else "",
+    )
+
+
+def _place(place: dict[str, Any]) -> PodPlacement:
+    return PodPlacement(place["pod"], place["node"], tuple(place.get("cards", ())), place.get("start"))
+
+
+def environment_of(workload: Workload) -> dict[str, str]:
+    hidden: dict[str, str] = orjson.loads(decrypt(workload.secret_env) or "{}")
+    return {**workload.env, **hidden}
+
+
+def notebook_command(workload: Workload) -> tuple[str, ...]:
+    """JupyterLab behind the portal's proxy; drivers replace $(NAME)."""
+    return (
+        "jupyter", "lab", "--no-browser", "--allow-root", "--ip=0.0.0.0", "--port=$(PORTAL_PORT)",
+        f"--ServerApp.base_url=/notebooks/{workload.public_id}/", "--IdentityProvider.token=$(PORTAL_TOKEN)",
+        "--ServerApp.allow_remote_access=True", "--ServerApp.root_dir=$(PORTAL_WORKDIR)",
+    )  # fmt: skip

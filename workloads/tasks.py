@@ -1,0 +1,61 @@
+"""What workers and the beat run for workloads. Nobody imports this; messages carry ids only and may come twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from celery import shared_task
+from django.utils import timezone
+
+from portal.jobs import claimed_tick
+from quotas.models import Claim, Cluster
+from workloads import deadlines, inventory
+from workloads.clusters.base import ClusterError
+from workloads.converge import converge_claim, converge_cluster
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="workloads.converge")
+def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
+    """One workload: its live claim, or the claim named."""
+    if workload:
+        live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
+        claim = live.values_list("public_id", flat=True).first() or ""
+    if claim:
+        converge_claim(claim)
+
+
+@shared_task(name="workloads.converge_all")
+def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any) -> None:
+    """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's."""
+    with claimed_tick("workloads.converge_all", tick=tick) as run:
+        if not run:
+            return
+        clusters = Cluster.objects.filter(active=True)
+        for cluster in clusters if cluster_id is None else clusters.filter(pk=cluster_id):
+            try:
+                converge_cluster(cluster)
+            except ClusterError as error:
+                log.error("cluster.failed", cluster=cluster.name, error=str(error))
+
+
+@shared_task(name="workloads.deadlines")
+def keep_deadlines(*, tick: bool = False, **_: Any) -> None:
+    """Reclaim deadlines, time limits and longest waits that have come."""
+    with claimed_tick("workloads.deadlines", tick=tick) as run:
+        if run:
+            deadlines.keep(now=timezone.now())
+
+
+@shared_task(name="workloads.inventory")
+def take_inventory(*, tick: bool = False, **_: Any) -> None:
+    with claimed_tick("workloads.inventory", tick=tick) as run:
+        if not run:
+            return
+        for cluster in Cluster.objects.filter(active=True):
+            try:
+                inventory.refresh(cluster)
+            except ClusterError as error:
+                log.error("cluster.failed", cluster=cluster.name, error=str(error))
