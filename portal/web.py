@@ -12,12 +12,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone, translation
+from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
 from portal.access import NotVisible
 from portal.errors import Problem
 from portal.ids import new_id
 from portal.models import User
+from portal.shell import Shell
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,40}")
@@ -89,5 +91,22 @@ def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """What base.html needs on every page."""
-    return {"VERSION": settings.VERSION, "EMBEDDED": settings.EMBEDDED}
+    """What base.html needs on every page; `csp_nonce` is the name django-htmx looks for."""
+    return {
+        "VERSION": settings.VERSION,
+        "EMBEDDED": settings.EMBEDDED,
+        "DEBUG": settings.DEBUG,
+        "shell": Shell(request),
+        "csp_nonce": getattr(request, "csp_nonce", ""),
+    }
+
+
+def render_part(
+    request: HttpRequest, template: str, context: dict[str, Any], *, part: str, status: int = 200
+) -> HttpResponse:
+    """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep the two apart."""
+    htmx = getattr(request, "htmx", None)
+    partial = bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+    response = render(request, f"{template}#{part}" if partial else template, context, status=status)
+    patch_vary_headers(response, ["HX-Request", "HX-Boosted", "HX-History-Restore-Request"])
+    return response

@@ -1,5 +1,210 @@
-"""What templates need beyond Django's own tags."""
+"""What templates need beyond Django's own tags: amounts, times, states, quota bars, fields (templates/_components/README.md)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
 
 from django import template
+from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect, Select
+from django.template.defaultfilters import date as date_format
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 register = template.Library()
+
+STATE_ICONS = {
+    "queued": "hourglass",
+    "admitted": "circle-check",
+    "starting": "loader",
+    "running": "player-play",
+    "recalled": "arrow-back-up",
+    "stopping": "player-stop",
+    "succeeded": "check",
+    "failed": "alert-circle",
+    "cancelled": "ban",
+    "rejected": "circle-x",
+}
+UNIT_NAMES = {"card": "card", "replica": "replica", "MiB": "MiB", "percent": "percent", "slice": "slice"}
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    """One drawing of the sprite; decoration only, so the words beside it must say the same."""
+    return format_html(
+        '<svg class="icon {}" aria-hidden="true" focusable="false" fill="none" stroke="currentColor" stroke-width="1.5"'
+        ' stroke-linecap="round" stroke-linejoin="round"><use href="{}#{}"></use></svg>',
+        extra,
+        static("vendor/icons.svg"),
+        name,
+    )
+
+
+@register.filter
+def amount(units: int | None, pool: Any) -> str:
+    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit"."""
+    if units is None:
+        return _("no limit")
+    unit = pool if isinstance(pool, str) else pool.unit
+    number = {"n": f"{units:,}"}
+    if unit == "card":
+        return ngettext("%(n)s card", "%(n)s cards", units) % number
+    if unit == "replica":
+        return ngettext("%(n)s replica", "%(n)s replicas", units) % number
+    if unit == "slice":
+        return ngettext("%(n)s slice", "%(n)s slices", units) % number
+    if unit == "percent":
+        return f"{units} %"
+    return memory(units)
+
+
+@register.filter
+def memory(mebibytes: int | None) -> str:
+    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB."""
+    if mebibytes is None:
+        return ""
+    if abs(mebibytes) < 1024:
+        return f"{mebibytes} MiB"
+    return f"{mebibytes / 1024:,.1f}".removesuffix(".0") + " GiB"
+
+
+@register.filter
+def file_size(size: int) -> str:
+    if size < 1024:
+        return f"{size} B"
+    value, unit = float(size), "B"
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            break
+    return f"{value:.1f} {unit}"
+
+
+@register.filter
+def cores(cpu_milli: int | None) -> str:
+    return "" if cpu_milli is None else f"{cpu_milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+@register.filter
+def duration(seconds: float | dt.timedelta | None) -> str:
+    """Seconds → the two largest parts: "2 d 3 h", "4 min 10 s"."""
+    if seconds is None:
+        return ""
+    left = int(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
+    parts = []
+    for size, label in ((86400, _("d")), (3600, _("h")), (60, _("min")), (1, _("s"))):
+        count, left = divmod(max(left, 0), size)
+        if count or (size == 1 and not parts):
+            parts.append(f"{count} {label}")
+    return " ".join(parts[:2])
+
+
+@register.simple_tag
+def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
+    """A time as distance from now, kept right by portal.js; absolute in the reader's zone on hover."""
+    if moment is None:
+        return never or _("never")
+    seconds = (timezone.now() - moment).total_seconds()
+    words = _("%(time)s ago") if seconds >= 0 else _("in %(time)s")
+    return _time(moment, words % {"time": duration(abs(seconds))}, "relative")
+
+
+@register.simple_tag
+def countdown(moment: dt.datetime | None) -> str | SafeString:
+    """The time left until `moment` as minutes and seconds, ticking by the server's clock."""
+    if moment is None:
+        return ""
+    left = max(0, int((moment - timezone.now()).total_seconds()))
+    hours, rest = divmod(left, 3600)
+    text = f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+    return _time(moment, text, "countdown")
+
+
+@register.simple_tag
+def since(moment: dt.datetime | None) -> str | SafeString:
+    """How long something has lasted, ticking."""
+    return "" if moment is None else _time(moment, duration(timezone.now() - moment), "since")
+
+
+@register.simple_tag
+def clock(moment: dt.datetime | None) -> str | SafeString:
+    """An absolute time, short when it is today: 18:20, or 23 Nov 18:20."""
+    if moment is None:
+        return ""
+    local = timezone.localtime(moment)
+    shape = "H:i" if local.date() == timezone.localdate() else "j M H:i"
+    return _time(moment, date_format(local, shape), "")
+
+
+def _time(moment: dt.datetime, text: str, kind: str) -> SafeString:
+    local = timezone.localtime(moment)
+    return format_html(
+        '<time datetime="{}" title="{}" data-time="{}">{}</time>',
+        moment.isoformat(),
+        date_format(local, "Y-m-d H:i:s T"),
+        kind,
+        text,
+    )
+
+
+@register.inclusion_tag("_components/state.html")
+def state(value: Any, label: str = "") -> dict[str, Any]:
+    """A workload's state as icon and word. `value` is a State or its name."""
+    name = str(getattr(value, "value", value))
+    return {"state": name, "label": label or getattr(value, "label", name), "icon_name": STATE_ICONS.get(name, "flag")}
+
+
+@register.inclusion_tag("_components/quota_bar.html")
+def quota_bar(
+    pool: Any,
+    guaranteed: int = 0,
+    own: int = 0,
+    borrowed: int = 0,
+    lent: int = 0,
+    held: int = 0,
+    ceiling: int | None = None,
+    legend: bool = True,
+) -> dict[str, Any]:
+    """One department's use of one pool. Own is full, lent dotted, held dashed, borrowed hatched beyond the guarantee."""
+    inside = own + held + lent
+    start = max(guaranteed, inside)
+    total = max(ceiling or 0, start + borrowed, 1)
+    kinds = [("own", 0, own), ("held", own, held), ("lent", own + held, lent), ("borrowed", start, borrowed)]
+    words = {"own": _("own"), "held": _("held"), "lent": _("lent"), "borrowed": _("borrowed")}
+    parts = [
+        {"kind": kind, "x": f"{at * 100 / total:.2f}%", "width": f"{units * 100 / total:.2f}%", "units": units,
+         "label": words[kind]}
+        for kind, at, units in kinds
+        if units
+    ]  # fmt: skip
+    return {
+        "pool": pool,
+        "parts": parts,
+        "mark": f"{guaranteed * 100 / total:.2f}%" if 0 < guaranteed < total else "",
+        "guaranteed": guaranteed,
+        "ceiling": ceiling,
+        "legend": legend,
+    }
+
+
+@register.inclusion_tag("_components/field.html")
+def field(bound: BoundField, hint: str = "") -> dict[str, Any]:
+    """A form field with label, help and the errors beside it; `hint` replaces the help text."""
+    widget = bound.field.widget
+    several = isinstance(widget, CheckboxSelectMultiple | RadioSelect)
+    check = isinstance(widget, CheckboxInput)
+    style = "form-check-input" if check or several else "form-select" if isinstance(widget, Select) else "form-control"
+    if bound.errors:
+        style += " is-invalid"
+    rendered = bound.as_widget(attrs={"class": f"{widget.attrs.get('class', '')} {style}".strip()})
+    return {"bound": bound, "check": check, "several": several, "rendered": rendered, "hint": hint or bound.help_text}
+
+
+@register.inclusion_tag("_components/pager.html", takes_context=True)
+def pager(context: template.Context, page: Any) -> dict[str, Any]:
+    """Previous, next and "51–100 of 312" of a Django Page; the rest of the address stays."""
+    return {"request": context["request"], "page": page}

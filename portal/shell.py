@@ -1,0 +1,138 @@
+"""What stands around every page: whose department, where one can go, what is unread. Everything is looked up when asked for."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from portal.access import Actor, Right, actor_of, submit_departments
+from portal.models import Department, InboxItem, User
+
+LAST_DEPARTMENT = "department"  # in the session: where the person was last
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line of the left navigation. `key` is its shortcut after "g"."""
+
+    name: str
+    label: str
+    url: str
+    icon: str
+    key: str
+    active: bool
+    count: int = 0
+
+
+@dataclass
+class Shell:
+    request: HttpRequest
+
+    @property
+    def user(self) -> User | None:
+        user = getattr(self.request, "user", None)
+        return user if isinstance(user, User) else None
+
+    @property
+    def now(self) -> dt.datetime:
+        return timezone.now()
+
+    @cached_property
+    def actor(self) -> Actor | None:
+        return actor_of(self.request) if self.user else None
+
+    @cached_property
+    def departments(self) -> list[Department]:
+        return list(self.actor.departments) if self.actor else []
+
+    @cached_property
+    def department(self) -> Department | None:
+        """The address's department; else the last one visited; else the first the person may submit in."""
+        if self.actor is None:
+            return None
+        match = self.request.resolver_match
+        slug = match.kwargs.get("department") if match else None
+        by_slug = {department.slug: department for department in self.departments}
+        if slug in by_slug:
+            if self.request.session.get(LAST_DEPARTMENT) != slug:
+                self.request.session[LAST_DEPARTMENT] = slug
+            return by_slug[slug]
+        last = by_slug.get(self.request.session.get(LAST_DEPARTMENT, ""))
+        return last or submit_departments(self.actor).first() or next(iter(self.departments), None)
+
+    @cached_property
+    def may_submit(self) -> bool:
+        return bool(self.actor and self.department and self.actor.may(Right.SUBMIT, self.department))
+
+    @cached_property
+    def unread(self) -> int:
+        return InboxItem.objects.filter(user=self.user, read_at=None).count() if self.user else 0
+
+    @cached_property
+    def theme(self) -> str:
+        return self.user.theme if self.user else self.request.COOKIES.get("theme", "")
+
+    @cached_property
+    def places(self) -> list[Place]:
+        if self.actor is None:
+            return []
+        slug = {"department": self.department.slug} if self.department else None
+        rows = [
+            ("portal:home", _("Home"), "home", "h", {}, 0),
+            ("workloads:new", _("New workload"), "rocket", "n", slug if self.may_submit else None, 0),
+            ("workloads:list", _("Workloads"), "stack-2", "w", slug, 0),
+            ("quotas:department", _("Department"), "building", "d", slug, 0),
+            ("quotas:pools", _("Pools"), "cpu", "p", {}, 0),
+            ("quotas:decisions", _("Decisions"), "gavel", "e", {}, 0),
+            ("portal:inbox", _("Inbox"), "inbox", "i", {}, self.unread),
+        ]
+        if self.actor.is_operator:
+            rows.append(("portal:operator", _("Operator"), "settings", "o", {}, 0))
+        here = self.request.resolver_match.view_name if self.request.resolver_match else ""
+        places = []
+        for name, label, drawing, key, kwargs, count in rows:
+            url = address(name, kwargs)
+            if url:
+                places.append(Place(name, label, url, drawing, key, name in (here, parent_of(here)), count))
+        return places
+
+    @cached_property
+    def switches(self) -> list[tuple[Department, str]]:
+        """The same page in each of the person's departments, where the page has one; else their boards."""
+        match = self.request.resolver_match
+        same = match is not None and list(match.kwargs) == ["department"]
+        name = match.view_name if match is not None and same else "quotas:department"
+        return [(each, address(name, {"department": each.slug}) or reverse("portal:home")) for each in self.departments]
+
+
+def parent_of(view_name: str) -> str:
+    """Which line of the navigation a page without its own belongs to."""
+    return {
+        "workloads:detail": "workloads:list",
+        "quotas:pool": "quotas:pools",
+        "quotas:decision": "quotas:decisions",
+        "quotas:quotas": "quotas:department",
+        "portal:members": "quotas:department",
+    }.get(view_name, "")
+
+
+def address(name: str, kwargs: dict[str, str] | None) -> str:
+    """The URL of a page, "" if there is none for this person or in this installation."""
+    if kwargs is None:
+        return ""
+    try:
+        return reverse(name, kwargs=kwargs)
+    except NoReverseMatch:
+        return ""
+
+
+def visible_departments(actor: Actor, words: str) -> QuerySet[Department]:
+    """Departments whose name or short name contains the words."""
+    return actor.departments.filter(name__icontains=words) | actor.departments.filter(slug__icontains=words)

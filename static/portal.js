@@ -1,0 +1,193 @@
+// The page's few moving parts: clocks by the server's time, live refresh, dialogs, keys, copy, toasts. No build, no eval.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const words = document.getElementById("words").dataset;
+  const one = (selector, from = document) => from.querySelector(selector);
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+
+  // Clocks: the server's time, whatever this machine believes.
+  let skew = Date.parse(root.dataset.now) - Date.now();
+  const now = () => Date.now() + skew;
+  const duration = (seconds) => {
+    let left = Math.max(0, Math.floor(seconds));
+    const parts = [];
+    for (const [size, label] of [[86400, words.d], [3600, words.h], [60, words.min], [1, words.s]]) {
+      const count = Math.floor(left / size);
+      left %= size;
+      if (count || (size === 1 && !parts.length)) parts.push(`${count} ${label}`);
+    }
+    return parts.slice(0, 2).join(" ");
+  };
+  const two = (number) => String(number).padStart(2, "0");
+  const shapes = {
+    countdown(seconds) {
+      const left = Math.max(0, Math.ceil(seconds));
+      const rest = `${two(Math.floor((left % 3600) / 60))}:${two(left % 60)}`;
+      return left >= 3600 ? `${Math.floor(left / 3600)}:${rest}` : rest.replace(/^0(?=\d)/, "");
+    },
+    relative: (seconds) => (seconds > 0 ? words.in : words.ago).replace("%(time)s", duration(Math.abs(seconds))),
+    since: (seconds) => duration(-seconds),
+  };
+  const tick = () => {
+    for (const element of all("time[data-time]")) {
+      const shape = shapes[element.dataset.time];
+      if (!shape) continue;
+      const text = shape((Date.parse(element.dateTime) - now()) / 1000);
+      if (element.textContent !== text) element.textContent = text;
+    }
+  };
+
+  // Live: one event stream a page; parts say hx-trigger="live from:body". While it is down, every 5 s without it.
+  let source = null;
+  let updated = Date.now();
+  let pending = 0;
+  const refresh = () => {
+    if (pending) return;
+    pending = setTimeout(() => {
+      pending = 0;
+      htmx.trigger(document.body, "live");
+    }, 150);
+  };
+  const isLive = () => source && source.readyState === EventSource.OPEN;
+  const listen = () => {
+    if (source || !one("[data-live-state]") || document.hidden) return;
+    source = new EventSource("/events/");
+    for (const name of ["message", "change", "reset"]) source.addEventListener(name, refresh);
+    source.onopen = refresh;
+    source.onerror = () => {
+      if (source && source.readyState === EventSource.CLOSED) source = null;
+    };
+  };
+  const beat = () => {
+    tick();
+    const seconds = (Date.now() - updated) / 1000;
+    for (const element of all("[data-live-state]")) {
+      element.dataset.liveState = isLive() ? "open" : "polling";
+      one("[data-live-text]", element).textContent =
+        isLive() && seconds < 60 ? words.live : words.updated.replace("%(time)s", duration(seconds));
+    }
+    if (!document.hidden && !isLive() && Math.round(seconds) % 5 === 4) refresh();
+    if (!document.hidden && !source && Math.round(seconds) % 10 === 9) listen();
+  };
+  document.addEventListener("visibilitychange", () => {
+    // A browser allows few connections to one host: hidden tabs give theirs back.
+    if (document.hidden) {
+      if (source) source.close();
+      source = null;
+    } else {
+      listen();
+      refresh();
+    }
+  });
+
+  // Toasts.
+  const toast = (text) => {
+    const element = document.getElementById("toast-template").content.firstElementChild.cloneNode(true);
+    one("span", element).textContent = text;
+    document.getElementById("toasts").append(element);
+    fade(element);
+  };
+  const fade = (element) => setTimeout(() => element.remove(), 8000);
+  document.body.addEventListener("toast", (event) => toast(event.detail.value));
+  document.body.addEventListener("htmx:responseError", (event) => {
+    toast(words.failed.replace("%(status)s", event.detail.xhr.status));
+  });
+  let offline = false;
+  document.body.addEventListener("htmx:sendError", () => {
+    if (!offline) toast(words.offline);
+    offline = true;
+  });
+  document.body.addEventListener("htmx:afterRequest", (event) => {
+    if (!event.detail.successful) return;
+    offline = false;
+    const date = Date.parse(event.detail.xhr.getResponseHeader("Date"));
+    if (date && Math.abs(date - now()) > 2000) skew = date - Date.now();
+    if (event.detail.requestConfig.triggeringEvent?.type === "live") updated = Date.now();
+  });
+  document.body.addEventListener("htmx:afterSettle", tick);
+
+  // Dialogs, copying, files, everything that a click starts.
+  const open = (id) => {
+    const dialog = document.getElementById(id);
+    if (!dialog || dialog.open) return;
+    dialog.showModal();
+    if (id === "palette") {
+      one("input", dialog).select();
+      htmx.trigger(document.body, "palette-open");
+    }
+  };
+  document.addEventListener("click", async (event) => {
+    const opener = event.target.closest("[data-dialog]");
+    if (opener) return open(opener.dataset.dialog);
+    const closer = event.target.closest("[data-close]");
+    if (closer) return closer.closest("dialog").close();
+    if (event.target.tagName === "DIALOG") return event.target.close();
+    event.target.closest("[data-dismiss]")?.closest("[data-toast]").remove();
+    const copier = event.target.closest("[data-copy]");
+    if (copier) {
+      const from = document.getElementById(copier.dataset.copy);
+      await navigator.clipboard.writeText(from.value ?? from.textContent);
+      toast(words.copied);
+    }
+  });
+  document.addEventListener("change", (event) => {
+    const master = event.target.closest("[data-check-all]");
+    if (master) for (const box of all(`input[name="${master.dataset.checkAll}"]`)) box.checked = master.checked;
+    const bulk = one("[data-bulk]");
+    if (bulk) {
+      const count = all(`input[name="${bulk.dataset.bulk}"]:checked`).length;
+      bulk.hidden = !count;
+      for (const element of all("[data-bulk-count]")) element.textContent = count;
+    }
+    if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  });
+  document.addEventListener("submit", (event) => {
+    // A second click must not send twice; the page that comes back has fresh buttons.
+    const button = event.submitter;
+    if (button && !event.target.hasAttribute("hx-post")) setTimeout(() => (button.disabled = true), 0);
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) for (const button of all("button[type=submit]:disabled")) button.disabled = false;
+  });
+
+  // Keys: Ctrl-K, ?, g + letter; arrows inside the palette.
+  let waiting = 0;
+  document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      return open("palette");
+    }
+    const palette = document.getElementById("palette");
+    if (palette?.open) return move(event, palette);
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+    if (event.key === "?") return open("keys");
+    if (waiting) {
+      clearTimeout(waiting);
+      waiting = 0;
+      one(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+    } else if (event.key === "g") {
+      waiting = setTimeout(() => (waiting = 0), 1200);
+    }
+  });
+  const move = (event, palette) => {
+    const items = all(".palette-item", palette);
+    const at = items.indexOf(document.activeElement);
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      const next = at + (event.key === "ArrowDown" ? 1 : -1);
+      (next < 0 ? one("input", palette) : items[Math.min(next, items.length - 1)])?.focus();
+    } else if (event.key === "Enter" && at < 0 && items[0]) {
+      event.preventDefault();
+      items[0].click();
+    }
+  };
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
+    if (!root.dataset.theme) root.dataset.bsTheme = event.matches ? "dark" : "light";
+  });
+  all("[data-toast]").forEach(fade);
+  setInterval(beat, 1000);
+  beat();
+  listen();
+})();
