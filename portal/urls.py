@@ -10,6 +10,7 @@ api = [
     path("", include("workloads.api_urls")),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("portal.page_urls")),
     path("api/v1/", include((api, "api"))),
 ]
 

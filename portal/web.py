@@ -105,8 +105,8 @@ def render_part(
     request: HttpRequest, template: str, context: dict[str, Any], *, part: str, status: int = 200
 ) -> HttpResponse:
     """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep the two apart."""
-    htmx = getattr(request, "htmx", None)
-    partial = bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+    htmx: Any = getattr(request, "htmx", None)
+    partial = htmx and not htmx.boosted and not htmx.history_restore_request
     response = render(request, f"{template}#{part}" if partial else template, context, status=status)
     patch_vary_headers(response, ["HX-Request", "HX-Boosted", "HX-History-Restore-Request"])
     return response

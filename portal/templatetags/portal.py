@@ -76,12 +76,8 @@ def memory(mebibytes: int | None) -> str:
 def file_size(size: int) -> str:
     if size < 1024:
         return f"{size} B"
-    value, unit = float(size), "B"
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024:
-            break
-    return f"{value:.1f} {unit}"
+    step = min(3, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**step:.1f} {('KiB', 'MiB', 'GiB')[step - 1]}"
 
 
 @register.filter
@@ -95,7 +91,7 @@ def duration(seconds: float | dt.timedelta | None) -> str:
     if seconds is None:
         return ""
     left = int(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
-    parts = []
+    parts: list[str] = []
     for size, label in ((86400, _("d")), (3600, _("h")), (60, _("min")), (1, _("s"))):
         count, left = divmod(max(left, 0), size)
         if count or (size == 1 and not parts):
@@ -173,22 +169,29 @@ def quota_bar(
     inside = own + held + lent
     start = max(guaranteed, inside)
     total = max(ceiling or 0, start + borrowed, 1)
-    kinds = [("own", 0, own), ("held", own, held), ("lent", own + held, lent), ("borrowed", start, borrowed)]
-    words = {"own": _("own"), "held": _("held"), "lent": _("lent"), "borrowed": _("borrowed")}
-    parts = [
-        {"kind": kind, "x": f"{at * 100 / total:.2f}%", "width": f"{units * 100 / total:.2f}%", "units": units,
-         "label": words[kind]}
-        for kind, at, units in kinds
+    kinds = [
+        ("own", _("own"), 0, own),
+        ("held", _("held"), own, held),
+        ("lent", _("lent"), own + held, lent),
+        ("borrowed", _("borrowed"), start, borrowed),
+    ]
+    drawn = [
+        {"kind": kind, "label": label, "units": units, "x": percent(at, total), "width": percent(units, total)}
+        for kind, label, at, units in kinds
         if units
-    ]  # fmt: skip
+    ]
     return {
         "pool": pool,
-        "parts": parts,
-        "mark": f"{guaranteed * 100 / total:.2f}%" if 0 < guaranteed < total else "",
+        "parts": drawn,
+        "mark": percent(guaranteed, total) if 0 < guaranteed < total else "",
         "guaranteed": guaranteed,
         "ceiling": ceiling,
         "legend": legend,
     }
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{part * 100 / whole:.2f}%"
 
 
 @register.inclusion_tag("_components/field.html")

@@ -1,0 +1,73 @@
+"""Filters of a list that live in the address, each choice with how many rows it would leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, QueryDict
+
+
+@dataclass(frozen=True)
+class Choice:
+    value: str
+    label: str
+    count: int
+    selected: bool
+    url: str
+
+
+@dataclass(frozen=True)
+class Facet:
+    """`name` is the key in the address, `path` the lookup it filters by."""
+
+    name: str
+    label: str
+    choices: tuple[Choice, ...]
+    selected: str
+    clear_url: str
+
+    @property
+    def selected_label(self) -> str:
+        return next((choice.label for choice in self.choices if choice.selected), self.selected)
+
+
+def narrow(request: HttpRequest, rows: QuerySet[Any], paths: Mapping[str, str], skip: str = "") -> QuerySet[Any]:
+    """The rows that the address's filters leave; `skip` names one that is not applied."""
+    chosen = {path: request.GET[name] for name, path in paths.items() if name != skip and request.GET.get(name)}
+    return rows.filter(**chosen)
+
+
+def facet(
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    paths: Mapping[str, str],
+    name: str,
+    label: str,
+    labels: Mapping[str, str] | None = None,
+) -> Facet:
+    """Counts over the rows that all *other* filters leave; `labels` gives the words for values (default: the value)."""
+    path = paths[name]
+    counts = narrow(request, rows, paths, skip=name).order_by().values_list(path).annotate(n=Count("pk"))
+    selected = request.GET.get(name, "")
+    found = {str(value): count for value, count in counts if value not in (None, "")}
+    if selected:
+        found.setdefault(selected, 0)
+    words = labels or {}
+    choices = tuple(
+        Choice(value, words.get(value, value), count, value == selected, _address(request.GET, name, value))
+        for value, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    )
+    return Facet(name, label, choices, selected, _address(request.GET, name, ""))
+
+
+def _address(query: QueryDict, name: str, value: str) -> str:
+    """The same address with this filter set (or cleared), back on the first page."""
+    new = query.copy()
+    new.pop("page", None)
+    new.pop(name, None)
+    if value:
+        new[name] = value
+    return "?" + new.urlencode()

@@ -1,0 +1,30 @@
+"""The first page: what of mine is running, waiting, going back. Workloads and pools come in as parts of their apps."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.access import actor_of, submit_departments
+from portal.models import Membership, Role
+
+
+@login_required
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Whoever belongs to no department yet is told whom to ask."""
+    actor = actor_of(request)
+    context = {
+        "departments": list(actor.departments[:1]),
+        "submit": submit_departments(actor).first(),
+        "contacts": _contacts() if not actor.departments.exists() else [],
+    }
+    return render(request, "portal/home.html", context)
+
+
+def _contacts() -> list[Membership]:
+    """Owners by department: the people who can invite."""
+    rows = Membership.objects.filter(role=Role.OWNER, user__is_active=True, user__service_of=None)
+    return list(rows.select_related("user", "department").order_by("department__name", "user__username")[:20])

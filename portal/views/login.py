@@ -1,0 +1,27 @@
+"""In and out. Failed logins are counted by django-axes (portal.web.locked_out shows when it is enough)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import views
+from django.http import HttpRequest, HttpResponse
+
+
+class Login(views.LoginView):
+    template_name = "portal/login.html"
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        return self.render_to_response(self.get_context_data(form=form), status=422)
+
+    def get_success_url(self) -> str:
+        return self.get_redirect_url() or settings.LOGIN_REDIRECT_URL
+
+
+class Logout(views.LogoutView):
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, *args, **kwargs)
+        response["Clear-Site-Data"] = '"cache"'
+        return response

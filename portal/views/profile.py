@@ -1,0 +1,88 @@
+"""A person's own settings: language, theme, time zone, password."""
+
+from __future__ import annotations
+
+import zoneinfo
+from typing import Any, cast
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, override
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal import audit
+from portal.access import actor_of
+from portal.locks import durable
+from portal.models import User
+
+YEAR = 365 * 86400
+# The city list of the zone database, without its aliases.
+ZONES = sorted(zone for zone in zoneinfo.available_timezones() if "/" in zone and not zone.startswith(("Etc/", "SystemV/", "US/", "posix/", "right/")))  # fmt: skip  # noqa: E501
+
+
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+    language = forms.ChoiceField(
+        label=gettext_lazy("Language"),
+        required=False,
+        choices=[("", gettext_lazy("as the browser")), ("en", "English"), ("zh-hans", "简体中文")],
+    )
+    time_zone = forms.ChoiceField(label=gettext_lazy("Time zone"), required=False)
+
+    class Meta:
+        model = User
+        fields = ["first_name", "last_name", "email", "language", "theme", "time_zone"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        here = _("as this installation (%(zone)s)") % {"zone": settings.TIME_ZONE}
+        choices = [("", here), ("UTC", "UTC"), *((zone, zone.replace("_", " ")) for zone in ZONES)]
+        cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile(request: HttpRequest) -> HttpResponse:
+    actor = actor_of(request)
+    user = User.objects.get(username=actor.name)  # a copy: a refused form must not change the name in the frame
+    wants_password = request.POST.get("form") == "password"
+    form = ProfileForm(None if wants_password else request.POST or None, instance=user)
+    password = PasswordChangeForm(user, request.POST if wants_password else None)
+    chosen = password if wants_password else form
+    if request.method == "POST" and chosen.is_valid():
+        with durable():
+            user = chosen.save()
+            audit.record(actor, "user.password_changed" if wants_password else "user.changed", f"user {user.username}")
+        if wants_password:
+            update_session_auth_hash(request, user)
+        with override(user.language or None):
+            messages.success(request, _("Password changed.") if wants_password else _("Saved."))
+        return redirect("portal:profile")
+    status = 422 if request.method == "POST" else 200
+    return render(request, "portal/profile.html", {"form": form, "password": password}, status=status)
+
+
+@require_POST
+def preferences(request: HttpRequest) -> HttpResponse:
+    """The switches of the top bar: kept on the account, or in a cookie before login."""
+    back = request.POST.get("next", "/")
+    if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        back = "/"
+    response = HttpResponseRedirect(back)
+    chosen = {}
+    if request.POST.get("language") in dict(settings.LANGUAGES):
+        chosen["language"] = request.POST["language"]
+        response.set_cookie(settings.LANGUAGE_COOKIE_NAME, chosen["language"], max_age=YEAR, samesite="Lax")
+    if request.POST.get("theme") in ("light", "dark"):
+        chosen["theme"] = request.POST["theme"]
+        response.set_cookie("theme", chosen["theme"], max_age=YEAR, samesite="Lax")
+    if chosen and request.user.is_authenticated:
+        User.objects.filter(pk=request.user.pk).update(**chosen)
+    return response

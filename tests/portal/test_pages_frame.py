@@ -1,0 +1,156 @@
+"""The frame of every page, login and profile, through the real middleware."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client, override_settings
+
+from portal.models import Department, InboxItem, Membership, Role, User
+
+pytestmark = pytest.mark.django_db
+STATIC = Path(settings.BASE_DIR) / "static"
+
+
+@pytest.fixture
+def alice() -> User:
+    user = User.objects.create_user("alice", password="correct horse battery")
+    department = Department.objects.create(slug="vision", name="Computer vision")
+    Membership.objects.create(user=user, department=department, role=Role.MEMBER)
+    return user
+
+
+@pytest.fixture
+def page(client: Client, alice: User) -> Client:
+    client.force_login(alice)
+    return client
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def test_a_page_needs_a_login_and_comes_back_to_where_one_wanted_to_go(client: Client, alice: User) -> None:
+    response = client.get("/profile/")
+    assert response.headers["Location"] == "/login/?next=/profile/"
+    form = {"username": "alice", "password": "correct horse battery", "next": "/profile/"}
+    assert client.post("/login/", form).headers["Location"] == "/profile/"
+
+
+def test_login_never_leads_to_another_site(client: Client, alice: User) -> None:
+    form = {"username": "alice", "password": "correct horse battery", "next": "https://evil.example/"}
+    assert client.post("/login/", form).headers["Location"] == "/"
+
+
+def test_a_wrong_password_gives_the_form_again_and_too_many_lock_it(client: Client, alice: User) -> None:
+    form = {"username": "alice", "password": "wrong"}
+    answers = [client.post("/login/", form).status_code for _i in range(settings.AXES_FAILURE_LIMIT)]
+    assert answers[:-1] == [422] * (settings.AXES_FAILURE_LIMIT - 1)
+    assert answers[-1] == 429
+    locked = client.post("/login/", {"username": "alice", "password": "correct horse battery"})
+    assert locked.status_code == 429
+    assert "Try again in 15 minutes" in text(locked)
+
+
+def test_every_script_on_a_page_carries_the_nonce_of_its_policy(page: Client) -> None:
+    response = page.get("/")
+    nonce = re.search(r"'nonce-([^']+)'", response.headers["Content-Security-Policy"])
+    assert nonce
+    scripts = re.findall(r"<script[^>]*>", text(response))
+    assert scripts
+    assert all(f'nonce="{nonce[1]}"' in script for script in scripts)
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+
+
+def test_no_template_or_script_uses_inline_handlers_styles_or_eval() -> None:
+    for path in [*Path(settings.BASE_DIR, "templates").rglob("*.*"), STATIC / "portal.js"]:
+        source = path.read_text()
+        assert not re.search(r"\son[a-z]+=\"", source), path
+        assert not re.search(r"\sstyle=\"", source), path
+        assert not re.search(r"\beval\(|new Function|hx-on", source), path
+
+
+def test_vendored_files_point_to_no_map_and_every_icon_used_is_in_the_sprite() -> None:
+    sprite = set(re.findall(r'<symbol id="([^"]+)"', (STATIC / "vendor/icons.svg").read_text()))
+    for path in (STATIC / "vendor").iterdir():
+        assert "sourceMappingURL" not in path.read_text(), path
+    for path in Path(settings.BASE_DIR, "templates").rglob("*.html"):
+        used = re.findall(r'{% icon "([^"]+)"|icon="([^"]+)"', path.read_text())
+        assert {a or b for a, b in used} <= sprite, path
+
+
+def test_the_frame_follows_the_users_language_and_theme(page: Client, alice: User) -> None:
+    page.post("/preferences/", {"language": "zh-hans", "theme": "dark", "next": "/profile/"})
+    alice.refresh_from_db()
+    assert (alice.language, alice.theme) == ("zh-hans", "dark")
+    html = text(page.get("/profile/"))
+    assert '<html lang="zh-hans"' in html
+    assert 'data-bs-theme="dark"' in html
+
+
+def test_language_can_be_chosen_before_login_and_never_leads_away(client: Client) -> None:
+    response = client.post("/preferences/", {"language": "zh-hans", "next": "//evil.example/"})
+    assert response.headers["Location"] == "/"
+    assert '<html lang="zh-hans"' in text(client.get("/login/"))
+
+
+def test_the_inbox_count_is_the_readers_own(page: Client, alice: User) -> None:
+    other = User.objects.create_user("bob")
+    for user in (alice, alice, other):
+        InboxItem.objects.create(user=user, kind="workload.finished")
+    from portal.shell import Shell
+
+    request = page.get("/").wsgi_request
+    assert Shell(request).unread == 2
+
+
+def test_whoever_has_no_department_is_told_whom_to_ask(client: Client, alice: User) -> None:
+    owner = User.objects.create_user("olivia", first_name="Olivia", last_name="Owner", email="olivia@example.org")
+    Membership.objects.create(user=owner, department=Department.objects.get(), role=Role.OWNER)
+    client.force_login(User.objects.create_user("newcomer"))
+    html = text(client.get("/"))
+    assert "Olivia Owner" in html
+    assert "olivia@example.org" in html
+
+
+def test_a_profile_with_a_bad_address_comes_back_with_what_was_typed(page: Client, alice: User) -> None:
+    response = page.post("/profile/", {"first_name": "Alice", "email": "no-address"})
+    assert response.status_code == 422
+    assert 'value="no-address"' in text(response)
+    alice.refresh_from_db()
+    assert alice.first_name == ""
+
+
+def test_a_saved_profile_leaves_an_audit_row_and_a_known_time_zone(page: Client, alice: User) -> None:
+    from portal.models import AuditEntry
+
+    form = {"first_name": "Alice", "language": "", "theme": "", "time_zone": "Asia/Shanghai"}
+    assert page.post("/profile/", form).status_code == 302
+    alice.refresh_from_db()
+    assert alice.time_zone == "Asia/Shanghai"
+    assert AuditEntry.objects.get().action == "user.changed"
+
+
+def test_search_finds_only_departments_of_the_reader(page: Client) -> None:
+    Department.objects.create(slug="secret", name="Secret vision")
+    html = text(page.get("/search/?q=vision"))
+    assert "Secret" not in html
+
+
+def test_an_unknown_address_is_a_page_in_the_frame(page: Client) -> None:
+    response = page.get("/no/such/page/")
+    assert response.status_code == 404
+    assert "There is nothing here that you may see." in text(response)
+
+
+@override_settings(DEBUG=False)
+def test_an_expired_form_is_a_page_that_says_so(alice: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(alice)
+    response = client.post("/preferences/", {"theme": "dark"})
+    assert response.status_code == 403
+    assert "This form has expired" in text(response)
