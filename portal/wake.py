@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 
 from portal.celery import app
 
-WAKES = frozenset({"quotas.plan", "workloads.converge", "portal.deliver"})
+WAKES = frozenset({"quotas.plan", "workloads.converge", "workloads.converge_all", "portal.deliver"})
 log = structlog.get_logger(__name__)
 
 

@@ -119,7 +119,7 @@ class Recorder:
 
     def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
         """Notice begins: from now on the victim is leaving, and what it frees is the beneficiary's."""
-        leave_by = self.now + dt.timedelta(seconds=victim.notice + victim.grace)
+        leave_by = self.now + dt.timedelta(seconds=victim.notice)
         return self._change(
             victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
         )

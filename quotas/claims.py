@@ -22,7 +22,7 @@ def ask(**fields: Any) -> Claim:
 def send_off(claim: Claim, *, now: dt.datetime) -> bool:
     """SIGTERM is being sent: from here there is no way back. True if the claim was occupying capacity."""
     changed = Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None).update(
-        state=ClaimState.LEAVING, term_at=now, leave_by=now + dt.timedelta(seconds=claim.grace)
+        state=ClaimState.LEAVING, term_at=now, leave_by=now
     )
     return bool(changed)
 

@@ -200,7 +200,7 @@ class Claim(models.Model):
     backoff_until = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     checkpointed_at = models.DateTimeField(null=True)
-    leave_by = models.DateTimeField(null=True)  # gone by then: notice and grace together
+    leave_by = models.DateTimeField(null=True)  # end of its notice: SIGTERM is due, and its grace begins
     term_at = models.DateTimeField(null=True)  # SIGTERM was sent: no way back to holding
     held_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="held_by")
     released_at = models.DateTimeField(null=True)

@@ -73,7 +73,6 @@ def view_of(attempt: Attempt) -> View:
     return View(
         state=State(workload.state),
         claim=claim.state,
-        leave_by=claim.leave_by,
         grace=attempt.grace,
         created_at=attempt.created_at,
         started_at=attempt.started_at,

@@ -93,8 +93,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
                 started_at=facts["started_at"]
             )
         case Event.RECALL:
-            due = (claim.leave_by or now) - dt.timedelta(seconds=attempt.grace)
-            facts = {"recalled_at": now, "reclaim_at": due, "announced_at": None}
+            facts = {"recalled_at": now, "reclaim_at": claim.leave_by or now, "announced_at": None}
         case Event.WITHDRAW | Event.WITHDRAW_UNSTARTED:
             facts = {"recalled_at": None, "reclaim_at": None, "ready_at": None}
     Attempt.objects.filter(pk=attempt.pk).update(**facts)
@@ -225,5 +224,5 @@ def _tell(workload: Workload, attempt: Attempt, event: Event, state: State, reas
         name=workload.name,
         attempt=attempt.number,
         reason=reason,
-        **({"reclaim_at": (leave_by - dt.timedelta(seconds=attempt.grace)).isoformat()} if leave_by else {}),
+        **({"reclaim_at": leave_by.isoformat()} if leave_by else {}),
     )

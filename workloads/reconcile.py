@@ -23,7 +23,6 @@ class View:
 
     state: State
     claim: str  # pending | holding | leaving | released
-    leave_by: dt.datetime | None
     grace: int
     created_at: dt.datetime | None
     started_at: dt.datetime | None

@@ -14,7 +14,7 @@ from workloads.reconcile import Announce, Ensure, Forgotten, Happened, Remove, S
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 RUNNING = View(
-    state=State.RUNNING, claim="holding", leave_by=None, grace=10, created_at=NOW - 5 * MINUTE,
+    state=State.RUNNING, claim="holding", grace=10, created_at=NOW - 5 * MINUTE,
     started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, ready=False, stop_cause="", cancel=False,
     max_runtime=None, finished=False,
 )  # fmt: skip
@@ -30,7 +30,7 @@ def run(phase: Phase, **facts: object) -> Seen:
 
 
 ABSENT = Seen(NOW, None)
-RECALLED = a(State.RECALLED, claim="leaving", leave_by=NOW + MINUTE, reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
+RECALLED = a(State.RECALLED, claim="leaving", reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
 
 CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a queued one waits", a(State.QUEUED, claim="pending"), None, ()),
