@@ -1,0 +1,21 @@
+"""The application that `portal.serve` runs, under any ASGI server: see portal/hybrid.py."""
+
+import os
+import signal
+import threading
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from django.utils.module_loading import import_string  # noqa: E402
+
+from portal import held  # noqa: E402
+from portal.hybrid import Hybrid  # noqa: E402
+
+application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
+
+if threading.current_thread() is threading.main_thread():  # portal.serve says with it that the process is about to end
+    signal.signal(signal.SIGUSR1, lambda *_: held.close())

@@ -1,0 +1,125 @@
+"""Starts the web server: several granian processes, or for the demo one process that holds everything.
+
+Told to end (SIGTERM, Ctrl-C), what is held open says its last word (portal/held.py) and the process is gone within
+five seconds, however many streams are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from django.conf import settings
+from granian.constants import Interfaces, Loops
+from granian.log import LogLevels
+from granian.server import Server as Workers
+from granian.server.embed import Server as InProcess
+
+from portal import held
+from portal.embedded_runtime import Runtime
+
+BACKLOG = 2048  # connections a process may hold at once; granian's in-process default is 128
+PATIENCE = 4  # seconds for open requests after the word to end
+log = structlog.get_logger(__name__)
+
+
+class PortTaken(Exception):
+    """Says which."""
+
+
+class ClosingWorkers(Workers):
+    """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/asgi.py)."""
+
+    def _stop_workers(self) -> None:
+        for worker in self.wrks:
+            with suppress(ProcessLookupError, TypeError):
+                os.kill(worker.inner.pid, signal.SIGUSR1)
+        super()._stop_workers()
+
+
+def processes() -> None:
+    """The web server of an installation, on BIND_HOST:PORT; the notebooks' origin is told apart by its host name."""
+    refuse_taken(settings.PORT)
+    ClosingWorkers(
+        "portal.asgi:application",
+        address=settings.BIND_HOST,
+        port=settings.PORT,
+        interface=Interfaces.ASGINL,
+        workers=settings.WEB_WORKERS,
+        loop=Loops.asyncio,
+        backlog=BACKLOG,
+        backpressure=BACKLOG,
+        workers_kill_timeout=PATIENCE,
+        respawn_failed_workers=True,
+        log_level=LogLevels.warning,
+        log_dictconfig=logging_config(),
+    ).serve()
+
+
+def one_process(listening: Callable[[], None], at_stop: Callable[[], object]) -> None:
+    """Everything of the demo. `listening` is called when both ports are open, `at_stop` after the background work ended.
+
+    Raises PortTaken.
+    """
+    from portal.asgi import application  # loads Django's handler
+
+    for port in (settings.PORT, settings.NOTEBOOK_PORT):
+        refuse_taken(port)
+    asyncio.run(_serve(application, listening, at_stop))
+
+
+async def _serve(application: Any, listening: Callable[[], None], at_stop: Callable[[], object]) -> None:
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    servers = [in_process(application, port) for port in (settings.PORT, settings.NOTEBOOK_PORT)]
+    tasks = [asyncio.create_task(server.serve()) for server in servers]
+    await asyncio.sleep(0)  # each binds its port in its first step
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    runtime = Runtime()
+    runtime.start()
+    listening()
+    await told.wait()
+    log.info("serve.stopping", held=held.count())
+    held.close()
+    for server in servers:
+        server.stop()
+    await asyncio.wait(tasks, timeout=PATIENCE)
+    runtime.stop()
+    at_stop()
+    for task in tasks:
+        task.cancel()
+
+
+def in_process(application: Any, port: int) -> InProcess:
+    return InProcess(
+        application,
+        address=settings.BIND_HOST,
+        port=port,
+        interface=Interfaces.ASGINL,
+        backlog=BACKLOG,
+        backpressure=BACKLOG,
+        log_level=LogLevels.error,
+        log_dictconfig=logging_config(),
+    )
+
+
+def logging_config() -> dict[str, Any]:
+    """Granian configures logging again, and adds a logger of its own: it gets a copy of the portal's settings."""
+    return copy.deepcopy(settings.LOGGING)
+
+
+def refuse_taken(port: int) -> None:
+    """Granian shares ports between processes, so a second server would start and take half of the requests."""
+    with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.BIND_HOST, port))
+        except OSError as error:
+            raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error
