@@ -47,7 +47,7 @@ class Runtime:
     def stop(self, patience: float = 10.0) -> bool:
         """True when both threads have ended."""
         self.stopping.set()
-        state.should_stop = 0  # Celery's own flag, read by the worker's loop
+        state.should_stop = 0  # type: ignore[assignment]  # Celery's own flag, read by the worker's loop
         for thread in self.threads:
             thread.join(patience)
         state.should_stop = None

@@ -8,7 +8,7 @@ WSGI handler answers it in a thread of a bounded pool, and the kind of answer de
 |---|---|
 | HttpResponse | in that thread, sent at once |
 | StreamingHttpResponse over an iterator (files, exports) | in one thread of a second pool, at the reader's pace |
-| StreamingHttpResponse over an async iterator (portal/held.py) | on the event loop: no thread, no connection |
+| StreamingHttpResponse over an async iterator (portal/streams.py) | on the event loop: no thread, no connection |
 
 Requests for the notebooks' origin (settings.NOTEBOOK_URL) never reach Django: they go to their own application.
 """
@@ -153,6 +153,7 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
+        "portal.can_hold": True,  # read by portal/streams.py
     }
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin1").upper(), raw_value.decode("latin1")
@@ -197,17 +198,16 @@ async def hold(response: StreamingHttpResponse, receive: Receive, send: Send) ->
 def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEventLoop) -> None:
     """In a download thread: the next part is read when the reader has taken the last one."""
 
-    def put(part: bytes, more: bool) -> None:
-        message = {"type": "http.response.body", "body": part, "more_body": more}
-        asyncio.run_coroutine_threadsafe(send(message), loop).result()  # type: ignore[arg-type]
+    async def put(part: bytes, more: bool) -> None:
+        await send({"type": "http.response.body", "body": part, "more_body": more})
 
     if hasattr(response, "block_size"):
         response.block_size = CHUNK
     parts: Iterable[bytes] = response
     try:
         for part in parts:
-            put(part, True)
-        put(b"", False)
+            asyncio.run_coroutine_threadsafe(put(part, True), loop).result()
+        asyncio.run_coroutine_threadsafe(put(b"", False), loop).result()
     finally:
         close_old_connections()
 

@@ -19,8 +19,8 @@ import structlog
 from django.conf import settings
 from granian.constants import Interfaces, Loops
 from granian.log import LogLevels
-from granian.server import Server as Workers
 from granian.server.embed import Server as InProcess
+from granian.server.mp import MPServer
 
 from portal import held
 from portal.embedded_runtime import Runtime
@@ -34,14 +34,14 @@ class PortTaken(Exception):
     """Says which."""
 
 
-class ClosingWorkers(Workers):
+class ClosingWorkers(MPServer):
     """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/asgi.py)."""
 
     def _stop_workers(self) -> None:
         for worker in self.wrks:
             with suppress(ProcessLookupError, TypeError):
                 os.kill(worker.inner.pid, signal.SIGUSR1)
-        super()._stop_workers()
+        super()._stop_workers()  # type: ignore[no-untyped-call]
 
 
 def processes() -> None:
@@ -89,7 +89,7 @@ async def _serve(application: Any, listening: Callable[[], None], at_stop: Calla
     log.info("serve.stopping", held=held.count())
     held.close()
     for server in servers:
-        server.stop()
+        server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
     runtime.stop()
     at_stop()

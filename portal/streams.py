@@ -42,7 +42,8 @@ log = structlog.get_logger(__name__)
 
 
 def can_hold(request: Request | HttpRequest) -> bool:
-    return isinstance(getattr(request, "_request", request), ASGIRequest)
+    """Under portal/hybrid.py, or under Django's own ASGI handler."""
+    return bool(request.META.get("portal.can_hold")) or isinstance(getattr(request, "_request", request), ASGIRequest)
 
 
 async def look(read: Callable[[], T], *, cluster: bool = False) -> T:
