@@ -99,7 +99,6 @@ class Recorder:
             answered_at=self.now,
             **self._shown(decision),
         ):
-            Claim.objects.filter(held_for=claim, state=ClaimState.LEAVING).update(held_for=None)
             self._log(claim, "admit", decision_to_json(decision))
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 from portal.models import Department
-from quotas.engine.loans import loans
-from quotas.engine.types import UNPROMISED
+from quotas.engine import types as e
+from quotas.engine.loans import loans_of
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
 from quotas.snapshots import load_snapshot
 
-Key = tuple[str, bool, str]  # claim, own, lender
+Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
 
 
 def settle(group: PoolGroup, *, now: dt.datetime) -> int:
     """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
-    due: dict[Key, int] = {}
-    for entry in loans(load_snapshot(group, now=now)):
-        due[entry.claim, entry.own, "" if entry.lender == UNPROMISED else entry.lender] = entry.units
+    due = sources(load_snapshot(group, now=now))
     changed = 0
     for row in LedgerEntry.objects.filter(pool__group=group, ended_at=None).select_related("claim", "lender"):
         key = (row.claim.public_id, row.own, row.lender.slug if row.lender else "")
@@ -39,3 +38,21 @@ def settle(group: PoolGroup, *, now: dt.datetime) -> int:
     ]  # fmt: skip
     LedgerEntry.objects.bulk_create(rows)
     return changed + len(rows)
+
+
+def sources(snapshot: e.Snapshot) -> dict[Source, int]:
+    """Where the units come from that workloads occupy at this moment. Leaving ones occupy until they are gone; a recall
+    occupies nothing, it only keeps others out."""
+    running = tuple(
+        replace(claim, state=e.ClaimState.HOLDING)
+        for claim in snapshot.claims
+        if claim.state is not e.ClaimState.PENDING and not claim.is_recall
+    )
+    occupied = replace(snapshot, claims=running)
+    own = {claim.id: claim.units for claim in running}
+    found: dict[Source, int] = {}
+    for pool in snapshot.pools:
+        for loan in loans_of(occupied, pool.id):
+            found[loan.claim, False, loan.lender] = loan.units
+            own[loan.claim] -= loan.units
+    return found | {(claim, True, ""): units for claim, units in own.items() if units}
