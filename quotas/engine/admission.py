@@ -1,0 +1,222 @@
+"""One planning pass: every pending claim of a snapshot gets its answer.
+
+`decide` is pure, deterministic and total. It reads as docs/quota-rules.md does, "One planning pass":
+
+1. Reservations come first: who waits for others to leave starts when they are gone, or keeps waiting, or gives up.
+2. Then the departments' next claims compete; each is answered before the next is chosen.
+3. A claim starts if its department is entitled to it and it fits where nobody else holds.
+4. If not, what already leaves for nobody is reserved for it; only then are victims named.
+5. If not, it waits, says why, and holds what it may hold.
+6. What was freed beyond need is offered again to those who wait.
+7. Who was told to leave and is not needed any more may stay.
+"""
+
+from dataclasses import replace
+
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.holds import Holds
+from quotas.engine.loans import Entry, lenders
+from quotas.engine.ordering import Competition
+from quotas.engine.placement import Places
+from quotas.engine.reasons import LentOutReturning
+from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Snapshot
+from quotas.engine.units import must_stay_inside
+from quotas.engine.victims import choose
+from quotas.engine.why import never, not_now, waiting_reasons
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
+    free_now, free_later = free_vectors(snapshot)
+    pools = sorted(snapshot.pools, key=lambda pool: pool.id)
+    passes = [PoolPass(Books(snapshot, pool, free_now, free_later)) for pool in pools]
+    for planned in passes:
+        planned.run()
+    decisions = (decision for planned in passes for decision in planned.decisions())
+    withdrawn = (claim for planned in passes for claim in planned.withdrawn())
+    return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(withdrawn)))
+
+
+class PoolPass:
+    """The pass over one pool: its books, and the answers in the order in which they were given."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._holds = Holds(books)
+        self._answers: dict[ClaimId, Decision] = {}
+        self._charged: dict[ClaimId, int] = {}
+        self._line: list[ClaimId] = []
+        self._hopeless: set[tuple[object, ...]] = set()
+
+    def run(self) -> None:
+        """Steps 1, 2 and 6."""
+        books = self._books
+        if books.pool.cluster_unreachable_since is not None:
+            for claim in sorted(books.pending, key=lambda claim: claim.id):
+                self._answers[claim.id] = self._wait(claim)
+            return
+        self._compete([claim for claim in books.pending if claim.reserved is not None], settling=True)
+        told = -1
+        while told < len(books.told):
+            told = len(books.told)
+            self._forget_those_who_wait()
+            self._compete([claim for claim in books.pending if claim.id not in self._answers])
+
+    def _forget_those_who_wait(self) -> None:
+        self._holds.clear()
+        self._line.clear()
+        self._hopeless.clear()
+        for id in [id for id, decision in self._answers.items() if decision.decision is DecisionKind.WAIT]:
+            del self._answers[id]
+
+    def _compete(self, claims: list[Claim], settling: bool = False) -> None:
+        """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
+        books = self._books
+        competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
+        while (claim := competition.next()) is not None:
+            decision = self._settle(claim) if settling else self._answer(claim)
+            if decision is not None:
+                self._answers[claim.id] = decision
+            for department in {claim.department, *books.moved}:
+                competition.again(department)
+            books.moved.clear()
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    def _settle(self, claim: Claim) -> Decision | None:
+        """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
+        self._books.give_up(claim)
+        if never(self._books, claim) or not_now(self._books, claim):
+            return None
+        return self._start(claim) or self._reserve_what_leaves(claim)
+
+    def _answer(self, claim: Claim) -> Decision:
+        """Steps 3 to 5."""
+        impossible = never(self._books, claim)
+        if impossible is not None:
+            reasons = (impossible.reason,)
+            return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=reasons, largest=impossible.largest)
+        if not_now(self._books, claim) is not None:
+            return self._wait(claim)
+        return (
+            self._holds.passing(claim, self._start)
+            or self._holds.outranking(claim, self._reserve_what_leaves)
+            or self._holds.outranking(claim, self._take)
+            or self._wait_and_hold(claim)
+        )
+
+    def _start(self, claim: Claim) -> Decision | None:
+        """Step 3."""
+        books = self._books
+        places = books.places(claim, books.free_now) if books.entitled(claim) else None
+        if places is None:
+            return None
+        own, borrowed = self._charge(claim)
+        books.admit(claim, places)
+        return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
+
+    def _charge(self, claim: Claim) -> tuple[int, int]:
+        """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
+        asked = self._charged[claim.id] = self._books.asked(claim)
+        own, borrowed = self._books.ledger.split(claim.department, asked)
+        return own + claim.units - asked, borrowed
+
+    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
+        """Step 4, first half: all it needs is free or leaves already."""
+        books = self._books
+        places = books.places(claim, books.free_later) if books.entitled(claim) else None
+        return None if places is None else self._reserve(claim, places, ())
+
+    def _take(self, claim: Claim) -> Decision | None:
+        """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
+        shape = self._shape(claim)
+        chosen = None if shape in self._hopeless else choose(self._books, claim)
+        if chosen is None:
+            self._hopeless.add(shape)
+            return None
+        self._books.tell(chosen.victims)
+        return self._reserve(claim, chosen.places, chosen.victims)
+
+    def _shape(self, claim: Claim) -> tuple[object, ...]:
+        """What matters for victims; claims behind in the same department never outrank those before."""
+        size = (claim.units_per_pod, claim.pods, claim.profile, claim.cores_per_pod, claim.cpu_milli, claim.memory_mib)
+        inside, asked = self._books.inside(claim), self._books.asked(claim)
+        return claim.department, inside, asked, *size, claim.same_domain, must_stay_inside(claim)
+
+    def _reserve(self, claim: Claim, places: Places, victims: tuple[Claim, ...]) -> Decision:
+        books = self._books
+        own, borrowed = self._charge(claim)
+        waiting_on = books.leavers_needed(claim, places, victims)
+        books.reserve(claim, places, waiting_on)
+        return Decision(
+            claim.id,
+            DecisionKind.RECLAIM,
+            own,
+            borrowed,
+            placement=places or None,
+            victims=tuple(sorted(victim.id for victim in victims)),
+            waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
+            by=max((books.gone_by(leaver) for leaver in waiting_on), default=books.now),
+        )
+
+    def _wait(self, claim: Claim) -> Decision:
+        """Step 5."""
+        reasons = waiting_reasons(self._books, claim)
+        ahead = tuple(self._line[:AHEAD_SHOWN])
+        self._line.append(claim.id)
+        return Decision(claim.id, DecisionKind.WAIT, reasons=reasons, position=len(self._line), ahead=ahead)
+
+    def _wait_and_hold(self, claim: Claim) -> Decision:
+        """Step 5, for a claim whose limits would let it start."""
+        books = self._books
+        decision = self._wait(claim)
+        returning = self._returning(claim)
+        if books.inside(claim):
+            self._holds.make(claim, starving=False)
+        elif books.now - claim.waiting_since > books.settings.starvation_after and not must_stay_inside(claim):
+            self._holds.make(claim, starving=True)
+        return replace(decision, reasons=(returning, *decision.reasons)) if returning else decision
+
+    def _returning(self, claim: Claim) -> LentOutReturning | None:
+        """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
+        books = self._books
+        shape = ("returning", *self._shape(claim))
+        if not books.some_young or not books.inside(claim) or shape in self._hopeless:
+            return None
+        chosen = choose(books, claim, patient=True)
+        if chosen is None:
+            self._hopeless.add(shape)
+            return None
+        return LentOutReturning(
+            tuple(victim.id for victim in chosen.victims), max(books.gone_by(victim) for victim in chosen.victims)
+        )
+
+    # Results ----------------------------------------------------------------------------------------------------------
+
+    def decisions(self) -> list[Decision]:
+        """The answers, with the lenders of what is borrowed."""
+        books = self._books
+        departments = {claim.id: claim.department for claim in books.pending}
+        entries = [
+            Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, books.started(claim)))
+            for claims in books.holding.values()
+            for claim in claims.values()
+        ]
+        for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
+            entries.append(Entry(id, departments[id], self._charged[id], (1, turn)))
+        borrowed = lenders(books.ledger, entries)
+        return [replace(decision, from_=borrowed.get(id, {})) for id, decision in self._answers.items()]
+
+    def withdrawn(self) -> list[ClaimId]:
+        """Step 7: told for somebody, needed by nobody, before its deadline, and within its department's limits."""
+        books = self._books
+        needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
+        stay: list[ClaimId] = []
+        if books.pool.cluster_unreachable_since is not None:
+            return stay
+        for leaver in sorted(books.leaving.values(), key=lambda leaver: leaver.id):
+            told = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > books.now)
+            if told and leaver.id not in needed and books.ledger.available(leaver.department) >= leaver.units:
+                books.ledger.add(leaver.department, leaver.units)
+                stay.append(leaver.id)
+        return stay

@@ -1,0 +1,230 @@
+"""The working state of one planning pass over one pool: the ledger, what is free, and who stands where.
+
+The snapshot never changes; everything the pass decides is an entry here. Two vectors say what is free:
+`free_now` counts what holding and leaving claims occupy and what is reserved of the rest – a claim that fits there can
+start; `free_later` counts leaving claims as gone and reservations whole – what fits there has a place once they left.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quotas.engine.ledger import Ledger
+from quotas.engine.placement import Places, Vector, add, capacity_vector, find_places, fits, occupied
+from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
+from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, young_until
+
+
+@dataclass(slots=True)
+class Hold:
+    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim)."""
+
+    claim: Claim
+    charged: int
+    later: Vector
+    coming: Vector = field(default_factory=dict)
+    now: Vector = field(default_factory=dict)
+    start: int | None = None
+    starving: bool = False
+
+
+class Books:
+    """See the module. `free_now` and `free_later` may be shared with the other pools of the group."""
+
+    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Vector, free_later: Vector) -> None:
+        self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
+        self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
+        self.ledger = Ledger(pool, snapshot.departments)
+        self.free_now, self.free_later = free_now, free_later
+        mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
+        self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
+        self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
+        self.leaving: dict[ClaimId, Claim] = {}
+        self.held_for: dict[ClaimId, ClaimId] = {}
+        self.standing: Standing = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING)
+        self.recalled = dict(self.standing.left)
+        self.used_by: dict[tuple[DepartmentId, str], int] = {}
+        self.told: set[ClaimId] = set()
+        self.moved: set[DepartmentId] = set()
+        self.empty: Vector = {**free_now, **capacity_vector(pool, snapshot.departments)}
+        self._fits_empty: dict[tuple[object, ...], bool] = {}
+        self.vectors: dict[ClaimId, Vector] = {}
+        self.holds: dict[ClaimId, Hold] = {}
+        self.held_now = 0
+        self.some_young = False
+        for claim in mine:
+            if claim.state is ClaimState.HOLDING:
+                self._enter_holding(claim)
+            elif claim.state is ClaimState.LEAVING:
+                self._enter_leaving(claim)
+        for claim in self.pending:
+            if claim.reserved is not None:
+                self.reserve(claim, claim.reserved.places, self._leavers_for(claim), claim.reserved.units)
+
+    def _enter_holding(self, claim: Claim) -> None:
+        charge = self.standing.charges[claim.id]
+        vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement, charge)
+        self.ledger.add(claim.department, charge)
+        self.holding.setdefault(claim.department, {})[claim.id] = claim
+        self._count_user(claim, claim.units)
+        self.some_young = self.some_young or young_until(claim, self.now) > self.now
+        add(self.free_now, vector, -1)
+        add(self.free_later, vector, -1)
+
+    def _enter_leaving(self, claim: Claim) -> None:
+        vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
+        self.leaving[claim.id] = claim
+        if claim.held_for is not None:
+            self.held_for[claim.id] = claim.held_for
+        add(self.free_now, vector, -1)
+
+    def _leavers_for(self, claim: Claim) -> list[Claim]:
+        return [leaver for leaver in self.leaving.values() if leaver.held_for == claim.id]
+
+    def _count_user(self, claim: Claim, units: int) -> None:
+        if not claim.is_recall:
+            key = claim.department, claim.user
+            self.used_by[key] = self.used_by.get(key, 0) + units
+
+    # What a claim asks ------------------------------------------------------------------------------------------------
+
+    def asked(self, claim: Claim) -> int:
+        """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
+        if claim.is_recall:
+            return claim.units
+        return claim.units - min(claim.units, self.recalled.get(claim.department, 0))
+
+    def inside(self, claim: Claim) -> bool:
+        return self.ledger.inside(claim.department, self.asked(claim))
+
+    def entitled(self, claim: Claim) -> bool:
+        """Whether the quotas allow it now, wherever it would stand."""
+        if must_stay_inside(claim) and not self.inside(claim):
+            return False
+        return self.ledger.available(claim.department) >= self.asked(claim)
+
+    def fits_when_empty(self, claim: Claim) -> bool:
+        """Whether the claim would fit into the pool as it is present, without any other."""
+        if self.pool.nodes is None or claim.is_recall:
+            return claim.units <= self.ledger.capacity
+        shape = (claim.pods, claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.same_domain)
+        key = (*shape, claim.cpu_milli, claim.memory_mib)
+        if key not in self._fits_empty:
+            self._fits_empty[key] = find_places(claim, self.pool, self.empty) is not None
+        return self._fits_empty[key]
+
+    def places(self, claim: Claim, free: Vector) -> Places | None:
+        """Places for the claim in a free vector; those it has reserved if it still can."""
+        asked = self.asked(claim)
+        kept = claim.reserved.places if claim.reserved is not None else ()
+        if kept and fits(free, occupied(claim, self.pool, kept, asked)):
+            return kept
+        return find_places(claim, self.pool, free, asked)
+
+    # Entries ----------------------------------------------------------------------------------------------------------
+
+    def admit(self, claim: Claim, places: Places) -> None:
+        """The claim starts at `places`, now."""
+        asked = self.asked(claim)
+        vector = occupied(claim, self.pool, places, asked)
+        if not claim.is_recall:
+            self.recalled[claim.department] = self.recalled.get(claim.department, 0) - (claim.units - asked)
+        self.ledger.add(claim.department, asked)
+        self._count_user(claim, claim.units)
+        add(self.free_now, vector, -1)
+        add(self.free_later, vector, -1)
+
+    def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
+        """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
+        charged = self.asked(claim) if units is None else units
+        hold = Hold(claim, charged, later=occupied(claim, self.pool, places, charged))
+        for leaver in waiting_on:
+            self.held_for.setdefault(leaver.id, claim.id)
+            for key, amount in self.vectors[leaver.id].items():
+                hold.coming[key] = hold.coming.get(key, 0) + amount
+        self._count_user(claim, claim.units)
+        self.put(hold)
+        return hold
+
+    def put(self, hold: Hold) -> None:
+        """Enter a hold. Of what is free now it takes what it needs and what is there."""
+        hold.now = {
+            key: min(max(0, self.free_now.get(key, 0)), max(0, amount - hold.coming.get(key, 0)))
+            for key, amount in hold.later.items()
+        }
+        self.holds[hold.claim.id] = hold
+        self.held_now += hold.now["pool", self.pool.id]
+        self.ledger.add(hold.claim.department, hold.charged)
+        add(self.free_now, hold.now, -1)
+        add(self.free_later, hold.later, -1)
+
+    def lift(self, hold: Hold) -> None:
+        """Take a hold out again, for a while or for good."""
+        del self.holds[hold.claim.id]
+        self.held_now -= hold.now["pool", self.pool.id]
+        self.ledger.remove(hold.claim.department, hold.charged)
+        add(self.free_now, hold.now)
+        add(self.free_later, hold.later)
+
+    def give_up(self, claim: Claim) -> None:
+        """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
+        self.lift(self.holds[claim.id])
+        self._count_user(claim, -claim.units)
+        self.held_for = {leaver: holder for leaver, holder in self.held_for.items() if holder != claim.id}
+
+    def tell(self, victims: Iterable[Claim]) -> None:
+        """The victims are told to leave: for rights they are gone, their places are coming."""
+        for victim in victims:
+            del self.holding[victim.department][victim.id]
+            self.told.add(victim.id)
+            self.moved.add(victim.department)
+            self.leaving[victim.id] = victim
+            self.ledger.remove(victim.department, self.standing.charges[victim.id])
+            self._count_user(victim, -victim.units)
+            add(self.free_later, self.vectors[victim.id])
+
+    # Those who leave --------------------------------------------------------------------------------------------------
+
+    def leavers_needed(self, claim: Claim, places: Places, victims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """The leaving claims, `victims` included, that must be gone before the claim can start at `places`: its own
+        first, then unheld ones, then the surplus of others; each by the time it leaves."""
+        need = occupied(claim, self.pool, places, self.asked(claim))
+        lacking = {key: amount - max(0, self.free_now.get(key, 0)) for key, amount in need.items()}
+        needed = list(victims)
+        told = {victim.id for victim in victims}
+        for victim in victims:
+            add(lacking, self.vectors[victim.id], -1)
+        for leaver in sorted(self.leaving.values(), key=lambda leaver: self._leave_order(leaver, claim)):
+            vector = self.vectors[leaver.id]
+            if leaver.id not in told and any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
+                add(lacking, vector, -1)
+                needed.append(leaver)
+        return tuple(needed)
+
+    def _leave_order(self, leaver: Claim, claim: Claim) -> tuple[int, int, str]:
+        holder = self.held_for.get(leaver.id)
+        rank = 0 if claim.id in (holder, leaver.held_for) else 1 if holder not in self.holds else 2
+        return rank, self.gone_by(leaver), leaver.id
+
+    def gone_by(self, leaver: Claim) -> int:
+        """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""
+        grace = grace_of(leaver, self.pool, self.settings)
+        if leaver.state is ClaimState.LEAVING:
+            return (self.now if leaver.leave_by is None else leaver.leave_by) + grace
+        return max(self.now, young_until(leaver, self.now)) + notice_of(leaver, self.pool, self.settings) + grace
+
+    def policy(self, claim: Claim) -> Policy:
+        """Whose work may be stopped for this claim."""
+        return policy_of(self.departments[claim.department], self.pool, self.settings)
+
+    def started(self, claim: Claim) -> int:
+        """When a holding claim came to stand in the ledger."""
+        return claim.submitted_at if claim.started_at is None else claim.started_at
+
+
+def free_vectors(snapshot: Snapshot) -> tuple[Vector, Vector]:
+    """The capacity of all pools of the group, twice: to become free_now and free_later."""
+    vector: Vector = {}
+    for pool in snapshot.pools:
+        vector.update(capacity_vector(pool, snapshot.departments))
+    return vector, dict(vector)

@@ -1,0 +1,198 @@
+"""The best victim set for one place of a flat pool, exactly: a dynamic programme over sizes, department by department.
+
+A state is what a partial set gives (units at the place, units by right, units altogether); its value is the rest of the
+order of preference, which only ever adds up, so the best of each state is enough. The priority ceiling does not add up
+and is lowered from outside as long as nothing that outranks it gets worse. Of each (department, size, priority) only
+the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from quotas.engine.books import Books
+from quotas.engine.ledger import Account, Share, share
+from quotas.engine.permission import Fairness, Right, Taker, may_go, open_by, right_of
+from quotas.engine.types import Claim, ClaimId, DepartmentId
+from quotas.engine.units import lost_work, must_stay_inside
+
+Goods = Mapping[ClaimId, int]
+State = tuple[int, int, int]
+"""(units given at the place, units given back by right, units altogether)"""
+Value = tuple[tuple[Share, ...], int, int, int, tuple[ClaimId, ...]]
+"""(shares left, units below guarantees, lost work, how many, which)"""
+Table = dict[State, Value]
+
+EMPTY: Value = ((), 0, 0, 0, ())
+START: State = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and `others` gives `gives` at
+    the place."""
+
+    books: Books
+    taker: Taker
+    own: list[Claim]
+    others: list[Claim]
+    gives: Goods
+    need: State
+    fairness: Fairness
+
+
+def need_of(books: Books, taker: Taker, lacking: int) -> State:
+    """What must be given at least: at the place, by right, and of the pool as a whole."""
+    by_right = taker.asked - books.ledger.available(taker.account.id)
+    return lacking, by_right, taker.asked - books.free_later["pool", books.pool.id]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A whole set, comparable: what outranks the priority ceiling, and everything."""
+
+    first: tuple[int, tuple[Share, ...], int]
+    rest: tuple[int, int, int, tuple[ClaimId, ...]]
+
+
+def best_set(problem: Problem) -> tuple[Claim, ...] | None:
+    """The best permitted set, or None when there is none."""
+    claims = {claim.id: claim for claim in problem.own + problem.others}
+    best, ceiling = _solve(problem, None), None
+    while best is not None:
+        chosen = [claims[id] for id in best.rest[3]]
+        ceiling = max((claim.priority for claim in chosen), default=None)
+        lower = None if ceiling is None else _solve(problem, ceiling)
+        if lower is None or lower.first > best.first:
+            return tuple(chosen)
+        best = lower
+    return None
+
+
+def _solve(problem: Problem, below: int | None) -> Ranked | None:
+    """The best set among claims of priority less than `below`, ceiling left aside."""
+    own = _own_table(problem, [claim for claim in problem.own if below is None or claim.priority < below])
+    rivals = [claim for claim in problem.others if below is None or claim.priority < below]
+    tables: dict[object, Table] = {}
+    best: Ranked | None = None
+    for mine, my_value in own.items():
+        usage_after = problem.taker.account.usage + problem.taker.asked - mine[2]
+        right = right_of(problem.taker, problem.books.settings.fair_sharing, problem.taker.account, usage_after)
+        key = (right, usage_after if right is Right.FAIR else None)
+        if key not in tables:
+            tables[key] = _others_table(problem, rivals, right, usage_after)
+        for theirs, their_value in tables[key].items():
+            if _enough(problem, mine, theirs):
+                ranked = _rank(problem, mine, my_value, theirs, their_value)
+                if best is None or (ranked.first, ranked.rest) < (best.first, best.rest):
+                    best = ranked
+    return best
+
+
+def _rank(problem: Problem, mine: State, my_value: Value, theirs: State, their_value: Value) -> Ranked:
+    shares, below, lost, count, ids = _join(my_value, their_value)
+    units = mine[2] if problem.taker.inside else theirs[2]
+    return Ranked((units, shares, below), (lost, count, mine[2] + theirs[2], ids))
+
+
+def _enough(problem: Problem, mine: State, theirs: State) -> bool:
+    """Whether a set gives the place, the pool and the quotas what the taker lacks."""
+    lacking, _, of_pool = problem.need
+    if mine[0] + theirs[0] < lacking or mine[2] + theirs[2] < of_pool:
+        return False
+    account, root = problem.taker.account, problem.books.ledger.root
+    usage = account.usage - mine[2]
+    returned = max(0, account.usage - account.kept) - max(0, usage - account.kept)
+    above = root.subtree - root.usage + returned + theirs[1]
+    limit = 0 if must_stay_inside(problem.taker.claim) else account.quota.borrow_limit
+    if limit is not None:
+        above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + limit)
+    return max(0, account.kept - usage) + above >= problem.taker.asked
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def _own_table(problem: Problem, claims: list[Claim]) -> Table:
+    """What can be given from the taker's own department."""
+    need = max(problem.need[0], problem.need[2], _over_limit(problem))
+    table: Table = {START: EMPTY}
+    for claim in _worth_trying(problem, claims, need):
+        gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]
+        value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        for state, old in list(table.items()):
+            if max(state) < need:
+                _offer(table, (state[0] + gives, state[1] + units, state[2] + units), _join(old, value))
+    return table
+
+
+def _over_limit(problem: Problem) -> int:
+    """Own units that must go before the department may take what is asked at all: its borrow limit, or its wish to
+    stand inside the guarantee."""
+    account = problem.taker.account
+    return max(0, account.usage + problem.taker.asked - account.guaranteed)
+
+
+def _others_table(problem: Problem, claims: list[Claim], right: Right, usage_after: int) -> Table:
+    """What can be given by other departments together, when the taker's will use `usage_after`."""
+    departments: dict[DepartmentId, list[Claim]] = {claim.department: [] for claim in problem.others}
+    for claim in claims:
+        if open_by(right, problem.taker, claim):
+            departments[claim.department].append(claim)
+    table: Table = {START: EMPTY}
+    for department in sorted(departments):
+        offers = list(_offers(problem, problem.books.ledger[department], departments[department], right, usage_after))
+        merged: Table = {}
+        for state, value in table.items():
+            full = all(given >= needed for given, needed in zip(state, problem.need, strict=True))
+            for given, other in offers[:1] if full else offers:
+                _offer(merged, (state[0] + given[0], state[1] + given[1], state[2] + given[2]), _join(value, other))
+        table = merged
+    return table
+
+
+def _offers(
+    problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int
+) -> Iterator[tuple[State, Value]]:
+    """What one department can give, nothing first; its claims go smallest first, so the last to go is the largest."""
+    need = max(problem.need)
+    taking = problem.taker.account, usage_after
+    table: Table = {START: EMPTY}
+    for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
+        gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]
+        value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        for (given, _, total), old in list(table.items()):
+            if may_go(right, problem.fairness, account, account.usage - total, units, taking):
+                by_right = max(0, account.usage - account.kept) - max(0, account.usage - total - units - account.kept)
+                _offer(table, (given + gives, by_right, total + units), _join(old, value))
+    fair = problem.books.settings.fair_sharing
+    for state, (_, _, lost, count, ids) in table.items():
+        left = account.usage - state[2]
+        below = max(0, account.guaranteed - left) if ids else 0
+        yield state, ((share(account, left),) if fair else (), below, lost, count, ids)
+
+
+def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int) -> list[Claim]:
+    """Of each size and priority the claims with the least lost work, as many as could be needed."""
+    classes: dict[tuple[int, int, int], list[Claim]] = {}
+    for claim in claims:
+        gives = problem.gives.get(claim.id, 0)
+        if gives or problem.need[0] <= 0 or problem.books.pool.nodes is None:
+            classes.setdefault((claim.units, gives, claim.priority), []).append(claim)
+    settings, now = problem.books.settings, problem.books.now
+    worth: list[Claim] = []
+    for (units, _, _), members in classes.items():
+        members.sort(key=lambda claim: (lost_work(claim, now, settings), claim.id))
+        worth += members[: max(1, -(-need // max(1, units)))]
+    return worth
+
+
+def _offer(table: Table, state: State, value: Value) -> None:
+    old = table.get(state)
+    if old is None or value < old:
+        table[state] = value
+
+
+def _join(one: Value, other: Value) -> Value:
+    shares = tuple(sorted(one[0] + other[0], reverse=True)) if one[0] or other[0] else ()
+    ids = tuple(sorted(one[4] + other[4])) if one[4] and other[4] else one[4] or other[4]
+    return shares, one[1] + other[1], one[2] + other[2], one[3] + other[3], ids

@@ -1,0 +1,130 @@
+"""Holds: what is kept free for a claim that cannot start yet, and who may pass.
+
+(a) A claim inside its guarantee holds what it still lacks. (b) A claim that would borrow and has waited longer than
+`starvation_after` holds too, one in each pool, never against claims inside their guarantee. A hold names places and
+exists only while the claim's limits and the present capacity could satisfy it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from quotas.engine.books import Books, Hold
+from quotas.engine.placement import Key, Places, add, find_places, free_on, occupied
+from quotas.engine.types import Claim, ClaimId, Decision
+from quotas.engine.units import ends_at
+
+Attempt = Callable[[Claim], Decision | None]
+
+
+class Holds:
+    """The holds of a pass over one pool, in the order in which they were made."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._made: list[Hold] = []
+        self._ends: list[tuple[int, ClaimId]] = sorted(
+            (end, claim.id)
+            for claims in books.holding.values()
+            for claim in claims.values()
+            if (end := ends_at(claim)) is not None
+        )
+
+    def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
+        """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
+        are a borrower's and it is inside its guarantee."""
+        end = None if claim.max_runtime is None else self._books.now + claim.max_runtime
+        early = [hold for hold in self._made if end is not None and hold.start is not None and end <= hold.start]
+        return self._without([*early, *(hold for hold in self._outranked(claim) if hold not in early)], claim, attempt)
+
+    def outranking(self, claim: Claim, attempt: Attempt) -> Decision | None:
+        """Attempt to find the claim a place regardless of borrowers' holds, if it is inside its guarantee."""
+        return self._without(self._outranked(claim), claim, attempt)
+
+    def _outranked(self, claim: Claim) -> list[Hold]:
+        return [hold for hold in self._made if hold.starving and self._books.inside(claim)]
+
+    def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
+        for hold in holds:
+            self._books.lift(hold)
+        decision = attempt(claim)
+        for hold in holds:
+            self._books.put(hold)
+        return decision
+
+    def clear(self) -> None:
+        """Take all holds out for good."""
+        for hold in self._made:
+            self._books.lift(hold)
+        self._made.clear()
+
+    def make(self, claim: Claim, starving: bool) -> None:
+        """Hold for the claim what it lacks, where it could start soonest."""
+        if starving and any(hold.starving for hold in self._made):
+            return
+        if not self._possible(claim):
+            return
+        places, start = self._soonest(claim)
+        charged = self._books.asked(claim)
+        later = occupied(claim, self._books.pool, places, charged)
+        hold = Hold(claim, 0 if starving else charged, later, start=start, starving=starving)
+        self._books.put(hold)
+        self._made.append(hold)
+
+    def _possible(self, claim: Claim) -> bool:
+        """Whether the claim's limits and the present capacity could satisfy it."""
+        books = self._books
+        ceiling = books.ledger[claim.department].present_ceiling
+        return books.asked(claim) <= ceiling and books.fits_when_empty(claim)
+
+    def _soonest(self, claim: Claim) -> tuple[Places, int | None]:
+        """Where and when the claim could start as running claims reach their maximum runtime; the time is None when
+        that depends on one that has none."""
+        books = self._books
+        low, high = 0, len(self._ends)
+        best = self._places_after(claim, high)
+        if best is None:
+            return self._anywhere(claim), None
+        while low < high:
+            middle = (low + high) // 2
+            places = self._places_after(claim, middle)
+            if places is None:
+                low = middle + 1
+            else:
+                best, high = places, middle
+        return best, max(books.now, self._ends[low - 1][0]) if low else books.now
+
+    def _places_after(self, claim: Claim, count: int) -> Places | None:
+        """Places once the first `count` running claims with an end are gone."""
+        books = self._books
+        total: Key = ("pool", books.pool.id)
+        free = dict(books.free_later) if books.pool.nodes is not None else {total: books.free_later[total]}
+        for _, ended in self._ends[:count]:
+            add(free, books.vectors[ended])
+        return books.places(claim, free)
+
+    def _anywhere(self, claim: Claim) -> Places:
+        """On the nodes where most is free already, when nobody knows what ends first."""
+        books, pool = self._books, self._books.pool
+        if pool.nodes is None or claim.is_recall:
+            return ()
+        nodes = sorted(pool.nodes, key=lambda node: (-free_on(pool, node, books.free_later), node.name))
+        for count in range(1, len(nodes) + 1):
+            places = find_places(claim, replace(pool, nodes=tuple(nodes[:count])), books.empty)
+            if places is not None:
+                return self._on_free_cards(places)
+        return ()
+
+    def _on_free_cards(self, places: Places) -> Places:
+        """The same nodes, on cards that are free already rather than on busy ones; only whole cards can be swapped."""
+        books, pool = self._books, self._books.pool
+        cards = {
+            node.name: sorted(range(len(node.cards)), key=lambda i: -books.free_later["card", pool.id, node.name, i])
+            for node in pool.nodes or ()
+            if pool.mig is None and all(card.units == 1 for card in node.cards)
+        }
+        return tuple(
+            replace(placed, cards=tuple(sorted(cards[placed.node].pop(0) for _ in placed.cards)))
+            if placed.node in cards
+            else placed
+            for placed in places
+        )

@@ -1,0 +1,156 @@
+"""The arithmetic of quotas: what a department may still take, at any depth of the tree.
+
+The formulas are those of docs/quota-rules.md, "Arithmetic" (Kueue's nominal quota, borrowing limit, lending limit and
+cohorts). One ledger stands for one pool. It is working state of a planning pass: `add` and `remove` change usage and
+cost one step for each ancestor, so nothing is ever summed again.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, Quota
+from quotas.engine.units import capacity_of
+
+Share = tuple[int, Fraction]
+"""How much a department borrows for its weight, comparable: (1, 0) when it borrows with no weight at all."""
+
+NOTHING = Quota()
+NO_SHARE: Share = (0, Fraction(0))
+BOUNDLESS: Share = (1, Fraction(0))
+
+
+class Account:
+    """One department's standing in the pool: its promises, fixed, and its usage, which the ledger moves."""
+
+    __slots__ = (
+        "ceiling",
+        "children",
+        "guaranteed",
+        "id",
+        "kept",
+        "parent",
+        "present_ceiling",
+        "quota",
+        "subtree",
+        "usage",
+        "weight",
+    )
+
+    def __init__(self, id: DepartmentId, quota: Quota, weight: Fraction | int) -> None:
+        self.id = id
+        self.quota = quota
+        self.guaranteed = quota.guaranteed
+        self.weight = weight
+        self.parent: Account | None = None
+        self.children: list[Account] = []
+        self.subtree = self.kept = self.usage = self.ceiling = self.present_ceiling = 0
+
+    @property
+    def excess(self) -> int:
+        """Units borrowed: usage above what the department and those below it are promised."""
+        return max(0, self.usage - self.subtree)
+
+    @property
+    def borrowable(self) -> int | None:
+        """How much more it may take from above, by its own borrow limit (None: no limit)."""
+        if self.quota.borrow_limit is None:
+            return None
+        return self.subtree - self.kept - max(0, self.usage - self.kept) + self.quota.borrow_limit
+
+
+class Ledger:
+    """The accounts of one pool under their virtual root."""
+
+    def __init__(self, pool: Pool, departments: Iterable[Department]) -> None:
+        departments = tuple(departments)
+        self.capacity = capacity_of(pool, departments)
+        self.nominal = self.capacity if pool.nominal is None else pool.nominal
+        self.accounts = {d.id: Account(d.id, d.quotas.get(pool.id, NOTHING), d.weight) for d in departments}
+        promised = sum(account.guaranteed for account in self.accounts.values())
+        self.root = Account(UNPROMISED, Quota(self.capacity - promised), 1)
+        for department in departments:
+            account = self.accounts[department.id]
+            account.parent = self.root if department.parent is None else self.accounts[department.parent]
+            account.parent.children.append(account)
+        self.flat = all(department.parent is None for department in departments)
+        _sum_up(self.root)
+        _set_ceilings(self.root, lost=self.nominal - self.capacity)
+
+    @property
+    def short_by(self) -> int:
+        """Units the present capacity lacks to keep every promise."""
+        return max(0, -self.root.guaranteed)
+
+    def __getitem__(self, department: DepartmentId) -> Account:
+        return self.accounts[department]
+
+    def add(self, department: DepartmentId, units: int) -> None:
+        """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
+        account: Account | None = self.accounts[department]
+        while account is not None and units:
+            before = max(0, account.usage - account.kept)
+            account.usage += units
+            units = max(0, account.usage - account.kept) - before
+            account = account.parent
+
+    def remove(self, department: DepartmentId, units: int) -> None:
+        self.add(department, -units)
+
+    def available(self, department: DepartmentId) -> int:
+        """Units the department may still take by right; negative when a limit is already passed."""
+        return _available(self.accounts[department])
+
+    def inside(self, department: DepartmentId, units: int) -> bool:
+        """Whether `units` more stay inside the department's guarantee."""
+        account = self.accounts[department]
+        return account.usage + units <= account.guaranteed
+
+    def split(self, department: DepartmentId, units: int) -> tuple[int, int]:
+        """`units` more as (own, borrowed)."""
+        account = self.accounts[department]
+        own = min(units, max(0, account.guaranteed - account.usage))
+        return own, units - own
+
+    def share_after(self, account: Account, units: int) -> Share:
+        """The account's share once it has taken `units` more."""
+        return share(account, account.usage + units)
+
+
+def share(account: Account, usage: int) -> Share:
+    """What `usage` above the promises means relative to the pool and the department's weight."""
+    excess = usage - account.subtree
+    if excess <= 0 or account.parent is None:
+        return NO_SHARE
+    if account.weight == 0 or account.parent.ceiling <= 0:
+        return BOUNDLESS
+    return 0, Fraction(excess * 1000, account.parent.ceiling) / account.weight
+
+
+def _sum_up(account: Account) -> None:
+    account.subtree = account.guaranteed
+    for child in account.children:
+        _sum_up(child)
+        account.subtree += child.subtree - child.kept
+    if account.quota.lend_limit is not None:
+        account.kept = max(0, account.subtree - account.quota.lend_limit)
+
+
+def _available(account: Account) -> int:
+    if account.parent is None:
+        return account.subtree - account.usage
+    above = _available(account.parent)
+    limit = account.borrowable
+    return max(0, account.kept - account.usage) + (above if limit is None else min(above, limit))
+
+
+def _set_ceilings(root: Account, lost: int) -> None:
+    """What each account could have of an empty pool: at nominal capacity, and with the `lost` units missing."""
+    root.present_ceiling, root.ceiling = root.subtree, root.subtree + lost
+    parents = [root]
+    for parent in parents:
+        for child in parent.children:
+            limit = child.quota.borrow_limit
+            most = parent.ceiling if limit is None else child.subtree - child.kept + limit
+            child.ceiling = child.kept + min(parent.ceiling, most)
+            child.present_ceiling = child.kept + min(parent.present_ceiling, most)
+        parents.extend(parent.children)

@@ -1,0 +1,83 @@
+"""Whose turn it is: inside a department by priority, time in queue and id; between departments by competition.
+
+The departments' next claims compete: inside the guarantee first; then, with fair sharing, the lowest share after
+admission, level by level down the tree; then priority, time in queue, id. After every answer only the path from the
+answered department to the root is looked at again, so a pass over n claims costs n · depth · log(departments).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+from quotas.engine.ledger import NO_SHARE, Account, Ledger, Share
+from quotas.engine.types import Claim, DepartmentId
+
+Rank = tuple[bool, Share, tuple[int, int, str]]
+
+
+def queue_order(claim: Claim) -> tuple[int, int, str]:
+    """The order inside a department: higher priority, then earlier submitted, then smaller id."""
+    return -claim.priority, claim.submitted_at, claim.id
+
+
+class Competition:
+    """Yields the pending claims of one pool, each when its turn comes.
+
+    `asks(claim)` says how many more units the claim would charge to its department now.
+    """
+
+    def __init__(self, ledger: Ledger, claims: Iterable[Claim], fair: bool, asks: Callable[[Claim], int]) -> None:
+        self._ledger = ledger
+        self._fair = fair
+        self._asks = asks
+        self._queues: dict[DepartmentId, deque[Claim]] = {}
+        for claim in sorted(claims, key=queue_order):
+            self._queues.setdefault(claim.department, deque()).append(claim)
+        self._heaps: dict[DepartmentId, list[tuple[Rank, int, Claim]]] = {}
+        self._version: dict[DepartmentId, int] = {}
+        for department in self._queues:
+            self._enter(ledger[department])
+
+    def next(self) -> Claim | None:
+        """The claim whose turn it is; it leaves the queue. Call `again` for its department once it is answered."""
+        claim = self._best(self._ledger.root)
+        if claim is not None:
+            self._queues[claim.department].popleft()
+        return claim
+
+    def again(self, department: DepartmentId) -> None:
+        """Let the department's next claim compete, and rank anew whatever its usage has moved."""
+        self._enter(self._ledger[department])
+
+    def _enter(self, account: Account) -> None:
+        while account.parent is not None:
+            version = self._version[account.id] = self._version.get(account.id, 0) + 1
+            claim = self._best(account)
+            if claim is not None:
+                heap = self._heaps.setdefault(account.parent.id, [])
+                heappush(heap, (self._rank(account, claim), version, claim))
+            account = account.parent
+
+    def _best(self, account: Account) -> Claim | None:
+        """The winner below an account: its own next claim, or the best of its children's winners."""
+        own = self._queues.get(account.id)
+        heap = self._heaps.get(account.id, [])
+        while heap and not self._current(account, heap[0]):
+            heappop(heap)
+        below = heap[0] if heap else None
+        if own and (below is None or self._rank(account, own[0]) <= below[0]):
+            return own[0]
+        return below[2] if below else None
+
+    def _current(self, account: Account, entry: tuple[Rank, int, Claim]) -> bool:
+        """Whether a heap entry is the latest word of the child it came through."""
+        child = self._ledger[entry[2].department]
+        while child.parent is not None and child.parent is not account:
+            child = child.parent
+        return entry[1] == self._version[child.id]
+
+    def _rank(self, account: Account, claim: Claim) -> Rank:
+        asked = self._asks(claim)
+        borrows = not self._ledger.inside(claim.department, asked)
+        share = self._ledger.share_after(account, asked) if self._fair else NO_SHARE
+        return borrows, share, queue_order(claim)

@@ -1,0 +1,183 @@
+"""Who may be a victim: which claims the taker's policy opens to it, and which sets of them may go together.
+
+See docs/quota-rules.md, "Who may be a victim". `open_to` looks at one claim, `permitted` at a whole set.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from quotas.engine.books import Books
+from quotas.engine.ledger import Account, share
+from quotas.engine.types import Claim, Policy
+from quotas.engine.units import young_until
+
+
+class Fairness(Enum):
+    """With fair sharing, when one borrower may take from another: first the strict way, then the lenient one."""
+
+    AFTER = "the taker's share after is at most the victim department's without the victim"
+    BEFORE = "the taker's share after is less than the victim department's with the victim"
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """A pending claim that looks for victims. `patient` also counts those whose minimum runtime is not over yet."""
+
+    claim: Claim
+    account: Account
+    asked: int
+    policy: Policy
+    inside: bool
+    patient: bool = False
+
+
+def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
+    asked = books.asked(claim)
+    account = books.ledger[claim.department]
+    inside = books.inside(claim)
+    return Taker(claim, account, asked, books.policy(claim), inside, patient)
+
+
+def candidates(books: Books, taker: Taker) -> tuple[list[Claim], list[Claim]]:
+    """The claims open to the taker, each taken alone: of its own department, and of others."""
+    own = [
+        c for c in books.holding.get(taker.account.id, {}).values() if _within(taker, c) and _stoppable(books, taker, c)
+    ]
+    return own, list(_others(books, taker))
+
+
+def _others(books: Books, taker: Taker) -> Iterator[Claim]:
+    for department, claims in books.holding.items():
+        account = books.ledger[department]
+        if account is taker.account or account.usage <= account.guaranteed:
+            continue
+        for claim in claims.values():
+            if (_reclaimable(taker, claim) or _outranked(taker, claim)) and _stoppable(books, taker, claim):
+                yield claim
+
+
+def _stoppable(books: Books, taker: Taker, claim: Claim) -> bool:
+    """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one."""
+    if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing:
+        return False
+    return taker.patient or young_until(claim, books.now) <= books.now
+
+
+def _within(taker: Taker, claim: Claim) -> bool:
+    """Whether the department's own claim may go for the taker."""
+    match taker.policy.within:
+        case "never":
+            return False
+        case "lower_priority":
+            return claim.priority < taker.claim.priority
+        case "lower_or_newer_equal":
+            newer = claim.priority == taker.claim.priority and claim.submitted_at > taker.claim.submitted_at
+            return claim.priority < taker.claim.priority or newer
+
+
+def _reclaimable(taker: Taker, claim: Claim) -> bool:
+    """Whether the taker's department may take another's claim back, as far as priorities go."""
+    return taker.policy.reclaim == "any" or (
+        taker.policy.reclaim == "lower_priority" and claim.priority < taker.claim.priority
+    )
+
+
+def _outranked(taker: Taker, claim: Claim) -> bool:
+    """Whether a claim that would borrow may take a borrower's claim, as far as priorities go."""
+    rule = taker.policy.borrow_preempt
+    if rule is None or claim.priority >= taker.claim.priority:
+        return False
+    return rule.max_priority is None or claim.priority <= rule.max_priority
+
+
+class Right(Enum):
+    """By what right the taker takes from others once it stands where it will stand."""
+
+    RECLAIM = "inside its guarantee, from who borrows"
+    FAIR = "as a borrower with the smaller share"
+    PRIORITY = "as a borrower with the higher priority"
+    NONE = "not at all"
+
+
+def right_of(taker: Taker, fair: bool, standing: Account, usage_after: int) -> Right:
+    """The right of a taker whose side of the tree, `standing`, will use `usage_after` units."""
+    if usage_after <= standing.subtree:
+        return Right.RECLAIM
+    if fair:
+        return Right.FAIR
+    return Right.NONE if taker.policy.borrow_preempt is None else Right.PRIORITY
+
+
+def open_by(right: Right, taker: Taker, claim: Claim) -> bool:
+    """Whether priorities open another department's claim to the taker by this right."""
+    match right:
+        case Right.RECLAIM | Right.FAIR:
+            return _reclaimable(taker, claim)
+        case Right.PRIORITY:
+            return _outranked(taker, claim)
+        case Right.NONE:
+            return False
+
+
+def may_go(
+    right: Right, fairness: Fairness, lender: Account, usage: int, units: int, taking: tuple[Account, int]
+) -> bool:
+    """Whether `lender`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`."""
+    if right is not Right.FAIR:
+        return right is not Right.NONE and usage > lender.subtree
+    mine = share(*taking)
+    if fairness is Fairness.AFTER:
+        return mine <= share(lender, usage - units)
+    return mine < share(lender, usage)
+
+
+def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fairness) -> bool:
+    """Whether the victims may go together: largest last, each while its department, and every node up to where the
+    paths meet, still stands where the taker's right reaches it. The ledger is the same afterwards."""
+    ledger, charges = books.ledger, books.standing.charges
+    victims = list(victims)
+    own = [victim for victim in victims if victim.department == taker.account.id]
+    others = sorted((v for v in victims if v.department != taker.account.id), key=lambda v: (v.units, v.id))
+    for victim in own:
+        ledger.remove(victim.department, charges[victim.id])
+    ledger.add(taker.account.id, taker.asked)
+    gone: list[Claim] = []
+    try:
+        for victim in others:
+            if not _reaches(books, taker, victim, fairness):
+                return False
+            ledger.remove(victim.department, charges[victim.id])
+            gone.append(victim)
+        return True
+    finally:
+        for victim in gone + own:
+            ledger.add(victim.department, charges[victim.id])
+        ledger.remove(taker.account.id, taker.asked)
+
+
+def _reaches(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> bool:
+    """Whether the taker, already charged in the ledger, may take this one victim now."""
+    mine, theirs = _paths_meet(taker.account, books.ledger[victim.department])
+    right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
+    if not open_by(right, taker, victim):
+        return False
+    units = books.standing.charges[victim.id]
+    *below, top = theirs
+    return all(account.usage > account.subtree for account in below) and may_go(
+        right, fairness, top, top.usage, units, (mine, mine.usage)
+    )
+
+
+def _paths_meet(taker: Account, victim: Account) -> tuple[Account, list[Account]]:
+    """The child of the lowest common ancestor towards the taker, and the victim's path up to its own such child."""
+    above: dict[str, Account] = {}
+    account = taker
+    while account.parent is not None:
+        above[account.parent.id] = account
+        account = account.parent
+    path = [victim]
+    while path[-1].parent is not None and path[-1].parent.id not in above:
+        path.append(path[-1].parent)
+    met = path[-1].parent
+    return above[met.id if met is not None else taker.id], path

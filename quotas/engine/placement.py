@@ -1,0 +1,268 @@
+"""Where pods go. Capacity is a vector of free amounts; a claim with its places is a vector of what it occupies.
+
+Keys of a vector:
+    ("pool", pool)                     units of the pool as a whole (recalls and claims without places count only here)
+    ("card", pool, node, index)        units of one card          ("cores", pool, node, index)   its compute, 100 a card
+    ("cpu", node), ("memory", node)    the machine's own; pools that share a node share them
+    ("instance", pool, node, profile)  instances of a fixed MIG geometry
+    ("slice", pool, node, card, index) a memory slice of a freely cut card; ("media", pool, node, card) its media engine
+
+Among the places that fit, the one that leaves the largest future request placeable: the node with the least left over,
+then the fullest card; a MIG instance where the fewest other starts are spoiled.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from quotas.engine.mig import PRODUCTS, Profile, profile_of
+from quotas.engine.types import Claim, Node, Placed, Pool
+from quotas.engine.units import capacity_of
+
+Key = tuple[str | int, ...]
+Vector = dict[Key, int]
+Places = tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place for one pod and how good it is: the lowest `waste` wins, then the first in the pool's order."""
+
+    waste: tuple[int, ...]
+    placed: Placed
+
+
+# Vectors --------------------------------------------------------------------------------------------------------------
+
+
+def add(vector: Vector, other: Mapping[Key, int], times: int = 1) -> None:
+    """vector += times × other, in place; keys the vector does not know (a lost node's) are left out."""
+    for key, amount in other.items():
+        if key in vector:
+            vector[key] += times * amount
+
+
+def fits(vector: Mapping[Key, int], other: Mapping[Key, int]) -> bool:
+    """Whether `other` can be taken from the free `vector`."""
+    return all(vector.get(key, 0) >= amount for key, amount in other.items())
+
+
+def capacity_vector(pool: Pool, departments: Iterable[object]) -> Vector:
+    """Everything the pool has, free. A machine's CPU and memory are there once, whichever pool names them."""
+    vector: Vector = {("pool", pool.id): capacity_of(pool, departments)}  # type: ignore[arg-type]
+    for node in pool.nodes or ():
+        if node.cpu_milli is not None:
+            vector["cpu", node.name] = node.cpu_milli
+        if node.memory_mib is not None:
+            vector["memory", node.name] = node.memory_mib
+        vector.update(_node_capacity(pool, node))
+    return vector
+
+
+def _node_capacity(pool: Pool, node: Node) -> Iterator[tuple[Key, int]]:
+    for profile, count in (node.instances or {}).items():
+        yield ("instance", pool.id, node.name, profile), count
+    for index, card in enumerate(node.cards):
+        if pool.mig is None:
+            yield ("card", pool.id, node.name, index), card.units
+            if card.cores is not None:
+                yield ("cores", pool.id, node.name, index), card.cores
+        elif node.instances is None:
+            yield ("media", pool.id, node.name, index), 1
+            for slice_ in range(card.units):
+                yield ("slice", pool.id, node.name, index, slice_), 1
+
+
+def occupied(claim: Claim, pool: Pool, places: Places | None, units: int | None = None) -> Vector:
+    """What the claim takes of the pool at `places`; `units` overrides what it counts for in the pool as a whole."""
+    vector: Vector = {("pool", pool.id): claim.units if units is None else units}
+    for placed in places or ():
+        for key, amount in _pod_vector(claim, pool, placed):
+            vector[key] = vector.get(key, 0) + amount
+    return vector
+
+
+def _pod_vector(claim: Claim, pool: Pool, placed: Placed) -> Iterator[tuple[Key, int]]:
+    node, profile = placed.node, profile_of(pool.mig, claim.profile)
+    if claim.cpu_milli:
+        yield ("cpu", node), claim.cpu_milli
+    if claim.memory_mib:
+        yield ("memory", node), claim.memory_mib
+    if profile is not None and placed.start is None:
+        yield ("instance", pool.id, node, claim.profile or ""), 1
+    for card in placed.cards:
+        if profile is None:
+            yield ("card", pool.id, node, card), claim.units_per_pod // len(placed.cards)
+            if claim.cores_per_pod is not None:
+                yield ("cores", pool.id, node, card), claim.cores_per_pod
+        elif placed.start is not None:
+            yield from _instance_vector(pool, node, card, profile, placed.start)
+
+
+def _instance_vector(pool: Pool, node: str, card: int, profile: Profile, start: int) -> Iterator[tuple[Key, int]]:
+    if profile.media:
+        yield ("media", pool.id, node, card), 1
+    for slice_ in range(start, start + profile.size):
+        yield ("slice", pool.id, node, card, slice_), 1
+
+
+# Finding places -------------------------------------------------------------------------------------------------------
+
+
+def find_places(claim: Claim, pool: Pool, free: Vector, units: int | None = None) -> Places | None:
+    """Places for all pods of the claim in the `free` vector, () where the pool has no nodes; None when it does not fit.
+
+    `free` is the same afterwards. `units` is what the claim charges to the pool as a whole, if not all its units.
+    """
+    if free["pool", pool.id] < (claim.units if units is None else units):
+        return None
+    if pool.nodes is None or claim.is_recall:
+        return ()
+    if not claim.same_domain:
+        return _place_pods(claim, pool, pool.nodes, free)
+    for _, nodes in sorted(_domains(pool, free)):
+        places = _place_pods(claim, pool, [pool.nodes[index] for index in nodes], free)
+        if places is not None:
+            return places
+    return None
+
+
+def _domains(pool: Pool, free: Vector) -> list[tuple[tuple[int, str], list[int]]]:
+    """The pool's domains as node indexes, ranked by how few units are free in them; nodes without a domain belong to
+    none."""
+    members: dict[str, list[int]] = {}
+    for index, node in enumerate(pool.nodes or ()):
+        if node.domain is not None:
+            members.setdefault(node.domain, []).append(index)
+    return [
+        ((sum(free_on(pool, (pool.nodes or ())[index], free) for index in nodes), domain), nodes)
+        for domain, nodes in members.items()
+    ]
+
+
+def _place_pods(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Vector) -> Places | None:
+    """Pod by pod, each at its best spot; what was taken on the way is given back."""
+    taken: Vector = {}
+    places: list[Placed] = []
+    for pod in range(claim.pods):
+        spot = best_spot(claim, pool, nodes, free, pod)
+        if spot is None:
+            break
+        places.append(spot.placed)
+        for key, amount in _pod_vector(claim, pool, spot.placed):
+            if key in free:
+                free[key] -= amount
+                taken[key] = taken.get(key, 0) + amount
+    add(free, taken)
+    return tuple(places) if len(places) == claim.pods else None
+
+
+def pods_that_fit(claim: Claim, pool: Pool, free: Vector) -> int:
+    """How many of the claim's pods find a place at the same time."""
+    left = dict(free)
+    for pod in range(claim.pods):
+        spot = best_spot(claim, pool, pool.nodes or (), left, pod)
+        if spot is None:
+            return pod
+        add(left, dict(_pod_vector(claim, pool, spot.placed)), -1)
+    return claim.pods
+
+
+def best_spot(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Vector, pod: int) -> Spot | None:
+    """The least wasteful spot for one pod."""
+    spots = (
+        spot for node in nodes if _machine_fits(claim, node, free) for spot in _spots(claim, pool, node, free, pod)
+    )
+    return min(spots, key=lambda spot: spot.waste, default=None)
+
+
+def _machine_fits(claim: Claim, node: Node, free: Mapping[Key, int]) -> bool:
+    return (node.cpu_milli is None or free["cpu", node.name] >= claim.cpu_milli) and (
+        node.memory_mib is None or free["memory", node.name] >= claim.memory_mib
+    )
+
+
+def _spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
+    if pool.mig is not None:
+        profile = profile_of(pool.mig, claim.profile)
+        if profile is None:
+            return
+        if node.instances is not None:
+            left = free.get(("instance", pool.id, node.name, claim.profile or ""), 0)
+            if left > 0:
+                yield Spot((left,), Placed(pod, node.name))
+        else:
+            yield from _cuts(profile, pool, node, free, pod)
+    else:
+        yield from _card_spots(claim, pool, node, free, pod)
+
+
+def _card_spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
+    """Part of one card, best fit; or, when one card is not enough, as many empty cards as it takes."""
+    whole = max((card.units for card in node.cards), default=0)
+    left = {index: free["card", pool.id, node.name, index] for index in range(len(node.cards))}
+    if claim.units_per_pod <= whole and not (whole == 1 or pool.unit == "card"):
+        for index, units in left.items():
+            if units >= claim.units_per_pod and _cores_fit(claim, pool, node, index, free):
+                yield Spot((units - claim.units_per_pod, sum(left.values())), Placed(pod, node.name, (index,)))
+    elif whole and claim.units_per_pod % whole == 0:
+        count = claim.units_per_pod // whole
+        empty = [i for i, units in left.items() if units == whole and _cores_fit(claim, pool, node, i, free)]
+        if len(empty) >= count:
+            yield Spot((len(empty) - count,), Placed(pod, node.name, tuple(empty[:count])))
+
+
+def _cores_fit(claim: Claim, pool: Pool, node: Node, index: int, free: Mapping[Key, int]) -> bool:
+    key = ("cores", pool.id, node.name, index)
+    return claim.cores_per_pod is None or key not in free or free[key] >= claim.cores_per_pod
+
+
+def _cuts(profile: Profile, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
+    """Every start at which the profile fits on a freely cut card, ranked by how many other starts it spoils."""
+    for index, card in enumerate(node.cards):
+        if profile.media and free["media", pool.id, node.name, index] < 1:
+            continue
+        empty = {s for s in range(card.units) if free["slice", pool.id, node.name, index, s] >= 1}
+        for start in profile.starts:
+            taken = set(range(start, start + profile.size))
+            if taken <= empty:
+                spoiled = _starts_in(pool, empty) - _starts_in(pool, empty - taken)
+                yield Spot((spoiled, len(empty)), Placed(pod, node.name, (index,), start))
+
+
+def _starts_in(pool: Pool, empty: set[int]) -> int:
+    """How many memory slices the placements still possible on a card add up to."""
+    return sum(
+        profile.size
+        for profile in PRODUCTS[pool.mig or ""].values()
+        for start in profile.starts
+        if all(slice_ in empty for slice_ in range(start, start + profile.size))
+    )
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def free_on(pool: Pool, node: Node, free: Mapping[Key, int]) -> int:
+    """Free units on one node."""
+    if node.instances is not None:
+        sizes = ((profile_of(pool.mig, name), name) for name in node.instances)
+        return sum(p.size * free["instance", pool.id, node.name, name] for p, name in sizes if p is not None)
+    if pool.mig is not None:
+        return sum(free["slice", pool.id, node.name, i, s] for i, c in enumerate(node.cards) for s in range(c.units))
+    return sum(free["card", pool.id, node.name, index] for index in range(len(node.cards)))
+
+
+def largest_pod(pool: Pool, free: Mapping[Key, int]) -> int:
+    """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
+    best = 0
+    for node in pool.nodes or ():
+        left = [free["card", pool.id, node.name, i] for i in range(len(node.cards))] if pool.mig is None else []
+        whole = max((card.units for card in node.cards), default=0)
+        empty = sum(1 for units in left if units == whole)
+        best = max(best, empty * whole, *left, 0)
+        for name in PRODUCTS.get(pool.mig or "", {}):
+            profile = profile_of(pool.mig, name)
+            probe = Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
+            if profile is not None and any(True for _ in _spots(probe, pool, node, free, 0)):
+                best = max(best, profile.size)
+    return best

@@ -1,0 +1,69 @@
+"""Units: how much a pool has, and how a claim's units, work and times are counted."""
+
+from collections.abc import Iterable
+
+from quotas.engine.mig import profile_of
+from quotas.engine.types import Claim, Department, Node, Policy, Pool, Settings
+
+
+def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
+    """The pool's present capacity in units: what its nodes have, or was given, or else Σ guaranteed."""
+    if pool.nodes is not None:
+        return sum(node_units(pool, node) for node in pool.nodes)
+    if pool.capacity is not None:
+        return pool.capacity
+    return sum(d.quotas[pool.id].guaranteed for d in departments if pool.id in d.quotas)
+
+
+def node_units(pool: Pool, node: Node) -> int:
+    """Units on a node. A fixed MIG geometry counts what its instances cover, not what the cards could."""
+    if node.instances is None:
+        return sum(card.units for card in node.cards)
+    profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
+    return sum(profile.size * count for profile, count in profiles if profile is not None)
+
+
+def lost_work(claim: Claim, now: int, settings: Settings) -> int:
+    """Unit-seconds that stopping the claim throws away: since its start or last checkpoint, plus starting again."""
+    since = max(
+        _started(claim, now), claim.checkpointed_at if claim.checkpointed_at is not None else _started(claim, now)
+    )
+    return claim.units * (max(0, now - since) + settings.restart_cost)
+
+
+def young_until(claim: Claim, now: int) -> int:
+    """Until when the operator's minimum runtime protects a holding claim."""
+    return _started(claim, now) + claim.min_runtime
+
+
+def _started(claim: Claim, now: int) -> int:
+    return now if claim.started_at is None else claim.started_at
+
+
+def ends_at(claim: Claim) -> int | None:
+    """When a holding claim's maximum runtime is over; None when it may run for ever."""
+    if claim.max_runtime is None or claim.started_at is None:
+        return None
+    return claim.started_at + claim.max_runtime
+
+
+def notice_of(claim: Claim, pool: Pool, settings: Settings) -> int:
+    """Seconds between telling the claim and SIGTERM: frozen on the claim, else its pool's, else the default."""
+    return next(n for n in (claim.notice, pool.notice, settings.notice) if n is not None)
+
+
+def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
+    """Seconds between SIGTERM and SIGKILL, looked up like the notice."""
+    return next(g for g in (claim.grace, pool.grace, settings.grace) if g is not None)
+
+
+def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
+    """The policy of a taker: of its quota, department, pool, or the default; the first that is set counts whole."""
+    quota = department.quotas.get(pool.id)
+    found = (quota.policy if quota else None, department.policy, pool.policy)
+    return next((policy for policy in found if policy is not None), settings.policy)
+
+
+def must_stay_inside(claim: Claim) -> bool:
+    """Whether the claim may not borrow: by its own wish, because nobody may stop it, or because it is a recall."""
+    return claim.own_only or not claim.preemptible or claim.is_recall

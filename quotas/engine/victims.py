@@ -1,0 +1,148 @@
+"""Which of the permitted victim sets: the order of preference, and where to look for the best.
+
+A taker that goes to one place (a pool that only counts, or one node or card) gets the exact optimum of each place from
+exact.py and the best of them all. Trees and gangs are searched, see search.py.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from quotas.engine.books import Books
+from quotas.engine.exact import Goods, Problem, best_set, need_of
+from quotas.engine.ledger import Share, share
+from quotas.engine.permission import Fairness, Taker, candidates, permitted, taker_of
+from quotas.engine.placement import Key, Places
+from quotas.engine.search import makes_room, search
+from quotas.engine.types import Claim, DepartmentId, Node
+from quotas.engine.units import lost_work
+
+Cost = tuple[int, tuple[tuple[int, Fraction], ...], int, int, int, int, int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Victims, and the places their leaving makes for the taker."""
+
+    victims: tuple[Claim, ...]
+    places: Places
+
+
+def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
+    """The victims for a claim, or None when no permitted set makes it fit."""
+    taker = taker_of(books, claim, patient)
+    own, others = candidates(books, taker)
+    if not own and not others:
+        return None
+    for fairness in Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,):
+        chosen = _best(books, taker, own, others, fairness)
+        if chosen is not None:
+            return chosen
+    return None
+
+
+def _best(books: Books, taker: Taker, own: list[Claim], others: list[Claim], fairness: Fairness) -> Chosen | None:
+    if books.ledger.flat and taker.claim.pods <= 1:
+        found: list[Chosen] = []
+        for gives, lacking in _sites(books, taker, own + others):
+            problem = Problem(books, taker, own, others, gives, need_of(books, taker, lacking), fairness)
+            chosen = _settled(books, taker, best_set(problem), fairness)
+            if chosen is not None:
+                found.append(chosen)
+        if found:
+            return min(found, key=lambda chosen: cost(books, taker, chosen.victims))
+    if books.pool.nodes is None and books.ledger.flat:
+        return None
+    victims = search(books, taker, own + others, fairness, lambda victims: cost(books, taker, victims))
+    return _settled(books, taker, victims, fairness)
+
+
+def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
+    """What a victim set costs, in the order in which sets are compared; the least wins."""
+    victims = tuple(victims)
+    taken: dict[str, int] = {}
+    for victim in victims:
+        taken[victim.department] = taken.get(victim.department, 0) + victim.units
+    mine = taken.pop(taker.account.id, 0)
+    left: list[Share] = []
+    below = 0
+    for department, units in taken.items():
+        account = books.ledger[DepartmentId(department)]
+        below += max(0, account.guaranteed - (account.usage - units))
+    if books.settings.fair_sharing:
+        accounts = books.ledger.accounts.values()
+        left = [share(a, a.usage - taken.get(a.id, 0)) for a in accounts if a is not taker.account and not a.children]
+    return (
+        mine if taker.inside else sum(taken.values()),
+        tuple(sorted(left, reverse=True)),
+        below,
+        max((victim.priority for victim in victims), default=-(10**9)),
+        sum(lost_work(victim, books.now, books.settings) for victim in victims),
+        len(victims),
+        sum(victim.units for victim in victims),
+        tuple(sorted(victim.id for victim in victims)),
+    )
+
+
+# Fitting --------------------------------------------------------------------------------------------------------------
+
+
+def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fairness: Fairness) -> Chosen | None:
+    """The set without those who can be put back – dearest first – or None when it makes no room after all."""
+    places = None if victims is None else makes_room(books, taker, victims)
+    if victims is None or places is None:
+        return None
+    kept = list(victims)
+    for victim in sorted(victims, key=lambda v: cost(books, taker, (v,)), reverse=True):
+        rest = [other for other in kept if other is not victim]
+        if permitted(books, taker, rest, fairness):
+            room = makes_room(books, taker, rest)
+            if room is not None:
+                kept, places = rest, room
+    return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
+
+
+# Places one pod may go to ---------------------------------------------------------------------------------------------
+
+
+def _sites(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[tuple[Goods, int]]:
+    """Every place the taker might go to: what each claim would give there, and how much is lacking.
+
+    A pool without nodes is one place; else a node for whole cards, a card for a part of it, a node's instances of a
+    profile. Freely cut cards have no such sum and are searched.
+    """
+    pool, claim = books.pool, taker.claim
+    if pool.nodes is None or claim.is_recall:
+        lacking = taker.asked - books.free_later["pool", pool.id]
+        yield {c.id: books.standing.charges[c.id] for c in claims}, lacking
+        return
+    on_node = _by_node(claims, books)
+    for node in pool.nodes:
+        for keys, amount in _site_keys(books, claim, node):
+            lacking = amount - sum(books.free_later[key] for key in keys)
+            gives = {c.id: sum(books.vectors[c.id].get(key, 0) for key in keys) for c in on_node.get(node.name, ())}
+            if sum(gives.values()) >= lacking:
+                yield gives, lacking
+
+
+def _by_node(claims: list[Claim], books: Books) -> dict[str, list[Claim]]:
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        for node in dict.fromkeys(placed.node for placed in claim.placement or ()):
+            found.setdefault(node, []).append(claim)
+    return found
+
+
+def _site_keys(books: Books, claim: Claim, node: Node) -> Iterator[tuple[list[Key], int]]:
+    """The keys of the free vector that make up a place on the node, and how much of them the claim needs."""
+    pool = books.pool
+    if pool.mig is not None:
+        if claim.profile in (node.instances or {}):
+            yield [("instance", pool.id, node.name, claim.profile or "")], 1
+        return
+    cards: list[Key] = [("card", pool.id, node.name, index) for index in range(len(node.cards))]
+    whole = max((card.units for card in node.cards), default=0)
+    if whole == 1:
+        yield cards, claim.units_per_pod
+    elif claim.units_per_pod <= whole:
+        yield from (([card], claim.units_per_pod) for card in cards)

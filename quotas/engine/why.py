@@ -1,0 +1,151 @@
+"""Why a claim does not start: never (and the largest that could), not now whatever is free, or not yet and for what."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from quotas.engine.books import Books
+from quotas.engine.ledger import Account
+from quotas.engine.mig import profile_of
+from quotas.engine.placement import largest_pod, pods_that_fit
+from quotas.engine.reasons import (
+    AboveCeiling,
+    BackoffUntil,
+    ClusterUnreachable,
+    DepartmentPaused,
+    Fragmented,
+    HeldFor,
+    NoSuchProfile,
+    NotEnough,
+    NotLent,
+    NotPreemptible,
+    OverBorrowLimit,
+    PoolShort,
+    Reason,
+    UserCap,
+    WaitingForGang,
+)
+from quotas.engine.types import Claim
+from quotas.engine.units import must_stay_inside
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No state of the pool would let the claim run; the `largest` request of its shape that could, in units."""
+
+    reason: Reason
+    largest: int
+
+
+def never(books: Books, claim: Claim) -> Never | None:
+    """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
+    missing nobody knows what nodes there will be, so then a claim waits instead."""
+    account = books.ledger[claim.department]
+    largest = _largest_by_right(books, claim)
+    if not _profile_exists(books, claim):
+        return Never(NoSuchProfile(), 0)
+    if claim.units > account.ceiling:
+        return Never(AboveCeiling(account.ceiling), largest)
+    if claim.units > account.guaranteed and must_stay_inside(claim):
+        return Never(_outside(account, claim), largest)
+    if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
+        return None
+    return Never(Fragmented(books.ledger.capacity, largest), largest)
+
+
+def _outside(account: Account, claim: Claim) -> Reason:
+    """What to say to a claim that must stay inside its guarantee and would not."""
+    if not claim.preemptible:
+        return NotPreemptible(account.guaranteed, account.usage + claim.units)
+    return OverBorrowLimit(0, account.usage + claim.units - account.guaranteed)
+
+
+def _profile_exists(books: Books, claim: Claim) -> bool:
+    if books.pool.mig is None:
+        return claim.profile is None
+    if claim.is_recall:
+        return True
+    return profile_of(books.pool.mig, claim.profile) is not None
+
+
+def _largest_by_right(books: Books, claim: Claim) -> int:
+    """The largest request of the claim's shape that the quotas and an empty pool would hold."""
+    account = books.ledger[claim.department]
+    limit = min(account.ceiling, account.guaranteed) if must_stay_inside(claim) else account.ceiling
+    limit = max(0, limit)
+    if books.pool.nodes is None or claim.is_recall or claim.profile is not None:
+        return limit
+    low, high = 0, min(limit // claim.pods, claim.units_per_pod)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if books.fits_when_empty(replace(claim, units_per_pod=middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return low * claim.pods
+
+
+def not_now(books: Books, claim: Claim) -> Reason | None:
+    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped."""
+    department = books.departments[claim.department]
+    if department.paused:
+        return DepartmentPaused()
+    cap = department.user_caps.get(books.pool.id)
+    used = books.used_by.get((claim.department, claim.user), 0)
+    if cap is not None and not claim.is_recall and used + claim.units > cap:
+        return UserCap(cap, used)
+    if claim.backoff_until is not None and claim.backoff_until > books.now and not books.inside(claim):
+        return BackoffUntil(claim.backoff_until)
+    return None
+
+
+def waiting_reasons(books: Books, claim: Claim) -> tuple[Reason, ...]:
+    """Why the claim waits, the most telling first."""
+    since = books.pool.cluster_unreachable_since
+    if since is not None:
+        return (ClusterUnreachable(since),)
+    blocked = not_now(books, claim)
+    if blocked is not None:
+        return (blocked,)
+    return tuple(_by_right(books, claim) or _by_room(books, claim)) + tuple(_missing(books))
+
+
+def _by_right(books: Books, claim: Claim) -> list[Reason]:
+    """What the quotas say against it."""
+    account, asked = books.ledger[claim.department], books.asked(claim)
+    if must_stay_inside(claim) and not books.inside(claim):
+        return [_outside(account, claim)]
+    limit = account.quota.borrow_limit
+    above = account.usage + asked - account.guaranteed
+    if limit is not None and above > limit:
+        return [OverBorrowLimit(limit, above)]
+    short = asked - max(0, books.ledger.available(claim.department))
+    if short <= 0:
+        return []
+    keeper = max(
+        (other for other in books.ledger.accounts.values() if other is not account and other.kept > other.usage),
+        key=lambda other: (other.kept - other.usage, other.id),
+        default=None,
+    )
+    if keeper is not None and keeper.kept - keeper.usage >= short:
+        return [NotLent(keeper.id, keeper.kept - keeper.usage)]
+    return [NotEnough(books.pool.id, short)]
+
+
+def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
+    """What the pool itself lacks, though the quotas would allow it."""
+    asked, free = books.asked(claim), max(0, books.free_now["pool", books.pool.id])
+    if free + books.held_now < asked:
+        yield NotEnough(books.pool.id, asked - free)
+    elif free < asked:
+        yield HeldFor(next(holder for holder, hold in books.holds.items() if hold.now["pool", books.pool.id] > 0))
+    elif books.pool.nodes is not None:
+        have = pods_that_fit(claim, books.pool, books.free_now)
+        if claim.pods > 1:
+            yield WaitingForGang(have, claim.pods)
+        yield Fragmented(free, largest_pod(books.pool, books.free_now))
+
+
+def _missing(books: Books) -> Iterator[Reason]:
+    missing = books.ledger.nominal - books.ledger.capacity
+    if missing > 0:
+        yield PoolShort(missing)
