@@ -5,7 +5,19 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from portal.api import audit, events, tokens
+
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("audit/", audit.Audit.as_view(), name="audit"),
+    path("departments/<slug:department>/service_accounts/", tokens.ServiceAccounts.as_view(), name="service-accounts"),
+    path(
+        "departments/<slug:department>/service_accounts/<str:username>/",
+        tokens.ServiceAccountView.as_view(),
+        name="service-account",
+    ),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+    path("events/", events.Events.as_view(), name="events"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("tokens/", tokens.Tokens.as_view(), name="tokens"),
+    path("tokens/<slug:prefix>/", tokens.TokenView.as_view(), name="token"),
 ]

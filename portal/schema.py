@@ -6,8 +6,32 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema as Spectacular
-from drf_spectacular.utils import OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
 from rest_framework import serializers
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key and body is done once, for 24 hours."
+)
+IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="The ETag you have seen.")
+IF_NONE_MATCH = OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER, description="`*`: only create.")
+DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
+PAGING = [
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
+    OpenApiParameter("cursor", str, description="From `next` of the page before."),
+]
+
+
+def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
+    """The answer of a list: one page, and whatever stands beside it."""
+    name = item.__name__.removesuffix("Out") + "Page"
+    return inline_serializer(
+        name,
+        {
+            "results": item(many=True),
+            "next": serializers.URLField(allow_null=True, help_text="Address of the next page."),
+            **more,
+        },
+    )
 
 
 class ErrorField(serializers.Serializer[Any]):
@@ -34,6 +58,12 @@ class AutoSchema(Spectacular):
         if parts[0] == "departments" and len(parts) > 2:
             return [parts[2]]
         return [parts[0]]
+
+    def get_override_parameters(self) -> list[Any]:
+        """Lists take a limit and a cursor."""
+        given: list[Any] = super().get_override_parameters()
+        is_list = self.get_operation_id().endswith("_list")
+        return [*given, *PAGING] if is_list else given
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)

@@ -1,0 +1,53 @@
+"""`audit/`: who changed what. For operators everything, for owners what happened in their departments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import Right, department_for
+from portal.api.base import ApiView
+from portal.models import AuditEntry
+from portal.schema import page_of
+
+
+class AuditEntryOut(serializers.ModelSerializer[AuditEntry]):
+    id = serializers.CharField(source="pk")
+    actor = serializers.CharField(source="actor_name")
+    token = serializers.CharField(source="token_name")
+    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+    before = serializers.JSONField()
+    after = serializers.JSONField()
+
+    class Meta:
+        model = AuditEntry
+        fields = ["id", "at", "actor", "token", "action", "department", "target", "before", "after", "request_id"]
+
+
+class Audit(ApiView):
+    @extend_schema(
+        operation_id="audit_list",
+        responses=page_of(AuditEntryOut),
+        parameters=[
+            OpenApiParameter("department", str),
+            OpenApiParameter("action", str, description="An action, or its beginning: `quota.`"),
+            OpenApiParameter("actor", str),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        rows = AuditEntry.objects.select_related("department")
+        if self.text("department"):
+            rows = rows.filter(department=department_for(self.actor, self.text("department"), Right.STEER))
+        elif not (self.actor.is_operator and self.actor.token is None):
+            steered = [d.pk for d in self.actor.departments if self.actor.may(Right.STEER, d)]
+            rows = rows.filter(Q(department__in=steered) | Q(actor=self.user, department__in=self.actor.departments))
+        if self.text("action"):
+            rows = rows.filter(action__startswith=self.text("action"))
+        if self.text("actor"):
+            rows = rows.filter(actor_name=self.text("actor"))
+        return self.page(rows, AuditEntryOut)

@@ -1,0 +1,164 @@
+"""`tokens/` and `departments/{d}/service_accounts/`: what programs act with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible, Right, department_for
+from portal.actions import tokens as actions
+from portal.api.base import ApiView, Strict
+from portal.idempotency import idempotent
+from portal.models import ApiToken, Role, User
+from portal.schema import IDEMPOTENCY_KEY, page_of
+
+SCOPES = [right.value for right in Right]
+
+
+class TokenOut(serializers.ModelSerializer[ApiToken]):
+    id = serializers.CharField(source="prefix")
+    holder = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
+    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+    scopes = serializers.ListField(child=serializers.ChoiceField(SCOPES))
+    addresses = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = ApiToken
+        fields = [
+            "id", "name", "holder", "department", "scopes", "addresses", "created_at", "expires_at", "last_used_at",
+            "revoked_at",
+        ]  # fmt: skip
+
+
+class NewTokenOut(TokenOut):
+    token = serializers.CharField(help_text="The whole token; shown this once.", read_only=True)
+
+    class Meta(TokenOut.Meta):
+        fields = [*TokenOut.Meta.fields, "token"]
+
+
+class TokenIn(Strict):
+    department = serializers.SlugField()
+    name = serializers.CharField(max_length=80)
+    scopes = serializers.ListField(child=serializers.CharField(), allow_empty=False, help_text=", ".join(SCOPES))
+    expires_at = serializers.DateTimeField(help_text="At most one year ahead.")
+    addresses = serializers.ListField(child=serializers.CharField(), default=list, help_text="Networks; empty: any.")
+    holder = serializers.CharField(required=False, help_text="A service account of the department; absent: yourself.")
+
+
+class ServiceAccountIn(Strict):
+    name = serializers.RegexField(r"^[a-z0-9][a-z0-9-]{0,39}$")
+    role = serializers.ChoiceField([Role.VIEWER.value, Role.MEMBER.value], default=Role.MEMBER.value)
+
+
+class ServiceAccountOut(serializers.Serializer[User]):
+    username = serializers.CharField()
+    role = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField(source="date_joined")
+    tokens = serializers.SerializerMethodField(help_text="How many live tokens it has.")
+
+    def get_role(self, account: User) -> str:
+        return next((row.role for row in account.memberships.all()), "")
+
+    def get_tokens(self, account: User) -> int:
+        now = timezone.now()
+        return sum(token.is_live(now) for token in account.tokens.all())
+
+
+class Tokens(ApiView):
+    """Your own tokens; with `department` also those of its service accounts and members, for its owners."""
+
+    def rows(self) -> QuerySet[ApiToken]:
+        rows = ApiToken.objects.select_related("holder", "department")
+        if self.text("department"):
+            department = department_for(self.actor, self.text("department"))
+            mine = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
+            return rows.filter(mine, department=department)
+        mine_here = rows.filter(holder=self.user)
+        return mine_here.filter(department=self.actor.token.department) if self.actor.token else mine_here
+
+    @extend_schema(
+        operation_id="tokens_list", responses=page_of(TokenOut), parameters=[OpenApiParameter("department", str)]
+    )
+    def get(self, request: Request) -> Response:
+        return self.page(self.rows(), TokenOut)
+
+    @extend_schema(
+        operation_id="tokens_create", request=TokenIn, responses={201: NewTokenOut}, parameters=[IDEMPOTENCY_KEY]
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        values = self.read(TokenIn)
+        department = department_for(self.actor, values.pop("department"))
+        holder = None
+        if name := values.pop("holder", None):
+            holder = User.objects.filter(username=name, service_of=department).first()
+            if holder is None and name != self.user.username:
+                raise serializers.ValidationError({"holder": "There is no such service account."})
+        created: dict[str, Any] = {}
+
+        def kept(token: ApiToken, secret: str) -> None:
+            created["data"] = TokenOut(token).data | {"token": secret}
+            created["headers"] = {"Location": reverse("api:token", args=[token.prefix])}
+            self.keep(201, created["data"], created["headers"])
+
+        actions.create_token(actor=self.actor, department=department, holder=holder, on_commit_row=kept, **values)
+        return Response(created["data"], status=201, headers=created["headers"])
+
+
+class TokenView(ApiView):
+    def token(self, prefix: str) -> ApiToken:
+        token = ApiToken.objects.select_related("holder", "department").filter(prefix=prefix).first()
+        if token is None:
+            raise NotVisible
+        narrowed = self.actor.token is not None and self.actor.token.department_id != token.department_id
+        if narrowed or not (token.holder == self.user or self.actor.may(Right.STEER, token.department)):
+            raise NotVisible
+        return token
+
+    @extend_schema(operation_id="tokens_read", responses=TokenOut)
+    def get(self, request: Request, prefix: str) -> Response:
+        return Response(TokenOut(self.token(prefix)).data)
+
+    @extend_schema(operation_id="tokens_revoke", responses={204: None})
+    def delete(self, request: Request, prefix: str) -> Response:
+        actions.revoke_token(actor=self.actor, token=self.token(prefix))
+        return Response(status=204)
+
+
+class ServiceAccounts(ApiView):
+    def rows(self, slug: str) -> QuerySet[User]:
+        department = department_for(self.actor, slug)
+        accounts = User.objects.filter(service_of=department, is_active=True)
+        return accounts.prefetch_related("memberships", "tokens")
+
+    @extend_schema(operation_id="service_accounts_list", responses=page_of(ServiceAccountOut))
+    def get(self, request: Request, department: str) -> Response:
+        return self.page(self.rows(department), ServiceAccountOut)
+
+    @extend_schema(
+        operation_id="service_accounts_create", request=ServiceAccountIn, responses={201: ServiceAccountOut}
+    )
+    @idempotent
+    def post(self, request: Request, department: str) -> Response:
+        where = department_for(self.actor, department, Right.STEER)
+        account = actions.create_service_account(actor=self.actor, department=where, **self.read(ServiceAccountIn))
+        return Response(ServiceAccountOut(account).data, status=201)
+
+
+class ServiceAccountView(ApiView):
+    @extend_schema(operation_id="service_accounts_remove", responses={204: None})
+    def delete(self, request: Request, department: str, username: str) -> Response:
+        where = department_for(self.actor, department, Right.STEER)
+        account = User.objects.filter(username=username, service_of=where, is_active=True).first()
+        if account is None:
+            raise NotVisible
+        actions.remove_service_account(actor=self.actor, account=account)
+        return Response(status=204)
