@@ -5,10 +5,16 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import audit, events, tokens
+from portal.api import audit, departments, events, tokens
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/", audit.Audit.as_view(), name="audit"),
+    path("departments/", departments.Departments.as_view(), name="departments"),
+    path("departments/<slug:department>/", departments.DepartmentView.as_view(), name="department"),
+    path("departments/<slug:department>/members/", departments.Members.as_view(), name="members"),
+    path(
+        "departments/<slug:department>/members/<str:username>/", departments.MemberView.as_view(), name="member"
+    ),
     path("departments/<slug:department>/service_accounts/", tokens.ServiceAccounts.as_view(), name="service-accounts"),
     path(
         "departments/<slug:department>/service_accounts/<str:username>/",

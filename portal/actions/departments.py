@@ -23,6 +23,11 @@ class DepartmentStale(Problem):
     message = N_("%(department)s was changed by somebody else meanwhile. Look at it again, then save.")
 
 
+class DepartmentInUse(Problem):
+    code = "in_use"
+    message = N_("%(department)s has teams, quota or a history. Pause it instead.")
+
+
 class HasWork(Problem):
     code = "department_has_work"
     message = N_(
@@ -93,6 +98,16 @@ def set_paused(
         now.refresh_from_db()
         _record(actor, "department.paused" if paused else "department.resumed", now, before)
     return now
+
+
+def remove_department(*, actor: Actor, department: Department) -> None:
+    """Only what has never been used can go; anything else is paused instead. Raises DepartmentInUse, NotVisible."""
+    actor.require_operator()
+    with durable():
+        if department.children.exists() or department.quotas.exists() or department.claims.exists():  # type: ignore[attr-defined]
+            raise DepartmentInUse(department=department.name)
+        audit.record(actor, "department.removed", f"department {department.slug}", before=_facts(department))
+        department.delete()
 
 
 def _record(actor: Actor, action: str, department: Department, before: dict[str, Any]) -> None:
