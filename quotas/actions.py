@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Sum
@@ -134,9 +135,19 @@ def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int
 
 
 def recall(
-    *, actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, now: dt.datetime | None = None
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    units: int,
+    until: dt.datetime | None,
+    also: Callable[[Claim], None] | None = None,
+    now: dt.datetime | None = None,
 ) -> Claim:
-    """The owner calls `units` guaranteed units back until a time. Raises Invalid (with numbers), Forbidden."""
+    """The owner calls `units` guaranteed units back until a time. `also` runs inside the transaction.
+
+    Raises Invalid (with numbers), Forbidden.
+    """
     actor.require(Right.STEER, department)
     now = now or timezone.now()
     if until is not None and until <= now:
@@ -149,6 +160,8 @@ def recall(
             after={"pool": pool.slug, "units": units, "until": until.isoformat() if until else None},
         )  # fmt: skip
         emit("recall.asked", department=department, recall=claim.public_id, pool=pool.slug, units=units)
+        if also is not None:
+            also(claim)
     return claim
 
 

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from quotas.api import log, pools, quotas, recalls
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("decisions/", log.Decisions.as_view(), name="decisions"),
+    path("decisions/<slug:decision>/", log.DecisionView.as_view(), name="decision"),
+    path("departments/<slug:department>/quotas/", quotas.Quotas.as_view(), name="quotas"),
+    path("departments/<slug:department>/quotas/<slug:pool>/", quotas.QuotaView.as_view(), name="quota"),
+    path("departments/<slug:department>/usage/", quotas.Usage.as_view(), name="usage"),
+    path("departments/<slug:department>/user_caps/", quotas.UserCaps.as_view(), name="user-caps"),
+    path("departments/<slug:department>/user_caps/<slug:pool>/", quotas.UserCapView.as_view(), name="user-cap"),
+    path("loans/", log.Loans.as_view(), name="loans"),
+    path("nodes/", pools.Nodes.as_view(), name="nodes"),
+    path("nodes/<int:node>/", pools.NodeView.as_view(), name="node"),
+    path("pools/", pools.Pools.as_view(), name="pools"),
+    path("pools/<slug:pool>/", pools.PoolView.as_view(), name="pool"),
+    path("recalls/", recalls.Recalls.as_view(), name="recalls"),
+    path("recalls/<slug:recall>/", recalls.RecallView.as_view(), name="recall"),
+]

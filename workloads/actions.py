@@ -164,12 +164,12 @@ def request_of(workload: Workload) -> WorkloadRequest:
     )
 
 
-def rerun(*, actor: Actor, workload: Workload) -> Workload:
+def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] | None = None) -> Workload:
     """The same again, as the actor's own new workload. Secret values go along only to their author."""
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
         raise Invalid(N_("Only its author can run it again: it has secret values."), code="has_secrets")
-    return submit(actor=actor, department=workload.department, request=request)
+    return submit(actor=actor, department=workload.department, request=request, also=also)
 
 
 def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:

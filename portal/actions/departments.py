@@ -104,7 +104,7 @@ def remove_department(*, actor: Actor, department: Department) -> None:
     """Only what has never been used can go; anything else is paused instead. Raises DepartmentInUse, NotVisible."""
     actor.require_operator()
     with durable():
-        if department.children.exists() or department.quotas.exists() or department.claims.exists():  # type: ignore[attr-defined]
+        if department.children.exists() or department.quotas.exists() or department.claims.exists():
             raise DepartmentInUse(department=department.name)
         audit.record(actor, "department.removed", f"department {department.slug}", before=_facts(department))
         department.delete()

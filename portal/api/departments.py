@@ -23,7 +23,7 @@ from portal.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 
 class DepartmentOut(serializers.ModelSerializer[Department]):
     id = serializers.CharField(source="slug")
-    parent = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+    parent = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)  # type: ignore[assignment]
     role = serializers.SerializerMethodField(help_text="Yours; empty for an operator without a membership.")
     rights = serializers.SerializerMethodField(help_text="What you may do here, as token scopes.")
 
@@ -46,13 +46,13 @@ class DepartmentOut(serializers.ModelSerializer[Department]):
 class DepartmentIn(Strict):
     id = serializers.CharField(max_length=40)
     name = serializers.CharField(max_length=100)
-    parent = serializers.CharField(allow_null=True, default=None)
+    parent = serializers.CharField(allow_null=True, default=None)  # type: ignore[assignment]
     weight = serializers.IntegerField(min_value=1, max_value=1_000_000, default=1)
 
 
 class DepartmentChange(Strict):
     name = serializers.CharField(max_length=100, required=False)
-    parent = serializers.CharField(allow_null=True, required=False)
+    parent = serializers.CharField(allow_null=True, required=False)  # type: ignore[assignment]
     weight = serializers.IntegerField(min_value=1, max_value=1_000_000, required=False)
     paused = serializers.BooleanField(required=False, help_text="Nothing new starts; send it alone.")
 

@@ -55,7 +55,7 @@ class TokenIn(Strict):
 
 class ServiceAccountIn(Strict):
     name = serializers.RegexField(r"^[a-z0-9][a-z0-9-]{0,39}$")
-    role = serializers.ChoiceField([Role.VIEWER.value, Role.MEMBER.value], default=Role.MEMBER.value)
+    role = serializers.ChoiceField(Role.values, default=Role.MEMBER.value, help_text="Not owner.")
 
 
 class ServiceAccountOut(serializers.Serializer[User]):

@@ -1,0 +1,167 @@
+"""`pools/` and `nodes/`: what there is, how much of it is free, and the operator's rules for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible
+from portal.api.base import ApiView, Strict
+from portal.schema import IF_MATCH, page_of
+from quotas import actions
+from quotas.api.quotas import MOST, pool_for
+from quotas.cardmap import pool_overview
+from quotas.models import Card, Node, Pool
+
+
+class DepartmentShareOut(serializers.Serializer[Any]):
+    department = serializers.CharField(source="department.slug")
+    guaranteed = serializers.IntegerField()
+    own = serializers.IntegerField()
+    borrowed = serializers.IntegerField()
+    held = serializers.IntegerField()
+
+
+class PoolOut(serializers.Serializer[Any]):
+    id = serializers.CharField(source="pool.slug")
+    name = serializers.CharField(source="pool.name")
+    cluster = serializers.CharField(source="pool.group.cluster.name")
+    product = serializers.CharField(source="pool.product")
+    sharing = serializers.CharField(source="pool.sharing")
+    unit = serializers.CharField(source="pool.unit")
+    units_per_card = serializers.IntegerField(source="pool.units_per_card")
+    nominal = serializers.IntegerField(source="pool.nominal", help_text="What may be promised.")
+    present = serializers.IntegerField(help_text="What is there and healthy.")
+    promised = serializers.IntegerField(help_text="The sum of all guarantees.")
+    short_by = serializers.IntegerField()
+    own = serializers.IntegerField()
+    borrowed = serializers.IntegerField()
+    held = serializers.IntegerField()
+    free = serializers.IntegerField()
+    largest = serializers.IntegerField(help_text="The largest request that fits now.")
+    queue_units = serializers.IntegerField()
+    queue_len = serializers.IntegerField()
+    notice = serializers.IntegerField(source="pool.notice", help_text="s")
+    grace = serializers.IntegerField(source="pool.grace", help_text="s")
+    min_runtime = serializers.IntegerField(source="pool.min_runtime", help_text="s")
+    max_reclaims = serializers.IntegerField(source="pool.max_reclaims")
+    version = serializers.IntegerField(source="pool.version")
+    shares = DepartmentShareOut(many=True)
+
+
+class PoolsOut(serializers.Serializer[Any]):
+    results = PoolOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class PoolChange(Strict):
+    """Holds for what is admitted from now on: notice and grace are frozen at admission."""
+
+    notice = serializers.IntegerField(min_value=0, max_value=7 * 86400, required=False)
+    grace = serializers.IntegerField(min_value=0, max_value=86400, required=False)
+    min_runtime = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False)
+    max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST, required=False)
+
+
+class Pools(ApiView):
+    @extend_schema(operation_id="pools_read_all", responses=PoolsOut)
+    def get(self, request: Request) -> Response:
+        seen = set(self.actor.departments.values_list("pk", flat=True))
+        return Response({"results": PoolOut(pool_overview(seen=seen), many=True).data, "next": None})
+
+
+class PoolView(ApiView):
+    def answer(self, pool: Pool) -> Response:
+        overview = pool_overview([pool])[0]
+        return Response(PoolOut(overview).data, headers={"ETag": f'"{pool.version}"'})
+
+    @extend_schema(operation_id="pools_read", responses=PoolOut)
+    def get(self, request: Request, pool: str) -> Response:
+        return self.answer(pool_for(pool))
+
+    @extend_schema(operation_id="pools_change", request=PoolChange, responses=PoolOut, parameters=[IF_MATCH])
+    def patch(self, request: Request, pool: str) -> Response:
+        self.actor.require_operator()
+        row = pool_for(pool)
+        values = self.read(PoolChange)
+        now = {name: getattr(row, name) for name in ("notice", "grace", "min_runtime", "max_reclaims")}
+        actions.set_pool_policy(
+            actor=self.actor,
+            pool=row,
+            policy=actions.PoolPolicy(**(now | values)),
+            expected_version=self.version() or 0,
+        )
+        return self.answer(pool_for(pool))
+
+
+class CardOut(serializers.ModelSerializer[Card]):
+    pool = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+
+    class Meta:
+        model = Card
+        fields = ["index", "pool", "units", "cores", "healthy"]
+
+
+class NodeOut(serializers.ModelSerializer[Node]):
+    id = serializers.CharField(source="pk")
+    cluster = serializers.SlugRelatedField[Any](slug_field="name", read_only=True)
+    cards = CardOut(many=True)
+    instances = serializers.DictField(child=serializers.IntegerField(), help_text="A fixed MIG geometry.")
+    takes_pods = serializers.BooleanField()
+
+    class Meta:
+        model = Node
+        fields = [
+            "id", "name", "cluster", "product", "sharing", "because", "held_back", "drained", "present", "takes_pods",
+            "lost_since", "domain", "cpu_milli", "memory_mib", "instances", "cards", "seen_at",
+        ]  # fmt: skip
+
+
+class NodeChange(Strict):
+    drained = serializers.BooleanField(help_text="Nothing new starts there; what runs stays.")
+
+
+def nodes() -> QuerySet[Node]:
+    cards = Prefetch("cards", Card.objects.select_related("pool").order_by("index"))
+    return Node.objects.select_related("cluster").prefetch_related(cards)
+
+
+class Nodes(ApiView):
+    ordering = ("name", "pk")
+
+    @extend_schema(
+        operation_id="nodes_list",
+        responses=page_of(NodeOut),
+        parameters=[OpenApiParameter("pool", str), OpenApiParameter("cluster", str)],
+    )
+    def get(self, request: Request) -> Response:
+        rows = nodes()
+        if self.text("pool"):
+            rows = rows.filter(cards__pool=pool_for(self.text("pool"))).distinct()
+        if self.text("cluster"):
+            rows = rows.filter(cluster__name=self.text("cluster"))
+        return self.page(rows, NodeOut)
+
+
+class NodeView(ApiView):
+    def node(self, pk: int) -> Node:
+        found = nodes().filter(pk=pk).first()
+        if found is None:
+            raise NotVisible
+        return found
+
+    @extend_schema(operation_id="nodes_read", responses=NodeOut)
+    def get(self, request: Request, node: int) -> Response:
+        return Response(NodeOut(self.node(node)).data)
+
+    @extend_schema(operation_id="nodes_drain", request=NodeChange, responses=NodeOut)
+    def patch(self, request: Request, node: int) -> Response:
+        self.actor.require_operator()
+        row = self.node(node)
+        actions.set_drained(actor=self.actor, node=row, drained=self.read(NodeChange)["drained"])
+        return Response(NodeOut(self.node(node)).data)

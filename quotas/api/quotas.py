@@ -1,0 +1,198 @@
+"""`departments/{d}/quotas/`, `…/user_caps/` and `…/usage/`: what is promised to a department, and what it uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible, Right, department_for
+from portal.api.base import ApiView, Strict
+from portal.models import Department
+from portal.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
+from quotas import actions
+from quotas.api.reasons import SideOut
+from quotas.board import usage_of
+from quotas.models import Pool, Quota, UserCap
+
+MOST = 2**31 - 1
+
+
+def pool_for(slug: str) -> Pool:
+    """Pools are known to everyone. Raises NotVisible."""
+    pool = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
+    if pool is None:
+        raise NotVisible
+    return pool
+
+
+class QuotaOut(serializers.ModelSerializer[Quota]):
+    department = serializers.CharField(source="department.slug")
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+
+    class Meta:
+        model = Quota
+        fields = [
+            "department", "pool", "unit", "guaranteed", "borrow_limit", "lend_limit", "version", "updated_at",
+        ]  # fmt: skip
+
+
+class QuotaIn(Strict):
+    guaranteed = serializers.IntegerField(min_value=0, max_value=MOST)
+    borrow_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: no limit")
+    lend_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: all")
+
+
+class QuotaInWithReason(QuotaIn):
+    why = serializers.CharField(max_length=300, default="", allow_blank=True, help_text="For the history.")
+
+
+class PreviewOut(serializers.Serializer[Any]):
+    """What would happen; nothing has."""
+
+    stopped = SideOut(many=True, help_text="Who would be told to go.")
+    promised_at = serializers.DateTimeField(allow_null=True)
+    sentence = serializers.CharField()
+
+
+class Quotas(ApiView):
+    ordering = "pool__slug"
+
+    @extend_schema(operation_id="quotas_list", responses=page_of(QuotaOut))
+    def get(self, request: Request, department: str) -> Response:
+        where = department_for(self.actor, department)
+        return self.page(Quota.objects.filter(department=where).select_related("department", "pool"), QuotaOut)
+
+
+class QuotaView(ApiView):
+    @extend_schema(operation_id="quotas_read", responses=QuotaOut)
+    def get(self, request: Request, department: str, pool: str) -> Response:
+        where = department_for(self.actor, department)
+        row = Quota.objects.filter(department=where, pool=pool_for(pool)).select_related("department", "pool").first()
+        if row is None:
+            raise NotVisible
+        return answer(row)
+
+    @extend_schema(
+        operation_id="quotas_set",
+        request=QuotaInWithReason,
+        responses={200: QuotaOut, 201: QuotaOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[IF_MATCH, IF_NONE_MATCH, DRY_RUN],
+    )
+    def put(self, request: Request, department: str, pool: str) -> Response:
+        where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
+        values = self.read(QuotaInWithReason)
+        why = values.pop("why")
+        expected = self.version()
+        asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
+        if self.flag("dry_run"):
+            return Response(PreviewOut(actions.preview_quota(**asked)).data)
+        row = actions.set_quota(**asked, why=why)
+        return answer(row, status=201 if expected is None else 200)
+
+
+def answer(row: Quota, *, status: int = 200) -> Response:
+    headers = {"ETag": f'"{row.version}"'}
+    if status == 201:
+        headers["Location"] = reverse("api:quota", args=[row.department.slug, row.pool.slug])
+    return Response(QuotaOut(row).data, status=status, headers=headers)
+
+
+class UserCapOut(serializers.ModelSerializer[UserCap]):
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+
+    class Meta:
+        model = UserCap
+        fields = ["pool", "unit", "units"]
+
+
+class UserCapIn(Strict):
+    units = serializers.IntegerField(min_value=0, max_value=MOST)
+
+
+class UserCaps(ApiView):
+    ordering = "pool__slug"
+
+    @extend_schema(operation_id="user_caps_list", responses=page_of(UserCapOut))
+    def get(self, request: Request, department: str) -> Response:
+        where = department_for(self.actor, department)
+        return self.page(UserCap.objects.filter(department=where).select_related("pool"), UserCapOut)
+
+
+class UserCapView(ApiView):
+    @extend_schema(operation_id="user_caps_set", request=UserCapIn, responses=UserCapOut)
+    def put(self, request: Request, department: str, pool: str) -> Response:
+        where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
+        values = self.read(UserCapIn)
+        actions.set_user_cap(actor=self.actor, department=where, pool=of, units=values["units"])
+        return Response({"pool": of.slug, "unit": of.unit, **values})
+
+    @extend_schema(operation_id="user_caps_lift", responses={204: None})
+    def delete(self, request: Request, department: str, pool: str) -> Response:
+        where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
+        actions.set_user_cap(actor=self.actor, department=where, pool=of, units=None)
+        return Response(status=204)
+
+
+class UserUsageOut(serializers.Serializer[Any]):
+    user = serializers.CharField(source="user.username", default=None, allow_null=True)
+    own = serializers.IntegerField()
+    borrowed = serializers.IntegerField()
+    cap = serializers.IntegerField(allow_null=True)
+
+
+BY_DEPARTMENT = {
+    "type": "object",
+    "additionalProperties": {"type": "integer"},
+    "description": "{department: units}; the empty name is the unpromised rest of the pool.",
+}
+
+
+@extend_schema_field(BY_DEPARTMENT)
+class ByDepartment(serializers.DictField):
+    pass
+
+
+class UsageOut(serializers.Serializer[Any]):
+    department = serializers.CharField(source="department.slug")
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+    guaranteed = serializers.IntegerField()
+    ceiling = serializers.IntegerField()
+    own = serializers.IntegerField()
+    borrowed = serializers.IntegerField()
+    borrowed_from = ByDepartment()
+    lent = serializers.IntegerField()
+    lent_to = ByDepartment()
+    held = serializers.IntegerField()
+    leaving = serializers.IntegerField()
+    idle = serializers.IntegerField()
+    free_now = serializers.IntegerField(help_text="What it could start now without anyone being told to go.")
+    queue_units = serializers.IntegerField()
+    queue_len = serializers.IntegerField()
+    per_user = UserUsageOut(many=True)
+
+
+class UsagesOut(serializers.Serializer[Any]):
+    results = UsageOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class Usage(ApiView):
+    """One row a pool, the department with everything below it."""
+
+    @extend_schema(
+        operation_id="usage_read", responses=UsagesOut, parameters=[OpenApiParameter("pool", OpenApiTypes.STR)]
+    )
+    def get(self, request: Request, department: str) -> Response:
+        where: Department = department_for(self.actor, department)
+        pools = [pool_for(self.text("pool"))] if self.text("pool") else None
+        rows = usage_of(where, pools)
+        return Response({"results": UsageOut(rows, many=True).data, "next": None})

@@ -1,0 +1,84 @@
+"""Reasons and claims as one reader may know them: the ids of other departments' work are left out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+from rest_framework import serializers
+
+from portal.access import Actor
+from quotas.models import Claim
+
+TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
+
+
+REASONS = {
+    "type": "array",
+    "description": "Why not now, as data and as a sentence: see docs/quota-rules.md, Reasons.",
+    "items": {
+        "type": "object",
+        "required": ["code", "text"],
+        "properties": {"code": {"type": "string"}, "text": {"type": "string"}},
+        "additionalProperties": True,
+    },
+}
+
+
+class Reader:
+    """What one reader sees of claims that are named in answers. One query for all of them."""
+
+    def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
+        self.seen = set(actor.departments.values_list("pk", flat=True))
+        rows = Claim.objects.filter(public_id__in=set(named)).select_related("department", "pool")
+        self.claims = {claim.public_id: claim for claim in rows}
+
+    def side(self, claim: Claim) -> dict[str, Any]:
+        """Everybody: department and amount. Its own people also: which workload."""
+        known = claim.department_id in self.seen
+        return {
+            "department": claim.department.slug,
+            "units": claim.units,
+            "unit": claim.pool.unit,
+            "workload": claim.workload or None if known else None,
+            "name": claim.name if known else None,
+        }
+
+    def sides(self, ids: Iterable[str]) -> list[dict[str, Any]]:
+        return [self.side(self.claims[each]) for each in ids if each in self.claims]
+
+    def reasons(self, reasons: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [self.reason(reason) for reason in reasons]
+
+    def reason(self, reason: dict[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for name, value in reason.items():
+            if name in TIMES and value is not None:
+                told[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
+            elif name == "victims":
+                told[name] = self.sides(value)
+            elif name == "claim":
+                told[name] = next(iter(self.sides([value])), None)
+            else:
+                told[name] = value
+        return told
+
+
+def named_in(reasons: Iterable[dict[str, Any]]) -> set[str]:
+    """The claims that reasons speak of."""
+    named: set[str] = set()
+    for reason in reasons:
+        named |= set(reason.get("victims", ()))
+        named |= {reason["claim"]} if isinstance(reason.get("claim"), str) else set()
+    return named
+
+
+class SideOut(serializers.Serializer[Any]):
+    """One claim as the reader may know it."""
+
+    department = serializers.CharField()
+    units = serializers.IntegerField()
+    unit = serializers.CharField()
+    workload = serializers.CharField(allow_null=True, help_text="Only in your own departments.")
+    name = serializers.CharField(allow_null=True, help_text="Only in your own departments.")

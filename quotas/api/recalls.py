@@ -1,0 +1,135 @@
+"""`recalls/`: an owner calls guaranteed units back, and watches them come."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible, Right, department_for, visible
+from portal.api.base import ApiView, Strict
+from portal.idempotency import idempotent
+from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
+from quotas import actions
+from quotas.api.quotas import MOST, PreviewOut, pool_for
+from quotas.api.reasons import Reader, SideOut
+from quotas.models import Claim, ClaimState
+
+
+class ReturningOut(SideOut):
+    gone_by = serializers.DateTimeField(help_text="The deadline of the one who is told to go.")
+
+
+class RecallOut(serializers.ModelSerializer[Claim]):
+    id = serializers.CharField(source="public_id")
+    department = serializers.CharField(source="department.slug")
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+    units = serializers.IntegerField()
+    returned = serializers.SerializerMethodField(help_text="How many of the units are back.")
+    returning = serializers.SerializerMethodField(help_text="Who still has to go, and by when.")
+    by = serializers.CharField(source="user.username", default=None, allow_null=True)
+
+    class Meta:
+        model = Claim
+        fields = [
+            "id", "department", "pool", "unit", "units", "returned", "returning", "state", "promised_at", "until", "by",
+            "submitted_at", "released_at",
+        ]  # fmt: skip
+
+    def leaving(self, recall: Claim) -> list[Claim]:
+        return [claim for claim in recall.held_by.all() if claim.state == ClaimState.LEAVING]
+
+    def get_returned(self, recall: Claim) -> int:
+        if recall.state in {ClaimState.HOLDING, ClaimState.RELEASED}:
+            return recall.units if recall.started_at else 0
+        reserved = int((recall.reserved or {}).get("units", 0))
+        return max(0, reserved - sum(claim.units for claim in self.leaving(recall)))
+
+    @extend_schema_field(ReturningOut(many=True))
+    def get_returning(self, recall: Claim) -> list[dict[str, Any]]:
+        reader: Reader = self.context["reader"]
+        rows = [reader.side(claim) | {"gone_by": claim.leave_by} for claim in self.leaving(recall)]
+        return list(ReturningOut(rows, many=True).data)
+
+
+class RecallIn(Strict):
+    department = serializers.SlugField()
+    pool = serializers.SlugField()
+    units = serializers.IntegerField(min_value=1, max_value=MOST)
+    until = serializers.DateTimeField(allow_null=True, default=None, help_text="It ends then by itself.")
+
+
+def recalls() -> QuerySet[Claim]:
+    rows = Claim.objects.filter(pods=0).select_related("department", "pool", "user")
+    return rows.prefetch_related("held_by__department", "held_by__pool")
+
+
+class Recalls(ApiView):
+    @extend_schema(
+        operation_id="recalls_list",
+        responses=page_of(RecallOut),
+        parameters=[
+            OpenApiParameter("department", str),
+            OpenApiParameter("pool", str),
+            OpenApiParameter("running", bool, description="Only those that have not ended."),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        rows = visible(self.actor, recalls())
+        if self.text("department"):
+            rows = rows.filter(department=department_for(self.actor, self.text("department")))
+        if self.text("pool"):
+            rows = rows.filter(pool=pool_for(self.text("pool")))
+        if self.flag("running"):
+            rows = rows.exclude(state=ClaimState.RELEASED)
+        return self.page(rows, RecallOut, lambda page: {"reader": Reader(self.actor)})
+
+    @extend_schema(
+        operation_id="recalls_ask",
+        request=RecallIn,
+        responses={201: RecallOut, 200: PreviewOut},
+        parameters=[DRY_RUN, IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        values = self.read(RecallIn)
+        where = department_for(self.actor, values.pop("department"), Right.STEER)
+        asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": pool_for(values.pop("pool"))}
+        if self.flag("dry_run"):
+            return Response(PreviewOut(actions.preview_recall(**asked, units=values["units"])).data)
+        answered: dict[str, Any] = {}
+
+        def kept(claim: Claim) -> None:
+            answered["data"] = RecallOut(claim, context={"reader": Reader(self.actor)}).data
+            answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
+            self.keep(201, answered["data"], answered["headers"])
+
+        until: dt.datetime | None = values["until"]
+        actions.recall(**asked, units=values["units"], until=until, also=kept)
+        return Response(answered["data"], status=201, headers=answered["headers"])
+
+
+class RecallView(ApiView):
+    def recall(self, id: str, right: Right = Right.SEE) -> Claim:
+        found = visible(self.actor, recalls()).filter(public_id=id).first()
+        if found is None:
+            raise NotVisible
+        self.actor.require(right, found.department)
+        return found
+
+    @extend_schema(operation_id="recalls_read", responses=RecallOut)
+    def get(self, request: Request, recall: str) -> Response:
+        return Response(RecallOut(self.recall(recall), context={"reader": Reader(self.actor)}).data)
+
+    @extend_schema(operation_id="recalls_withdraw", responses={204: None})
+    def delete(self, request: Request, recall: str) -> Response:
+        """What was told to go and is still there goes on. Withdrawing twice is harmless."""
+        actions.withdraw_recall(actor=self.actor, claim=self.recall(recall, Right.STEER))
+        return Response(status=204)
