@@ -1,0 +1,62 @@
+"""One contract, every driver; and the shared test cluster for those who need a real Kubernetes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clusters import beds, realcluster
+from tests.clusters.realcluster import Admin
+from workloads.clusters.embedded import EmbeddedCluster
+from workloads.clusters.kubernetes import KubernetesCluster
+
+
+@pytest.fixture(scope="session")
+def admin() -> Iterator[Admin]:
+    info, ours = realcluster.started()
+    yield Admin(info)
+    if ours:
+        realcluster.kit("stop")
+
+
+@pytest.fixture(scope="session")
+def portal_account(admin: Admin) -> str:
+    return admin.limited()
+
+
+@pytest.fixture
+def kubernetes_bed(admin: Admin, portal_account: str) -> Iterator[beds.PlainBed]:
+    """A portal of its own on the shared cluster, with no more rights than deploy/kubernetes grants."""
+    name = realcluster.unique("bed")
+    bed = beds.kubernetes(portal_account, name)
+    yield bed
+    assert isinstance(bed.driver, KubernetesCluster)
+    for run in bed.driver.observe():
+        with contextlib.suppress(Exception):
+            bed.driver.stop(run.ref, 0)
+            bed.driver.remove(run.ref)
+    admin.call("DELETE", f"/api/v1/namespaces/{bed.namespace}")
+    bed.driver.api.close()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("memory"),
+        pytest.param("embedded"),
+        pytest.param("kubernetes", marks=pytest.mark.cluster),
+    ]
+)
+def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
+    match request.param:
+        case "memory":
+            yield beds.in_memory()
+        case "embedded":
+            bed = beds.embedded(tmp_path / "cluster")
+            yield bed
+            assert isinstance(bed.driver, EmbeddedCluster)
+            bed.driver.shutdown(grace=0)
+        case _:
+            yield request.getfixturevalue("kubernetes_bed")

@@ -1,0 +1,119 @@
+"""The shared test cluster (tests/cluster/kit), and the account that deploy/kubernetes grants a portal on it."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+import subprocess
+import urllib.request
+from pathlib import Path
+from ssl import create_default_context
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+KIT = ROOT / "tests/cluster/kit"
+
+
+def kit(*arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([KIT, *arguments], capture_output=True, text=True, timeout=timeout)
+
+
+def cannot(reason: str) -> None:
+    """In CI a test that cannot run is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Admin:
+    """The cluster's administrator, with nothing but the standard library: the drivers must not test themselves."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        config = yaml.safe_load(Path(info["kubeconfig"]).read_text())
+        self.server: str = info["server"]
+        self.state = Path(info["state"])
+        self.ca = Path(config["clusters"][0]["cluster"]["certificate-authority"])
+        user = config["users"][0]["user"]
+        self.tls = create_default_context(cafile=str(self.ca))
+        self.tls.load_cert_chain(user["client-certificate"], user["client-key"])
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        request = urllib.request.Request(
+            self.server + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": content_type},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=15, context=self.tls) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            return json.load(error)
+
+    def apply(self, document: dict[str, Any]) -> None:
+        """Server-side apply."""
+        group = document["apiVersion"]
+        base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+        plural = document["kind"].lower() + "s"
+        namespace = document["metadata"].get("namespace")
+        home = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+        query = "?fieldManager=tests&force=true"
+        path = f"{home}/{document['metadata']['name']}{query}"
+        answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
+        assert answer["kind"] == document["kind"], answer
+
+    def limited(self) -> str:
+        """A kubeconfig of the account of deploy/kubernetes/rbac.yaml, which may do what is written there and no more."""
+        for file in ("namespace.yaml", "rbac.yaml"):
+            for document in yaml.safe_load_all((ROOT / "deploy/kubernetes" / file).read_text()):
+                self.apply(document)
+        path = "/api/v1/namespaces/gpu-quota-portal/serviceaccounts/gpu-quota-portal/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 7200},
+        }
+        return self.kubeconfig({"token": self.call("POST", path, request)["status"]["token"]})
+
+    def kubeconfig(self, user: dict[str, str], server: str = "") -> str:
+        authority = base64.b64encode(self.ca.read_bytes()).decode()
+        cluster = {"server": server or self.server, "certificate-authority-data": authority}
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "test", "cluster": cluster}],
+                "users": [{"name": "portal", "user": user}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "portal"}}],
+                "current-context": "test",
+            }
+        )
+
+
+def started() -> tuple[dict[str, Any], bool]:
+    """The running cluster, and whether it was started for this test run and should be stopped after it."""
+    cache = Path(kit("path-of-cache").stdout.strip())
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with (cache.parent / "tests.lock").open("w") as lock:  # one of several workers starts it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = kit("status")
+        if running.returncode == 0 and json.loads(running.stdout)["real_node"]:
+            return json.loads(running.stdout), False
+        if not (cache / "bin").exists():
+            cannot("the test cluster is not built here: `make cluster` builds and starts it")
+        if os.geteuid():
+            cannot("the test cluster's real node needs root")
+        done = kit("start", "--real-node", "--gpu-nodes")
+        if done.returncode:
+            pytest.fail(f"the test cluster does not start: {done.stderr[-2000:]}")
+        return json.loads(done.stdout), True
+
+
+def unique(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(3)}"

@@ -1,0 +1,241 @@
+"""What workloads/clusters/base.py promises, held against every driver."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from tests.clusters.beds import LINES, Bed, ended, eventually, in_phase, log, seen, up
+from workloads.clusters.base import NoSuchRun, Phase, Refused, RunRef
+
+LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
+
+
+def executing(bed: Bed) -> None:
+    if not bed.executes:
+        pytest.skip("this double executes nothing")
+
+
+class TestARun:
+    def test_that_exits_0_has_succeeded_and_tells_where_and_when(self, bed: Bed) -> None:
+        spec = bed.spec("hello")
+        bed.driver.ensure(spec)
+        run = ended(bed.driver, spec.ref)
+        assert (run.phase, run.exit_code, run.reason) == (Phase.SUCCEEDED, 0, "Completed")
+        assert (run.ref, run.workload_id, run.attempt) == (spec.ref, spec.workload_id, 1)
+        assert run.node == spec.placement[0].node
+        assert run.started_at is not None
+        assert run.finished_at is not None
+        assert run.started_at <= run.finished_at
+        assert log(bed.driver, spec.ref) == "hello\n"
+
+    def test_that_exits_otherwise_has_failed_with_its_code(self, bed: Bed) -> None:
+        spec = bed.spec("fails")
+        bed.driver.ensure(spec)
+        run = ended(bed.driver, spec.ref)
+        assert (run.phase, run.exit_code, run.reason) == (Phase.FAILED, 7, "Error")
+        assert log(bed.driver, spec.ref) == "no\n"
+
+    def test_tells_its_cards(self, bed: Bed) -> None:
+        spec = bed.spec("forever")
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        assert len(eventually(lambda: in_phase(bed.driver, spec.ref, Phase.RUNNING).cards)) == 1
+
+    def test_finds_the_portals_variables(self, bed: Bed) -> None:
+        executing(bed)
+        spec = bed.spec("tells", env={"EPOCHS": "3", "PORTAL_WORKLOAD": "a lie"})
+        bed.driver.ensure(spec)
+        ended(bed.driver, spec.ref)
+        env = json.loads(log(bed.driver, spec.ref))
+        told = {key: env[key] for key in env if key.startswith("PORTAL_") or key == "EPOCHS"}
+        assert told.pop("PORTAL_WORKDIR") == env["HOME"]
+        assert told.pop("PORTAL_RECLAIM_AT_FILE")
+        told.pop("PORTAL_READY_FILE", None)
+        assert told == {
+            "EPOCHS": "3",
+            "PORTAL_WORKLOAD": spec.workload_id,
+            "PORTAL_ATTEMPT": "1",
+            "PORTAL_DEPARTMENT": "vision",
+            "PORTAL_USER": "alice@example.org",
+            "PORTAL_READY_URL": "http://127.0.0.1:8000/ready/",
+            "PORTAL_READY_TOKEN": "ready-secret",
+        }
+        assert env["NVIDIA_VISIBLE_DEVICES"] not in ("", "all", "void")
+
+    def test_finds_its_working_directory_again_in_the_next_attempt(self, bed: Bed) -> None:
+        executing(bed)
+        first = bed.spec("remembers")
+        again = replace(first, attempt=2, ref=RunRef(first.ref.name[:-1] + "2", first.ref.namespace, "s-second"))
+        for attempt, marks in ((first, "+\n"), (again, "++\n")):
+            bed.driver.ensure(attempt)
+            assert ended(bed.driver, attempt.ref).phase is Phase.SUCCEEDED
+            assert log(bed.driver, attempt.ref) == marks
+            bed.driver.remove(attempt.ref)
+
+    def test_of_a_notebook_is_reached_where_the_driver_says(self, bed: Bed) -> None:
+        executing(bed)
+        spec = bed.spec("listens", kind="notebook", port=18888, token="its-secret")
+        assert bed.driver.endpoint(spec.ref) is None
+        bed.driver.ensure(spec)
+
+        def answer() -> bytes:
+            if (where := bed.driver.endpoint(spec.ref)) is None:
+                return b""
+            try:
+                return urllib.request.urlopen(f"http://{where[0]}:{where[1]}/", timeout=2).read()  # type: ignore[no-any-return]
+            except OSError:
+                return b""
+
+        assert eventually(answer) == b"its-secret"
+
+
+class TestEnsure:
+    def test_again_and_from_many_threads_makes_one_run(self, bed: Bed) -> None:
+        spec = bed.spec("forever")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(bed.driver.ensure, [spec] * 16))
+        assert [run.ref for run in bed.driver.observe()] == [spec.ref]
+        up(bed.driver, spec.ref)
+        assert log(bed.driver, spec.ref) == "up\n"
+
+    def test_does_not_start_a_run_again_that_has_ended(self, bed: Bed) -> None:
+        spec = bed.spec("fails")
+        bed.driver.ensure(spec)
+        first = ended(bed.driver, spec.ref)
+        bed.driver.ensure(spec)
+        assert seen(bed.driver, spec.ref) == first
+
+    def test_refuses_a_name_that_is_anothers_and_nothing_touches_that_one(self, bed: Bed) -> None:
+        theirs = bed.spec("forever")
+        bed.driver.ensure(theirs)
+        up(bed.driver, theirs.ref)
+        mine = replace(theirs, ref=replace(theirs.ref, submission_id="s-mine"))
+        with pytest.raises(Refused) as refused:
+            bed.driver.ensure(mine)
+        assert refused.value.code == "name_taken"
+        bed.driver.announce(mine.ref, LATER)
+        bed.driver.stop(mine.ref, 0)
+        bed.driver.remove(mine.ref)
+        run = in_phase(bed.driver, theirs.ref, Phase.RUNNING)
+        assert (run.ref, run.stopping) == (theirs.ref, False)
+        with pytest.raises(NoSuchRun):
+            bed.driver.logs(mine.ref)
+        assert bed.driver.endpoint(mine.ref) is None
+
+
+class TestNotice:
+    def test_is_read_in_the_container_and_withdrawn_again(self, bed: Bed) -> None:
+        executing(bed)
+        spec = bed.spec("waits_for_notice")
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.announce(spec.ref, LATER)
+        eventually(lambda: "2031-05-01T12:00:00Z\n" in log(bed.driver, spec.ref), within=90)
+        bed.driver.announce(spec.ref, None)
+        assert in_phase(bed.driver, spec.ref, Phase.SUCCEEDED).exit_code == 0
+        assert log(bed.driver, spec.ref).endswith("withdrawn\n")
+
+
+class TestStop:
+    def test_lets_a_run_say_farewell_and_keeps_exit_code_and_log(self, bed: Bed) -> None:
+        spec = bed.spec("polite", grace=20)
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.stop(spec.ref, 20)
+        bed.driver.stop(spec.ref, 20)
+        run = ended(bed.driver, spec.ref)
+        assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
+        assert log(bed.driver, spec.ref) == "up\nsaved\n"
+
+    def test_kills_after_the_grace_what_does_not_heed_it(self, bed: Bed) -> None:
+        spec = bed.spec("stubborn", grace=2)
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.stop(spec.ref, 2)
+        assert eventually(lambda: (run := seen(bed.driver, spec.ref)) and run.stopping)
+        assert ended(bed.driver, spec.ref).exit_code == 137
+
+    def test_with_less_grace_than_was_agreed_is_sooner(self, bed: Bed) -> None:
+        spec = bed.spec("stubborn", grace=600)
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.stop(spec.ref, 1)
+        assert ended(bed.driver, spec.ref).exit_code == 137
+
+    def test_and_everything_else_is_harmless_for_what_is_not_there(self, bed: Bed) -> None:
+        absent = bed.spec("hello").ref
+        bed.driver.stop(absent, 1)
+        bed.driver.announce(absent, LATER)
+        bed.driver.remove(absent)
+        assert bed.driver.endpoint(absent) is None
+        assert seen(bed.driver, absent) is None
+        with pytest.raises(NoSuchRun):
+            bed.driver.logs(absent)
+
+
+class TestRemove:
+    def test_forgets_an_ended_run_which_is_listed_until_then(self, bed: Bed) -> None:
+        spec = bed.spec("polite", grace=20)
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.stop(spec.ref, 20)
+        ended(bed.driver, spec.ref)
+        assert seen(bed.driver, spec.ref) is not None
+        bed.driver.remove(spec.ref)
+        eventually(lambda: seen(bed.driver, spec.ref) is None)
+        bed.driver.remove(spec.ref)
+
+    def test_leaves_a_run_that_lives(self, bed: Bed) -> None:
+        spec = bed.spec("forever")
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.remove(spec.ref)
+        assert in_phase(bed.driver, spec.ref, Phase.RUNNING).stopping is False
+
+
+class TestLog:
+    def test_is_read_in_pieces_by_offset_and_ends(self, bed: Bed) -> None:
+        spec = bed.spec("prints")
+        bed.driver.ensure(spec)
+        ended(bed.driver, spec.ref)
+        whole, offset = b"", 0
+        while True:
+            chunk = bed.driver.logs(spec.ref, offset=offset, limit=300)
+            assert (chunk.offset, len(chunk.data) <= 300) == (offset, True)
+            whole += chunk.data
+            offset += len(chunk.data)
+            if chunk.end:
+                break
+            assert chunk.data
+        assert whole == LINES
+        after = bed.driver.logs(spec.ref, offset=offset)
+        assert (after.data, after.offset, after.end) == (b"", offset, True)
+
+    def test_tail_gives_the_last_lines_and_where_they_begin(self, bed: Bed) -> None:
+        spec = bed.spec("prints")
+        bed.driver.ensure(spec)
+        ended(bed.driver, spec.ref)
+        chunk = bed.driver.logs(spec.ref, tail=2)
+        assert (chunk.data, chunk.end) == (b"line 198\nline 199\n", True)
+        assert chunk.offset == len(LINES) - len(chunk.data)
+
+    def test_of_a_living_run_has_no_end(self, bed: Bed) -> None:
+        spec = bed.spec("forever")
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        chunk = bed.driver.logs(spec.ref)
+        assert (chunk.data, chunk.offset, chunk.end) == (b"up\n", 0, False)
+
+
+def test_nodes_tell_their_cards(bed: Bed) -> None:
+    where = bed.spec("hello").placement[0].node
+    node = next(node for node in bed.driver.nodes() if node.name == where)
+    assert (node.sharing, node.unit, node.units_per_card, node.held_back) == ("whole", "card", 1, "")
+    assert [card.index for card in node.cards] == list(range(8))
+    assert all(card.healthy and card.units == 1 for card in node.cards)

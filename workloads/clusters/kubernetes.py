@@ -1,0 +1,254 @@
+"""Runs as pods of a Kubernetes cluster. The only module that imports the client library.
+
+How the contract is met:
+
+- create: GET first, POST on 404. A second POST of one name charges a ResourceQuota again, and at full quota answers 403
+  instead of 409; so both lead to another GET before anything is believed.
+- stop: the pod's `activeDeadlineSeconds` becomes 1. The kubelet then sends SIGTERM, waits for the pod's own grace and
+  kills, as after a delete, but pod, exit code and log stay. A pod that no node has yet, and a grace shorter than the
+  pod's own, need a delete (with the uid as precondition); the finalizer keeps the exit code, the log goes.
+- remove: takes the finalizer away and deletes.
+- logs: Kubernetes cannot address bytes, so a part is read from the start up to its end and cut. The kubelet keeps the
+  newest 10 MiB or so; after a rotation the log is shorter than `offset` and is given from its start again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+
+from workloads import manifests, sharing
+from workloads.clusters import pods, reflector
+from workloads.clusters.base import (
+    LogChunk,
+    NodeInfo,
+    NoSuchRun,
+    Observed,
+    Refused,
+    RunRef,
+    RunSpec,
+    Unreachable,
+)
+from workloads.clusters.kubeapi import MERGE_PATCH, Answer, Api
+from workloads.manifests import FINALIZER, MANAGED_BY, PREFIX, RECLAIM_AT, STOPPED_AT, SUBMISSION, Options
+
+Json = dict[str, Any]
+NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach one cluster: the text of a kubeconfig, or the service account of the pod that the portal runs in."""
+
+    kubeconfig_text: str = field(default="", repr=False)
+    in_cluster: bool = False
+
+    def client(self) -> Any:
+        """Raises Unreachable where there is no account, ValueError for a kubeconfig that cannot be used."""
+        configuration = kubernetes_client.Configuration()
+        try:
+            if self.in_cluster:
+                kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                parsed = _parsed(self.kubeconfig_text)
+                kubernetes_config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+                    parsed, client_configuration=configuration
+                )
+        except ConfigException as error:
+            if self.in_cluster:
+                raise Unreachable(f"no service account: {error}") from error
+            raise ValueError(f"kubeconfig: {error}") from error
+        configuration.retries = False  # the caller knows what may be repeated, and when
+        configuration.connection_pool_maxsize = 32
+        return kubernetes_client.ApiClient(configuration)
+
+
+def _parsed(text: str) -> Json:
+    """A kubeconfig that stands alone. One that runs a command or names a file would do so on the portal's machine."""
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"kubeconfig: not YAML: {error}") from error
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("clusters"), list):
+        raise ValueError("kubeconfig: it has no clusters")
+    for entry in parsed.get("users") or ():
+        for key in ("exec", "auth-provider", "client-certificate", "client-key", "tokenFile"):
+            if key in (entry.get("user") or {}):
+                raise ValueError(f"kubeconfig: {key} is not allowed; give a token, or certificates inline (…-data)")
+    for entry in parsed["clusters"]:
+        if "certificate-authority" in (entry.get("cluster") or {}):
+            raise ValueError("kubeconfig: certificate-authority is a file; give certificate-authority-data")
+    return parsed
+
+
+class KubernetesCluster:
+    """The driver. `options` as manifests.Options.from_json understands them; raises ValueError for others."""
+
+    def __init__(self, name: str, connection: Connection, options: Options | None = None) -> None:
+        self.name = name
+        self.options = options or Options()
+        self.api = Api(connection.client, (ApiException,))
+        self._namespaces: set[str] = set()
+
+    # what should be
+
+    def ensure(self, spec: RunSpec) -> None:
+        try:
+            wanted = manifests.pod(spec, self.options)
+        except manifests.Unsupported as error:
+            raise Refused(error.detail, code="unsupported") from error
+        pod = self.api.get(_pod(spec.ref))
+        if pod is None:
+            self._ensure_namespace(spec)
+            if self.options.volume == "pvc":
+                self._create(f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims",
+                             manifests.claim(spec, self.options))  # fmt: skip
+            pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
+        if not _is_ours(pod, spec.ref):
+            raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
+        if spec.port is not None and not pods.is_over(pod):
+            service = manifests.service(spec, pod["metadata"]["uid"], self.options)
+            self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
+
+    def _create(self, collection: str, wanted: Json, known_absent: bool = False) -> Json:
+        """The object of that name, made if it is not there."""
+        path = f"{collection}/{wanted['metadata']['name']}"
+        found = None if known_absent else self.api.get(path)
+        if found is not None:
+            return found
+        answer = self.api.call("POST", collection, wanted)
+        if answer.ok:
+            return answer.body
+        if answer.status in (403, 409) and (found := self.api.get(path)) is not None:
+            return found
+        raise self._refusal(answer, wanted)
+
+    def _refusal(self, answer: Answer, wanted: Json) -> Refused | Unreachable:
+        causes = [cause.get("reason") for cause in (answer.body.get("details") or {}).get("causes") or ()]
+        if answer.status in (404, 409) or "NamespaceTerminating" in causes:
+            self._namespaces.discard(wanted["metadata"].get("namespace", ""))
+            return Unreachable(answer.message)  # something is going away just now: next time it is another world
+        quota = answer.status == 403 and "exceeded quota" in answer.message
+        return Refused(answer.message, code="exceeded_quota" if quota else "refused")
+
+    def _ensure_namespace(self, spec: RunSpec) -> None:
+        name = spec.ref.namespace
+        if name in self._namespaces:
+            return
+        found = self._create("/api/v1/namespaces", manifests.namespace(name, spec.department, self.options))
+        if (found["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
+            raise Refused(f"the namespace {name} is not the portal's", code="name_taken")
+        self._namespaces.add(name)
+
+    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
+        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        if (pod := self._find(ref)) is not None:
+            self._patch(ref, {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
+
+    def stop(self, ref: RunRef, grace: int) -> None:
+        pod = self._find(ref)
+        if pod is None or pods.is_over(pod):
+            return
+        meta, spec = pod["metadata"], pod["spec"]
+        stopped_at = meta["annotations"].get(STOPPED_AT) or dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        patch: Json = {"metadata": {"uid": meta["uid"], "annotations": {STOPPED_AT: stopped_at}}}
+        by_deadline = spec.get("nodeName") and max(1, grace) >= spec["terminationGracePeriodSeconds"]
+        if by_deadline:
+            patch["spec"] = {"activeDeadlineSeconds": 1}
+        self._patch(ref, patch)
+        if not by_deadline:
+            self._delete(ref, meta["uid"], max(1, grace))
+
+    def remove(self, ref: RunRef) -> None:
+        pod = self._find(ref)
+        if pod is None or not pods.is_over(pod):
+            return
+        uid = pod["metadata"]["uid"]
+        keep = [name for name in pod["metadata"].get("finalizers") or () if name != FINALIZER]
+        self._patch(ref, {"metadata": {"uid": uid, "finalizers": keep or None}})
+        self._delete(ref, uid, 0)
+
+    def _find(self, ref: RunRef) -> Json | None:
+        """The run's own pod; None if there is none, or another's of that name."""
+        pod = self.api.get(_pod(ref))
+        return pod if pod is not None and _is_ours(pod, ref) else None
+
+    def _patch(self, ref: RunRef, patch: Json) -> None:
+        """Harmless for what is gone (404) and for another of that name (422: the uid differs)."""
+        answer = self.api.call("PATCH", _pod(ref), patch, MERGE_PATCH)
+        if not answer.ok and answer.status not in (404, 409, 422):
+            raise Unreachable(answer.message)
+
+    def _delete(self, ref: RunRef, uid: str, grace: int) -> None:
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace}
+        body["preconditions"] = {"uid": uid}
+        answer = self.api.call("DELETE", _pod(ref), body)
+        if not answer.ok and answer.status not in (404, 409):
+            raise Unreachable(answer.message)
+
+    # what is
+
+    def observe(self) -> tuple[Observed, ...]:
+        listed, _ = self.api.list("/api/v1/pods", labelSelector=manifests.selector(self.options))
+        return tuple(pods.observed(pod) for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {}))
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        listed, _ = self.api.list("/api/v1/nodes")
+        found = (sharing.discover(node, self.options.sharing) for node in listed)
+        return tuple(node for node in found if node is not None)
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
+    ) -> LogChunk:
+        pod = self._find(ref)
+        if pod is None:
+            raise NoSuchRun(f"no pod {ref.name}")
+        query: Json = {"container": manifests.CONTAINER}
+        if tail is None:
+            query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
+        status, data = self.api.text(f"{_pod(ref)}/log", **query)
+        if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
+            data = b""  # not started yet, or its container is gone
+        if tail is not None:
+            lines = data.splitlines(keepends=True)[-tail:] if tail else []
+            part = b"".join(lines)[-limit:]
+            offset = len(data) - len(part)
+        else:
+            offset = offset if offset <= len(data) else 0
+            part = data[offset : offset + limit]
+        return LogChunk(part, offset, end=pods.is_over(pod) and offset + len(part) == len(data))
+
+    def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
+        """The pod's own address: the portal must be able to reach the pod network."""
+        pod = self._find(ref)
+        if pod is None or pod["status"].get("phase") != "Running":
+            return None
+        ports = pod["spec"]["containers"][0].get("ports") or ()
+        address = pod["status"].get("podIP")
+        return (address, int(ports[0]["containerPort"])) if address and ports else None
+
+    def files(self, volume: str) -> Path | None:
+        return None
+
+    def watch(self, on_run: Callable[[Observed], None], on_nodes: Callable[[], None], stop: threading.Event) -> None:
+        """Blocks until `stop`. Tells every change of a run, the last state of one that was removed, and that some node
+        changed. What is told is a hint: observe() and nodes() alone are enough to be right."""
+        reflector.watch(self.api, manifests.selector(self.options), on_run, on_nodes, stop)
+
+
+def _pod(ref: RunRef) -> str:
+    return f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}"
+
+
+def _is_ours(pod: Json, ref: RunRef) -> bool:
+    return bool((pod["metadata"].get("annotations") or {}).get(SUBMISSION) == ref.submission_id)

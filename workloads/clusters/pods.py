@@ -1,0 +1,128 @@
+"""Pod JSON → Observed. Pure; the words of `reason` are Kubernetes' own where it has one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from workloads import sharing
+from workloads.clusters.base import Observed, Phase, RunRef
+from workloads.manifests import ATTEMPT, STOPPED_AT, SUBMISSION, WORKLOAD
+
+Json = Mapping[str, Any]
+
+# Pod reasons with which the cluster itself ended a run: not its own doing, nobody's failure.
+TAKEN_AWAY = frozenset({"Evicted", "NodeShutdown", "Terminated", "NodeLost", "Preempting", "Shutdown"})
+REFUSED_BY_KUBELET = frozenset(
+    {"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "TopologyAffinityError"}
+)
+
+
+def time(text: str | None) -> dt.datetime | None:
+    return dt.datetime.fromisoformat(text) if text else None
+
+
+def is_over(pod: Json) -> bool:
+    """No container of it runs or will run: terminal, or deleted before a node had it."""
+    unscheduled = not pod["spec"].get("nodeName")
+    return pod["status"].get("phase") in ("Succeeded", "Failed") or (
+        unscheduled and bool(pod["metadata"].get("deletionTimestamp"))
+    )
+
+
+def observed(pod: Json) -> Observed:
+    """What one pod of ours is doing. Raises KeyError for a pod that lacks our annotations."""
+    meta, status = pod["metadata"], pod["status"]
+    notes = meta["annotations"]
+    stopping = bool(meta.get("deletionTimestamp")) or STOPPED_AT in notes
+    container: Json = next(iter(status.get("containerStatuses") or ()), {})
+    ended = (container.get("state") or {}).get("terminated") or {}
+    running = (container.get("state") or {}).get("running") or {}
+    phase = _phase(pod, bool(ended))
+    reason, message = _reason(pod, container, ended)
+    module = sharing.SYSTEMS.get(_sharing(pod))
+    return Observed(
+        ref=RunRef(name=meta["name"], namespace=meta["namespace"], submission_id=notes[SUBMISSION]),
+        workload_id=notes[WORKLOAD],
+        attempt=int(meta["labels"][ATTEMPT]),
+        phase=phase,
+        stopping=stopping,
+        exit_code=ended.get("exitCode") if phase in (Phase.SUCCEEDED, Phase.FAILED) else None,
+        reason=reason,
+        message=message[:500],
+        node=pod["spec"].get("nodeName", ""),
+        cards=module.read_back(pod) if module else (),
+        started_at=time(ended.get("startedAt") or running.get("startedAt")),
+        finished_at=time(ended.get("finishedAt")),
+    )
+
+
+def _sharing(pod: Json) -> str:
+    """Which system's way of telling the cards applies, by what the pod asked for."""
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+    if any(key.startswith("nvidia.com/mig-") for key in limits):
+        return "mig"
+    return "memory" if "aliyun.com/gpu-mem" in limits else "whole"
+
+
+def _disruption(pod: Json) -> str:
+    """Who took the pod away, if not the portal: PreemptionByScheduler, EvictionByEvictionAPI, DeletionByPodGC, …"""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return str(condition.get("reason", ""))
+    return ""
+
+
+def _phase(pod: Json, ended: bool) -> Phase:
+    match pod["status"].get("phase"):
+        case "Succeeded":
+            return Phase.SUCCEEDED
+        case "Failed":
+            ours = STOPPED_AT in pod["metadata"]["annotations"]
+            reason = pod["status"].get("reason", "")
+            taken = _disruption(pod) or reason in TAKEN_AWAY or reason in REFUSED_BY_KUBELET or _deleted_by_others(pod)
+            return Phase.LOST if (taken and not ours) or not (ended or reason) else Phase.FAILED
+        case "Running":
+            return Phase.RUNNING
+        case _:
+            return Phase.LOST if is_over(pod) else Phase.PENDING
+
+
+def _deleted_by_others(pod: Json) -> bool:
+    """Deleted without the portal's doing, and before it had ended by itself."""
+    meta = pod["metadata"]
+    due = time(meta.get("deletionTimestamp"))  # when it was asked plus the grace, whatever became of the grace later
+    if due is None or STOPPED_AT in meta["annotations"]:
+        return False
+    asked = due - dt.timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    ends = [
+        time(container["state"]["terminated"].get("finishedAt"))
+        for container in pod["status"].get("containerStatuses") or ()
+        if (container.get("state") or {}).get("terminated")
+    ]
+    return not ends or any(end is None or end >= asked for end in ends)
+
+
+def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
+    """The most telling of the many places where a pod says why; ("", "") for one that simply runs or ran."""
+    status, meta = pod["status"], pod["metadata"]
+    if STOPPED_AT in meta["annotations"] and (is_over(pod) or status.get("reason") == "DeadlineExceeded"):
+        return "Stopped", ""
+    if ended.get("reason") == "OOMKilled":
+        return "OOMKilled", str(ended.get("message", ""))
+    if by := _disruption(pod):
+        return by, str(status.get("message", ""))
+    if status.get("reason"):
+        return str(status["reason"]), str(status.get("message", ""))
+    if _deleted_by_others(pod):
+        return "Deleted", ""
+    if ended:
+        return str(ended.get("reason", "")), str(ended.get("message", ""))
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return str(waiting["reason"]), str(waiting.get("message", ""))
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""
