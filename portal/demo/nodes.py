@@ -1,0 +1,95 @@
+"""The declared nodes of the demo. No device is behind them.
+
+Labels, card counts, memory sizes and MIG geometry are those that NVIDIA's GPU feature discovery and device plugins write
+on such machines: DGX A100 80GB (gpu-operator, mig.config all-disabled and all-balanced), AWS g4dn.12xlarge with Aliyun's
+gpushare plugin. Sources: NVIDIA/k8s-device-plugin internal/lm, NVIDIA/gpu-operator mig-manager's config.yaml,
+AliyunContainerService/gpushare-device-plugin. CPU and memory of the hosts are the vendors' data sheets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+T4 = "Tesla-T4"
+DRIVER = {
+    "nvidia.com/cuda.driver-version.full": "580.126.20",
+    "nvidia.com/cuda.driver-version.major": "580",
+    "nvidia.com/cuda.runtime-version.full": "13.0",
+}
+
+
+def dgx_a100(name: str) -> dict[str, Any]:
+    """Eight whole cards."""
+    return {
+        "name": name,
+        "sharing": "whole",
+        "product": A100,
+        "unit": "card",
+        "cards": 8,
+        "cpu_milli": 256_000,
+        "memory_mib": 2_063_815,
+        "domain": name,  # one NVLink domain a machine
+        "labels": DRIVER
+        | {
+            "nvidia.com/gpu.product": A100,
+            "nvidia.com/gpu.count": "8",
+            "nvidia.com/gpu.memory": "81920",
+            "nvidia.com/mig.config": "all-disabled",
+        },
+    }
+
+
+def t4_shared(name: str) -> dict[str, Any]:
+    """Four T4 whose memory is handed out in MiB; the plugin counts whole GiB, 15 a card."""
+    return {
+        "name": name,
+        "sharing": "memory",
+        "product": T4,
+        "unit": "MiB",
+        "units_per_card": 15 * 1024,
+        "cards": 4,
+        "cpu_milli": 48_000,
+        "memory_mib": 192_973,
+        "labels": DRIVER
+        | {
+            "nvidia.com/gpu.product": T4,
+            "nvidia.com/gpu.count": "4",
+            "nvidia.com/gpu.memory": "15360",
+            "gpushare": "true",
+        },
+    }
+
+
+def dgx_a100_mig(name: str) -> dict[str, Any]:
+    """Eight cards cut by mig-manager's `all-balanced`: two 1g.10gb, one 2g.20gb, one 3g.40gb each."""
+    return {
+        "name": name,
+        "sharing": "mig",
+        "product": A100,
+        "unit": "slice",
+        "units_per_card": 8,
+        "cards": 8,
+        "mig": "A100-80GB",
+        "instances": {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8},
+        "cpu_milli": 256_000,
+        "memory_mib": 2_063_815,
+        "labels": DRIVER
+        | {
+            "nvidia.com/gpu.product": A100,
+            "nvidia.com/gpu.count": "8",
+            "nvidia.com/gpu.memory": "81920",
+            "nvidia.com/mig.config": "all-balanced",
+            "nvidia.com/mig.config.state": "success",
+            "nvidia.com/mig.strategy": "mixed",
+        },
+    }
+
+
+NODES = [
+    dgx_a100("dgx-1"),
+    dgx_a100("dgx-2"),
+    t4_shared("t4-1"),
+    t4_shared("t4-2"),
+    dgx_a100_mig("mig-1"),
+]
