@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_python
@@ -19,7 +20,7 @@ from django.utils.translation.template import templatize
 
 LANGUAGES = {"zh_Hans": "zh_Hans_CN", "en": "en"}  # folder of locale/: Babel's name for it
 PLACES = ("portal", "quotas", "workloads", "templates")
-KEYWORDS = {
+KEYWORDS: dict[str, Any] = {
     **dict.fromkeys(("_", "N_", "gettext", "gettext_lazy", "gettext_noop")),
     **dict.fromkeys(("ngettext", "ngettext_lazy"), (1, 2)),
     **dict.fromkeys(("pgettext", "pgettext_lazy"), ((1, "c"), 2)),
@@ -47,19 +48,18 @@ def extract() -> Catalog:
             code = templatize(text, origin=str(path))
             text = "\n".join(line.strip() for line in code.splitlines())
         where = (str(path.relative_to(settings.BASE_DIR)), 0)
-        for _line, function, found, comments in extract_python(
-            io.BytesIO(text.encode()), KEYWORDS.keys(), ["Translators"], {"encoding": "utf-8"}
-        ):
-            add(catalog, function or "_", found, where, comments)
+        file = io.BytesIO(text.encode())
+        for _line, function, found, comments in extract_python(file, KEYWORDS, ["Translators"], {"encoding": "utf-8"}):
+            add(catalog, str(function or "_"), found, where, list(comments or ()))
     return catalog
 
 
-def add(catalog: Catalog, function: str, found: object, where: tuple[str, int], comments: list[str]) -> None:
-    arguments = list(found) if isinstance(found, (tuple, list)) else [found]
+def add(catalog: Catalog, function: str, found: Any, where: tuple[str, int], comments: list[str]) -> None:
+    arguments: list[Any] = list(found) if isinstance(found, (tuple, list)) else [found]
     context = arguments.pop(0) if "pgettext" in function else None
     plural = "ngettext" in function or "npgettext" in function
-    ids = arguments[:2] if plural else arguments[:1]
-    if not ids or not all(isinstance(text, str) and text for text in ids):
+    ids = [text for text in arguments[: 2 if plural else 1] if isinstance(text, str) and text]
+    if len(ids) < (2 if plural else 1):
         return  # not a literal: marked where it is written
     catalog.add(tuple(ids) if plural else ids[0], locations=[where], auto_comments=comments, context=context)
 
