@@ -174,14 +174,15 @@ class InboxItem(models.Model):
     data = models.JSONField(default=dict)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     read_at = models.DateTimeField(null=True)
-    mail_due = models.BooleanField(default=False)
+    mail_due_at = models.DateTimeField(null=True)  # the next try; null: nothing to send
+    mail_tries = models.PositiveSmallIntegerField(default=0)
     mailed_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["user", "-id"], name="inbox_of_user"),
-            models.Index(fields=["id"], condition=Q(mail_due=True), name="inbox_mail_due"),
+            models.Index(fields=["mail_due_at"], condition=Q(mail_due_at__isnull=False), name="inbox_mail_due"),
         ]
 
     def __str__(self) -> str:

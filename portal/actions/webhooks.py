@@ -1,0 +1,115 @@
+"""A department's webhooks: adding, changing, trying out, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from portal import audit, notices, outbox, outgoing
+from portal.access import Actor, Right
+from portal.crypt import encrypt
+from portal.errors import N_, Invalid, Problem
+from portal.locks import durable
+from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
+
+MOST = 20
+TEST = "webhook.test"
+
+
+class TooManyWebhooks(Problem):
+    code = "too_many_webhooks"
+    message = N_("%(department)s has %(count)s webhooks, which is the most. Remove one first.")
+
+
+def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> None:
+    """Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
+    if not name.strip():
+        raise Invalid(N_("A webhook needs a name."), field="name")
+    if shape not in WebhookShape.values:
+        raise Invalid(N_("Choose one of the shapes %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
+    unknown = sorted(set(kinds) - set(notices.SETTABLE))
+    if unknown:
+        raise Invalid(N_("There are no notices called %(kinds)s."), field="kinds", kinds=", ".join(unknown))
+    outgoing.check(url)
+
+
+def add_webhook(
+    *, actor: Actor, department: Department, name: str, url: str, shape: str, secret: str = "", kinds: Sequence[str] = ()
+) -> Webhook:
+    """`kinds` empty: all. The secret is kept encrypted and not given out again.
+
+    Raises Forbidden, Invalid, NotAllowed, TooManyWebhooks.
+    """
+    actor.require(Right.STEER, department)
+    checked(name, url, shape, kinds)
+    with durable():
+        Department.objects.select_for_update(no_key=True, of=("self",)).get(pk=department.pk)  # the count must hold
+        count = department.webhooks.count()
+        if count >= MOST:
+            raise TooManyWebhooks(department=department.name, count=count)
+        hook = Webhook.objects.create(
+            department=department, name=name.strip(), url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
+        )
+        audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_shown(hook))
+    return hook
+
+
+def change_webhook(
+    *,
+    actor: Actor,
+    webhook: Webhook,
+    name: str,
+    url: str,
+    shape: str,
+    secret: str | None,
+    kinds: Sequence[str],
+    active: bool,
+) -> Webhook:
+    """`secret` None keeps the one there is. What waits to be sent goes to the new address."""
+    actor.require(Right.STEER, webhook.department)
+    checked(name, url, shape, kinds)
+    if secret is None and outgoing.host_of(url) != outgoing.host_of(webhook.url) and webhook.secret:
+        raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
+    before = _shown(webhook)
+    with durable():
+        webhook.name, webhook.url, webhook.shape = name.strip(), url, shape
+        webhook.kinds, webhook.active = list(kinds), active
+        if secret is not None:
+            webhook.secret = encrypt(secret)
+        webhook.save()
+        audit.record(
+            actor, "webhook.changed", str(webhook.pk), department=webhook.department, before=before, after=_shown(webhook)
+        )
+    return webhook
+
+
+def remove_webhook(*, actor: Actor, webhook: Webhook) -> None:
+    actor.require(Right.STEER, webhook.department)
+    with durable():
+        audit.record(
+            actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook)
+        )
+        Webhook.objects.filter(pk=webhook.pk).delete()
+
+
+def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
+    """Sends a test now, and once: the row says the HTTP status and why it was not taken, if it was not."""
+    actor.require(Right.STEER, webhook.department)
+    with durable():
+        row = WebhookDelivery.objects.create(
+            webhook=webhook, kind=TEST, data={"department": webhook.department.name}, due_at=outbox.FAR
+        )
+        audit.record(actor, "webhook.tested", str(webhook.pk), department=webhook.department)
+    outbox.deliver(row, now=row.created_at, again=False)
+    row.refresh_from_db()
+    return row
+
+
+def _shown(webhook: Webhook) -> dict[str, object]:
+    """For the audit log: never the secret, and of the address only the host (chat services put their key into it)."""
+    return {
+        "name": webhook.name,
+        "host": outgoing.host_of(webhook.url),
+        "shape": webhook.shape,
+        "kinds": webhook.kinds,
+        "active": webhook.active,
+    }

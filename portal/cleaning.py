@@ -1,0 +1,60 @@
+"""What is kept for a time only. Each rule is one statement, harmless when repeated.
+
+Files of workloads are workloads' own matter: `workloads.clean_up` (portal knows nothing of workloads).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+
+import structlog
+from django.contrib.sessions.models import Session
+from django.db.models import Q
+
+from portal import notices
+from portal.locks import durable
+from portal.models import ApiToken, Event, IdempotencyKey, InboxItem, Invitation, JobRun, WebhookDelivery
+
+DAY = dt.timedelta(days=1)
+EVENTS, KEYS, RUNS, DELIVERIES, READ, INVITATIONS = 14 * DAY, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 30 * DAY
+WARN_BEFORE = 7 * DAY
+log = structlog.get_logger(__name__)
+
+
+def clean_up(*, now: dt.datetime) -> Counter[str]:
+    """Returns how many rows of each kind went."""
+    gone: Counter[str] = Counter()
+    old = {
+        "events": Event.objects.filter(at__lt=now - EVENTS),
+        "idempotency keys": IdempotencyKey.objects.filter(created_at__lt=now - KEYS),
+        "job runs": JobRun.objects.filter(started_at__lt=now - RUNS),
+        "webhook deliveries": WebhookDelivery.objects.filter(created_at__lt=now - DELIVERIES),
+        "inbox lines": InboxItem.objects.filter(read_at__lt=now - READ, mail_due_at=None),
+        "invitations": Invitation.objects.filter(Q(expires_at__lt=now - INVITATIONS)),
+        "sessions": Session.objects.filter(expire_date__lt=now),
+    }
+    for name, rows in old.items():
+        gone[name] = rows.delete()[0]
+    gone["tokens about to end"] = warn_of_tokens(now)
+    log.info("cleaned_up", **{name.replace(" ", "_"): count for name, count in gone.items() if count})
+    return gone
+
+
+def warn_of_tokens(now: dt.datetime) -> int:
+    """Tells each holder once, a week before a token ends. Service accounts' owners are told instead."""
+    soon = ApiToken.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lte=now + WARN_BEFORE)
+    told = set(InboxItem.objects.filter(kind="token.expiring").values_list("data__token", flat=True))
+    warned = 0
+    for token in soon.select_related("holder", "department"):
+        if token.prefix in told or token.expires_at - token.created_at <= WARN_BEFORE:
+            continue
+        holder = token.holder
+        people = notices.owners_of(token.department) if holder.service_of_id else [holder]
+        with durable():
+            notices.tell(
+                "token.expiring", to=people, department=token.department,
+                token=token.prefix, name=token.name, expires_at=token.expires_at.isoformat(),
+            )  # fmt: skip
+        warned += 1
+    return warned

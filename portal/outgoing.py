@@ -1,0 +1,117 @@
+"""The only way a request leaves the portal for an address that a user typed in: hosts the operator allowed, and no others.
+
+Redirects are not followed, time and answer are limited, no proxy of the environment is used, and the connection goes to
+the very address that was checked, so that a name cannot answer differently a moment later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+from django.conf import settings
+
+from portal.errors import N_, Invalid
+
+TIMEOUT = httpx.Timeout(5.0, connect=3.0)
+LONGEST_ANSWER = 64 * 1024
+
+
+class NotAllowed(Invalid):
+    code = "host_not_allowed"
+    message = N_("%(host)s is not among the hosts the operator allows for webhooks: %(allowed)s.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One entry of WEBHOOK_HOSTS: `host`, `host:port`, `.domain` (all below it), each with `http://` before it or not."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def below(self) -> bool:
+        return self.host.startswith(".")
+
+    def allows(self, scheme: str, host: str, port: int) -> bool:
+        named = host.endswith(self.host) if self.below else host == self.host
+        return named and (scheme, port) == (self.scheme, self.port)
+
+
+def rules() -> list[Rule]:
+    found = []
+    for entry in settings.WEBHOOK_HOSTS:
+        parts = urlsplit(entry if "://" in entry else f"https://{entry}")
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        found.append(Rule(parts.scheme, (parts.hostname or "").lower(), port))
+    return found
+
+
+def check(url: str) -> Rule:
+    """The rule that allows the address. Raises NotAllowed, Invalid."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        raise Invalid(N_("This is not an address."), field="url") from None
+    if parts.scheme not in {"https", "http"} or not host:
+        raise Invalid(N_("Give an address that begins with https://."), field="url")
+    if parts.username or parts.password:
+        raise Invalid(N_("The address must not hold a user name or password."), field="url")
+    port = port or (80 if parts.scheme == "http" else 443)
+    for rule in rules():
+        if rule.allows(parts.scheme, host, port):
+            return rule
+    raise NotAllowed(field="url", host=f"{host}:{port}", allowed=", ".join(settings.WEBHOOK_HOSTS) or "–")
+
+
+def host_of(url: str) -> str:
+    return (urlsplit(url).hostname or "").lower()
+
+
+def address_of(host: str, port: int, rule: Rule) -> str:
+    """Where to connect. A host named by the operator may be anywhere; one below a named domain must be public.
+
+    Raises NotAllowed, OSError.
+    """
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for *_rest, sockaddr in infos:
+        address = ipaddress.ip_address(str(sockaddr[0]).split("%")[0])
+        if not rule.below or address.is_global:
+            return str(address)
+    raise NotAllowed(field="url", host=f"{host} ({infos[0][4][0]})", allowed=", ".join(settings.WEBHOOK_HOSTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    """Raises NotAllowed, Invalid, OSError, httpx.HTTPError."""
+    rule = check(url)
+    target = httpx.URL(url)
+    address = address_of(target.host, target.port or rule.port, rule)
+    request = httpx.Request(
+        "POST",
+        target.copy_with(host=address),
+        content=body,
+        headers={**headers, "Host": target.netloc.decode("ascii"), "User-Agent": f"gpu-quota-portal/{settings.VERSION}"},
+        extensions={"sni_hostname": target.host, "timeout": TIMEOUT.as_dict()},
+    )
+    with httpx.Client(trust_env=False, follow_redirects=False, timeout=TIMEOUT) as client:
+        response = client.send(request, stream=True)
+        try:
+            received = b""
+            for part in response.iter_bytes():
+                received += part
+                if len(received) > LONGEST_ANSWER:
+                    break
+        finally:
+            response.close()
+    return Answer(response.status_code, received[:LONGEST_ANSWER])

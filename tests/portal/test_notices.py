@@ -1,0 +1,173 @@
+"""Who is told what, where and in which language."""
+
+from __future__ import annotations
+
+import datetime as dt
+import smtplib
+from typing import Any
+
+import pytest
+from django.core import mail as mailbox
+from django.db import transaction
+from django.utils import timezone, translation
+
+from portal import cleaning, notices, outbox
+from portal.access import Actor
+from portal.actions.tokens import create_token
+from portal.models import (
+    ApiToken,
+    Department,
+    Event,
+    IdempotencyKey,
+    InboxItem,
+    JobRun,
+    Membership,
+    NoticePreference,
+    Role,
+    User,
+    Webhook,
+    WebhookDelivery,
+)
+
+pytestmark = pytest.mark.django_db
+NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def vision() -> Department:
+    return Department.objects.create(slug="vision", name="Vision")
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    user = User.objects.create_user("alice", "alice@example.org")
+    Membership.objects.create(user=user, department=vision, role=Role.MEMBER)
+    return user
+
+
+def test_a_notice_is_one_unread_line_for_each_person(vision: Department, alice: User) -> None:
+    notices.tell("workload.succeeded", to=[alice, alice], department=vision, workload="w1", name="train")
+    line = InboxItem.objects.get()
+    assert (line.user, line.kind, line.read_at, line.mail_due_at) == (alice, "workload.succeeded", None, None)
+    assert notices.sentence(line.kind, line.data) == "train has finished."
+
+
+def test_an_unknown_kind_is_a_mistake_of_the_caller(alice: User) -> None:
+    with pytest.raises(ValueError, match=r"workload\.exploded"):
+        notices.tell("workload.exploded", to=[alice])
+
+
+def test_nobody_inactive_and_no_service_account_is_told(vision: Department, alice: User) -> None:
+    robot = User.objects.create_user("ci", "ci@example.org", service_of=vision)
+    alice.is_active = False
+    notices.tell("workload.failed", to=[alice, robot], department=vision, name="x", reason="Error")
+    assert not InboxItem.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("inbox", "mail", "unread", "mailed"), [(True, False, 1, 0), (False, True, 0, 1), (False, False, 0, 0)]
+)
+def test_each_person_chooses_for_each_kind(
+    vision: Department, alice: User, inbox: bool, mail: bool, unread: int, mailed: int
+) -> None:
+    NoticePreference.objects.create(user=alice, kind="workload.failed", inbox=inbox, mail=mail)
+    notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+    assert InboxItem.objects.filter(read_at=None).count() == unread
+    outbox.send_due()
+    assert len(mailbox.outbox) == mailed
+
+
+def test_the_sentence_names_times_in_the_readers_zone_and_reasons_in_words(vision: Department) -> None:
+    facts = {"name": "train", "reclaim_at": (NOW + dt.timedelta(hours=50)).isoformat(), "reason": "max_wait"}
+    with timezone.override("Asia/Shanghai"):
+        assert "SIGTERM comes at 2026-11-23 22:00 CST" in notices.sentence("workload.recalled", facts)
+    assert notices.sentence("workload.rejected", facts).endswith("it waited longer than its longest wait.")
+
+
+def test_a_line_written_before_a_fact_existed_still_reads(vision: Department) -> None:
+    assert notices.sentence("workload.recalled", {"name": "train"}).startswith("train has to give its capacity back")
+    assert notices.sentence("something.of.old", {}) == "something.of.old"
+
+
+def test_mail_goes_out_once_in_the_readers_language(vision: Department, alice: User) -> None:
+    notices.tell("workload.failed", to=[alice], department=vision, workload="w1", name="train", reason="OOMKilled")
+    assert outbox.send_due() == 1
+    assert outbox.send_due() == 0
+    [letter] = mailbox.outbox
+    assert letter.to == ["alice@example.org"]
+    assert letter.subject == "train has failed: it ran out of memory."
+    assert InboxItem.objects.get().mailed_at is not None
+
+
+def test_a_mail_server_that_is_away_is_tried_again_later_and_given_up_at_last(
+    vision: Department, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> int:
+        raise smtplib.SMTPServerDisconnected("gone")
+
+    monkeypatch.setattr("django.core.mail.message.EmailMessage.send", refuse)
+    notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+    now = timezone.now()
+    for tries, pause in enumerate(outbox.PAUSES, start=1):
+        assert outbox.send_due(now=now) == 0
+        line = InboxItem.objects.get()
+        assert (line.mail_tries, line.mail_due_at) == (tries, now + dt.timedelta(seconds=pause))
+        now += dt.timedelta(seconds=pause)
+    assert outbox.send_due(now=now) == 0
+    assert InboxItem.objects.get().mail_due_at is None  # given up; the line in the inbox stays
+
+
+def test_owners_are_those_of_the_department_and_of_those_above(vision: Department, alice: User) -> None:
+    team = Department.objects.create(slug="team", name="Team", parent=vision)
+    boss = User.objects.create_user("boss")
+    Membership.objects.create(user=boss, department=vision, role=Role.OWNER)
+    assert notices.owners_of(team) == [boss]
+
+
+def test_webhooks_get_the_kinds_they_ask_for(vision: Department, alice: User) -> None:
+    everything = Webhook.objects.create(department=vision, name="all", url="https://a.example.org/")
+    Webhook.objects.create(department=vision, name="one", url="https://b.example.org/", kinds=["recall.done"])
+    Webhook.objects.create(department=vision, name="off", url="https://c.example.org/", active=False)
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    row = WebhookDelivery.objects.get()
+    assert (row.webhook, row.data["workload"], row.sent_at) == (everything, "w1", None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_rolled_back_was_never_told(vision: Department, alice: User) -> None:
+    with transaction.atomic():
+        notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+        transaction.set_rollback(True)
+    assert not InboxItem.objects.exists()
+
+
+def test_every_kind_reads_in_every_language(vision: Department) -> None:
+    for language in ("en", "zh-hans"):
+        with translation.override(language):
+            for kind in notices.KINDS:
+                assert "%" not in notices.sentence(kind, {"name": "train"})
+
+
+def test_cleaning_drops_what_is_kept_for_a_time_only(vision: Department) -> None:
+    for age in (0, 30):
+        at = NOW - dt.timedelta(days=age)
+        Event.objects.create(kind="x", at=at)
+        JobRun.objects.create(job="x", slot=age, started_at=at)
+        IdempotencyKey.objects.create(holder="u", method="POST", path="/", key=str(age), body_digest="", created_at=at)
+    gone = cleaning.clean_up(now=NOW)
+    assert (gone["events"], gone["job runs"], gone["idempotency keys"]) == (1, 1, 1)
+    assert (Event.objects.count(), JobRun.objects.count(), IdempotencyKey.objects.count()) == (1, 1, 1)
+    assert sum(cleaning.clean_up(now=NOW).values()) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_holder_hears_once_that_a_token_is_about_to_end(vision: Department, alice: User) -> None:
+    now = timezone.now()
+    create_token(
+        actor=Actor(alice), department=vision, name="ci", scopes=["read"], expires_at=now + dt.timedelta(days=30)
+    )
+    assert cleaning.clean_up(now=now)["tokens about to end"] == 0
+    later = now + dt.timedelta(days=25)
+    assert cleaning.clean_up(now=later)["tokens about to end"] == 1
+    assert cleaning.clean_up(now=later)["tokens about to end"] == 0
+    assert InboxItem.objects.get().data["token"] == ApiToken.objects.get().prefix

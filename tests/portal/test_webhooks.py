@@ -1,0 +1,278 @@
+"""Webhooks against a real HTTP server: shapes, signatures, retries, and where no request may go."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.utils import timezone
+
+from portal import notices, outbox, outgoing
+from portal.access import Actor, Forbidden
+from portal.actions import webhooks
+from portal.crypt import decrypt
+from portal.errors import Invalid
+from portal.models import AuditEntry, Department, Membership, Role, User, Webhook, WebhookDelivery
+from portal.webhook_shapes import Message, refusal
+from portal.webhook_shapes import outgoing as shaped
+from tests.portal.receiver import Receiver, listening
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SECRET = "s3cret-of-the-hook"
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    with listening() as receiver:
+        settings.WEBHOOK_HOSTS = [receiver.rule]
+        yield receiver
+
+
+@pytest.fixture
+def vision() -> Department:
+    return Department.objects.create(slug="vision", name="Vision")
+
+
+@pytest.fixture
+def owner(vision: Department) -> Actor:
+    user = User.objects.create_user("owner")
+    Membership.objects.create(user=user, department=vision, role=Role.OWNER)
+    return Actor(user)
+
+
+def hook(owner: Actor, vision: Department, receiver: Receiver, shape: str = "generic") -> Webhook:
+    url = f"{receiver.rule}/hook?key=k"
+    return webhooks.add_webhook(actor=owner, department=vision, name="ci", url=url, shape=shape, secret=SECRET)
+
+
+def fail(vision: Department) -> WebhookDelivery:
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    return WebhookDelivery.objects.latest("id")
+
+
+def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver)
+    row = fail(vision)
+    assert outbox.send_due() == 1
+    assert outbox.send_due() == 0
+    [(path, headers, body)] = receiver.received
+    assert path == "/hook?key=k"
+    assert headers["Host"] == f"127.0.0.1:{receiver.port}"
+    stamp, mac = (part.split("=")[1] for part in headers["X-Portal-Signature"].split(","))
+    assert hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest() == mac
+    assert abs(int(stamp) - timezone.now().timestamp()) < 60
+    sent = json.loads(body)
+    assert (sent["id"], sent["kind"], sent["facts"]["workload"]) == (str(row.pk), "workload.failed", "w1")
+    assert sent["text"] == "train has failed: its command ended with an error."
+    row.refresh_from_db()
+    assert (row.status, row.error, row.tries) == (200, "", 1)
+
+
+def test_feishu_signs_with_time_and_secret_as_the_key(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver, "feishu")
+    fail(vision)
+    assert outbox.send_due() == 1
+    sent = receiver.last
+    key = f"{sent['timestamp']}\n{SECRET}".encode()
+    assert sent["sign"] == base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+    assert sent["msg_type"] == "text"
+    assert "train" in sent["content"]["text"]
+
+
+def test_dingtalk_signs_in_the_query(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver, "dingtalk")
+    fail(vision)
+    assert outbox.send_due() == 1
+    query = parse_qs(urlsplit(receiver.received[-1][0]).query)
+    [stamp], [sign] = query["timestamp"], query["sign"]
+    text = f"{stamp}\n{SECRET}".encode()
+    assert sign == base64.b64encode(hmac.new(SECRET.encode(), text, hashlib.sha256).digest()).decode()
+    assert query["key"] == ["k"]
+    assert receiver.last["msgtype"] == "text"
+
+
+def test_wecom_gets_plain_text(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver, "wecom")
+    fail(vision)
+    assert outbox.send_due() == 1
+    assert receiver.last["msgtype"] == "text"
+    assert "train" in receiver.last["text"]["content"]
+
+
+def test_signatures_agree_with_values_computed_apart() -> None:
+    """Feishu: openssl dgst -sha256 -hmac $'1599360473\\nabc' of nothing; DingTalk: of '1599360473000\\nabc' with the key abc."""
+    message = Message("1", "workload.failed", "x", {}, 1599360473.0)
+    feishu = json.loads(shaped("feishu", "https://f/", "abc", message).body)
+    assert feishu["sign"] == "cgtpJzI2j6bUDggbdGYjskCK3FPgKpTkwosfWsMzKqM="
+    dingtalk = shaped("dingtalk", "https://d/?access_token=t", "abc", message).url
+    assert parse_qs(urlsplit(dingtalk).query)["sign"] == ["Y8nO3D/aULDXOeq2JDUacH5B+YsYPRT1cHbBIEqM8WY="]
+
+
+@pytest.mark.parametrize(
+    ("shape", "status", "body", "said"),
+    [
+        ("generic", 204, b"", ""),
+        ("generic", 500, b"", "HTTP 500"),
+        ("wecom", 200, b'{"errcode":93000,"errmsg":"invalid webhook url"}', "93000: invalid webhook url"),
+        ("feishu", 200, b'{"code":19021,"msg":"sign match fail"}', "19021: sign match fail"),
+        ("dingtalk", 200, b'{"errcode":310000,"errmsg":"sign not match"}', "310000: sign not match"),
+        ("dingtalk", 200, b"<html>", "the answer is not JSON"),
+        ("wecom", 200, b"[]", "the answer is not an object"),
+    ],
+)
+def test_a_refusal_is_seen_also_behind_a_200(shape: str, status: int, body: bytes, said: str) -> None:
+    assert refusal(shape, status, body) == said
+
+
+def test_a_failed_delivery_says_why_and_is_tried_again_with_growing_pauses(
+    owner: Actor, vision: Department, receiver: Receiver
+) -> None:
+    hook(owner, vision, receiver)
+    receiver.status = 503
+    row = fail(vision)
+    now = timezone.now()
+    for tries, pause in enumerate(outbox.PAUSES, start=1):
+        assert outbox.send_due(now=now) == 0
+        row.refresh_from_db()
+        assert (row.tries, row.status, row.error, row.due_at) == (
+            tries, 503, "HTTP 503", now + dt.timedelta(seconds=pause),
+        )  # fmt: skip
+        now += dt.timedelta(seconds=pause)
+    receiver.status = 200
+    assert outbox.send_due(now=now) == 1
+
+
+def test_two_workers_do_not_send_the_same_one(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver)
+    seen_by_both = WebhookDelivery.objects.select_related("webhook__department").get(pk=fail(vision).pk)
+    now = timezone.now()
+    assert [outbox.deliver(seen_by_both, now=now), outbox.deliver(seen_by_both, now=now)] == [True, False]
+    assert len(receiver.received) == 1
+
+
+def test_redirects_are_not_followed(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    hook(owner, vision, receiver)
+    receiver.status, receiver.location = 302, f"{receiver.rule}/elsewhere"
+    fail(vision)
+    assert outbox.send_due() == 0
+    assert [path for path, *_ in receiver.received] == ["/hook?key=k"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://elsewhere.example.org/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://127.0.0.1/",
+        "https://evil-qyapi.weixin.qq.com.example.org/",
+        "https://qyapi.weixin.qq.com:8443/",
+        "http://qyapi.weixin.qq.com/",
+        "https://user:secret@qyapi.weixin.qq.com/",
+        "ftp://qyapi.weixin.qq.com/",
+        "https://[::1/",
+        "https://",
+        "",
+    ],
+)
+def test_no_request_leaves_for_an_address_the_operator_did_not_allow(settings: Any, url: str) -> None:
+    settings.WEBHOOK_HOSTS = ["qyapi.weixin.qq.com", ".hooks.example.org"]
+    with pytest.raises(Invalid) as refused:
+        outgoing.post(url, b"", {})
+    assert refused.value.field == "url"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.8", "169.254.169.254", "::1", "fd00::1", "0.0.0.0"])
+def test_a_name_below_an_allowed_domain_must_not_lead_inside(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    settings.WEBHOOK_HOSTS = [".hooks.example.org"]
+    monkeypatch.setattr(
+        "portal.outgoing.socket.getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (address, 443))]
+    )
+    with pytest.raises(outgoing.NotAllowed):
+        outgoing.post("https://a.hooks.example.org/", b"", {})
+
+
+def test_an_allowed_domain_does_not_allow_itself_or_its_neighbours(settings: Any) -> None:
+    settings.WEBHOOK_HOSTS = [".example.org"]
+    assert outgoing.check("https://a.example.org/").below
+    for url in ("https://example.org/", "https://badexample.org/"):
+        with pytest.raises(outgoing.NotAllowed):
+            outgoing.check(url)
+
+
+def test_the_test_button_tells_what_came_back(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    made = hook(owner, vision, receiver)
+    row = webhooks.try_webhook(actor=owner, webhook=made)
+    assert (row.status, row.error) == (200, "")
+    receiver.status = 404
+    row = webhooks.try_webhook(actor=owner, webhook=made)
+    assert (row.status, row.error, row.sent_at) == (404, "HTTP 404", None)
+    assert outbox.send_due(now=timezone.now() + dt.timedelta(days=400)) == 0  # a test is not repeated
+
+
+def test_nobody_listening_is_an_error_in_words(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    made = hook(owner, vision, receiver)
+    receiver.server.shutdown()
+    receiver.server.server_close()
+    assert "ConnectError" in webhooks.try_webhook(actor=owner, webhook=made).error
+
+
+def test_members_may_not_touch_webhooks(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    made = hook(owner, vision, receiver)
+    member = User.objects.create_user("member")
+    Membership.objects.create(user=member, department=vision, role=Role.MEMBER)
+    with pytest.raises(Forbidden):
+        webhooks.try_webhook(actor=Actor(member), webhook=made)
+    with pytest.raises(Forbidden):
+        webhooks.remove_webhook(actor=Actor(member), webhook=made)
+    assert receiver.received == []
+
+
+def test_secret_and_address_are_nowhere_in_the_audit_log(
+    owner: Actor, vision: Department, receiver: Receiver
+) -> None:
+    made = hook(owner, vision, receiver)
+    webhooks.change_webhook(
+        actor=owner, webhook=made, name="new", url=made.url, shape="generic", secret=None, kinds=[], active=True
+    )
+    made.refresh_from_db()
+    assert decrypt(made.secret) == SECRET
+    assert SECRET not in made.secret
+    webhooks.remove_webhook(actor=owner, webhook=made)
+    rows = [json.dumps([row.before, row.after]) for row in AuditEntry.objects.all()]
+    assert len(rows) == 3
+    assert not any(SECRET in row or "key=k" in row for row in rows)
+
+
+def test_a_secret_does_not_go_along_to_another_host(
+    owner: Actor, vision: Department, receiver: Receiver, settings: Any
+) -> None:
+    made = hook(owner, vision, receiver)
+    settings.WEBHOOK_HOSTS = [receiver.rule, "other.example.org"]
+    with pytest.raises(Invalid) as refused:
+        webhooks.change_webhook(
+            actor=owner, webhook=made, name="x", url="https://other.example.org/", shape="generic", secret=None,
+            kinds=[], active=True,
+        )  # fmt: skip
+    assert refused.value.field == "secret"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"name": " "}, "name"), ({"shape": "slack"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url")],
+)
+def test_a_wrong_field_is_named(
+    owner: Actor, vision: Department, receiver: Receiver, change: dict[str, object], field: str
+) -> None:
+    given = {"name": "ci", "url": f"{receiver.rule}/", "shape": "generic", "kinds": [], **change}
+    with pytest.raises(Invalid) as refused:
+        webhooks.add_webhook(actor=owner, department=vision, **given)  # type: ignore[arg-type]
+    assert refused.value.field == field
