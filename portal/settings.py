@@ -123,7 +123,7 @@ CACHES = (
     else {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 )
 
-CELERY_BROKER_URL = REDIS_URL or "memory://"
+CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True

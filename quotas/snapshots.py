@@ -18,8 +18,8 @@ from quotas.engine.wire import policy_from_json
 from quotas.models import LIVE_CLAIMS, Card, Claim, Pool, PoolGroup, Quota, UserCap
 
 
-def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "") -> e.Snapshot:
-    """Everything one pass over this pool group may know."""
+def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
+    """Everything one pass over this pool group may know; without `claims`, the rules and nodes alone."""
     pools = list(Pool.objects.filter(group=group).select_related("group__cluster"))
     return e.Snapshot(
         id=id or group.name,
@@ -31,7 +31,7 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "") -> e.Snap
         ),
         pools=_pools(pools),
         departments=_departments(pools),
-        claims=tuple(_claims(pools)),
+        claims=tuple(_claims(pools)) if claims else (),
     )
 
 

@@ -20,7 +20,7 @@ from portal.models import Department
 from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState
-from workloads.happenings import happened, new_attempt
+from workloads.happenings import happened, new_attempt, said_ready
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.requests import LONGEST, WorkloadRequest, check
@@ -205,7 +205,7 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
         raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
-    _ready(attempt, now or timezone.now(), actor)
+    said_ready(attempt, now=now or timezone.now(), by=actor)
     workload.refresh_from_db()
     return workload
 
@@ -221,17 +221,8 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
         raise NotVisible
     if attempt.workload.state not in {State.RECALLED, State.STOPPING}:
         raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
-    _ready(attempt, now or timezone.now(), Actor(attempt.workload.author))
+    said_ready(attempt, now=now or timezone.now())
     return attempt
-
-
-def _ready(attempt: Attempt, now: dt.datetime, actor: Actor) -> None:
-    with durable():
-        if Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
-            workload = attempt.workload
-            audit.record(actor, "workload.ready", workload.public_id, department=workload.department)
-            emit("workload.ready", department=workload.department, workload=workload.public_id, attempt=attempt.number)
-            wake("workloads.converge", workload=workload.public_id)
 
 
 def set_shared(*, actor: Actor, workload: Workload, shared: bool) -> Workload:

@@ -17,7 +17,20 @@ from workloads.clusters.base import ClusterDriver, ClusterError, Observed, Refus
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
-from workloads.reconcile import Announce, Ensure, Forgotten, Happened, Remove, Seen, Step, Stop, View, next_steps
+from workloads.reconcile import (
+    Announce,
+    Checkpointed,
+    Ensure,
+    Forgotten,
+    Happened,
+    Remove,
+    SaidReady,
+    Seen,
+    Step,
+    Stop,
+    View,
+    next_steps,
+)
 from workloads.specs import ref_of, spec_of
 
 log = structlog.get_logger(__name__)
@@ -41,7 +54,10 @@ def converge_cluster(cluster: Cluster) -> int:
         run = observed.pop(attempt.run_name, None)
         if run is not None and run.ref.submission_id != attempt.submission_id:
             run = None
-        moved += converge(attempt, driver, Seen(began, run))
+        try:
+            moved += converge(attempt, driver, Seen(began, run))
+        except Exception:  # one attempt's trouble is not another's; the next turn tries again
+            log.exception("attempt.failed", cluster=cluster.name, attempt=attempt.run_name)
     _remove_orphans(driver, observed.values(), cluster)
     return moved
 
@@ -78,6 +94,7 @@ def view_of(attempt: Attempt) -> View:
         started_at=attempt.started_at,
         reclaim_at=attempt.reclaim_at,
         announced_at=attempt.announced_at,
+        checkpointed_at=attempt.checkpointed_at,
         ready=attempt.ready_at is not None,
         stop_cause=attempt.stop_cause,
         cancel=workload.cancel_requested_at is not None,
@@ -98,6 +115,10 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Announce(at):
                 driver.announce(ref, at)
                 return happenings.announced(attempt, at, now=timezone.now())
+            case SaidReady():
+                return happenings.said_ready(attempt, now=timezone.now())
+            case Checkpointed(at):
+                return happenings.checkpointed(attempt, at)
             case Stop(grace):
                 driver.stop(ref, grace)
             case Remove():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from portal.crypt import decrypt
 from quotas.models import Cluster, ClusterKind
@@ -38,7 +40,7 @@ def make_driver(cluster: Cluster) -> ClusterDriver:
             root=Path(settings.DATA_DIR) / "cluster" / cluster.name,
             declared=[node_from(node) for node in cluster.options.get("nodes", [])],
             images=_Interpreters(),
-            debug=settings.EMBEDDED or settings.DEBUG,
+            debug=settings.DEBUG,
             bind_host=settings.BIND_HOST,
         )
     from workloads.clusters.kubernetes import Connection, KubernetesCluster
@@ -46,9 +48,20 @@ def make_driver(cluster: Cluster) -> ClusterDriver:
     return KubernetesCluster(cluster.name, Connection(decrypt(cluster.connection), cluster.options))
 
 
-class _Interpreters(dict[str, str]):
-    """Image → local interpreter, read anew at each start so that a new image needs no restart."""
+class _Interpreters(Mapping[str, str]):
+    """Image → local interpreter, read anew each time so that a new image needs no restart."""
 
-    def __init__(self) -> None:
-        rows = Image.objects.exclude(interpreter="").filter(active=True)
-        super().__init__(rows.values_list("name", "interpreter"))
+    def __getitem__(self, name: str) -> str:
+        row = self._rows().filter(name=name).values_list("interpreter", flat=True).first()
+        if row is None:
+            raise KeyError(name)
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows().values_list("name", flat=True))
+
+    def __len__(self) -> int:
+        return self._rows().count()
+
+    def _rows(self) -> QuerySet[Image]:
+        return Image.objects.filter(active=True).exclude(interpreter="")

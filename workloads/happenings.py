@@ -10,7 +10,8 @@ from typing import Any
 
 from django.db.models import F
 
-from portal import notices
+from portal import audit, notices
+from portal.access import Actor
 from portal.events import emit
 from portal.ids import new_id
 from portal.locks import durable
@@ -88,7 +89,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
         case Event.CREATED:
             facts = {"created_at": now}
         case Event.STARTED if run is not None:
-            facts = {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
+            facts = _read_back(run, now)
             Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
                 started_at=facts["started_at"]
             )
@@ -97,6 +98,10 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
         case Event.WITHDRAW | Event.WITHDRAW_UNSTARTED:
             facts = {"recalled_at": None, "reclaim_at": None, "ready_at": None}
     Attempt.objects.filter(pk=attempt.pk).update(**facts)
+
+
+def _read_back(run: Observed, now: dt.datetime) -> dict[str, Any]:
+    return {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
 
 
 def _stopping(attempt: Attempt, cause: StopCause, now: dt.datetime) -> None:
@@ -110,7 +115,9 @@ def _finish(
     """The attempt is over: its capacity is free in this same transaction, and a recalled one queues again."""
     workload = attempt.workload
     exit_code = run.exit_code if run else None
+    unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
     Attempt.objects.filter(pk=attempt.pk).update(
+        **(_read_back(run, now) if unseen and run else {}),
         finished_at=now,
         outcome=OUTCOME.get(event, state.value),
         exit_code=exit_code,
@@ -186,9 +193,22 @@ def forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
     Attempt.objects.filter(pk=attempt.pk, removed_at=None).update(removed_at=now)
 
 
-def checkpointed(attempt: Attempt, at: dt.datetime) -> None:
-    Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at)
+def checkpointed(attempt: Attempt, at: dt.datetime) -> bool:
     Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
+    return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
+
+
+def said_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
+    """The container (by file or API) or its author: "checkpoint written, take me". True the first time."""
+    workload = attempt.workload
+    with durable():
+        if not Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
+            return False
+        if by is not None:
+            audit.record(by, "workload.ready", workload.public_id, department=workload.department)
+        emit("workload.ready", department=workload.department, workload=workload.public_id, attempt=attempt.number)
+        wake("workloads.converge", workload=workload.public_id)
+    return True
 
 
 def cluster_unreachable(cluster: Cluster, why: str, *, now: dt.datetime) -> None:

@@ -28,6 +28,7 @@ class View:
     started_at: dt.datetime | None
     reclaim_at: dt.datetime | None
     announced_at: dt.datetime | None
+    checkpointed_at: dt.datetime | None
     ready: bool
     stop_cause: str
     cancel: bool
@@ -62,6 +63,16 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class SaidReady:
+    """By file, during its notice: "checkpoint written, take me"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     grace: int
 
@@ -76,7 +87,7 @@ class Forgotten:
     """The cluster has nothing of it any more."""
 
 
-Step = Happened | Ensure | Announce | Stop | Remove | Forgotten
+Step = Happened | Ensure | Announce | SaidReady | Checkpointed | Stop | Remove | Forgotten
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
@@ -91,7 +102,7 @@ def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, .
         case State.STARTING | State.RUNNING:
             return _ended(view, seen) or _told(view) or _running(view, seen, now)
         case State.RECALLED:
-            return _ended(view, seen) or _recalled(view, now)
+            return _ended(view, seen) or _recalled(view, seen, now)
         case State.STOPPING:
             return _stopping(view, seen)
         case _:
@@ -126,17 +137,25 @@ def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...
     if view.announced_at is not None:  # withdrawn, and the container still believes it must go
         return (Announce(None),)
     over = view.started_at and view.max_runtime and now >= view.started_at + dt.timedelta(seconds=view.max_runtime)
-    return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else ()
+    return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else _checkpointed(view, seen)
 
 
-def _recalled(view: View, now: dt.datetime) -> tuple[Step, ...]:
+def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
     if view.cancel:
         return (Happened(Event.CANCEL),)
     if view.claim == "holding":
         return (Happened(Event.WITHDRAW if view.started_at else Event.WITHDRAW_UNSTARTED),)
     if view.ready or (view.reclaim_at and now >= view.reclaim_at):
         return (Happened(Event.STOP),)
-    return (Announce(view.reclaim_at),) if view.announced_at is None else ()
+    if view.announced_at is None:
+        return (Announce(view.reclaim_at),)
+    return (SaidReady(),) if seen and seen.run and seen.run.ready else _checkpointed(view, seen)
+
+
+def _checkpointed(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """What would be lost by stopping it counts from here."""
+    at = seen.run.checkpointed_at if seen and seen.run else None
+    return (Checkpointed(at),) if at and (view.checkpointed_at is None or at > view.checkpointed_at) else ()
 
 
 def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from django.urls import reverse
 
 from portal.crypt import decrypt, encrypt
 from quotas.models import Cluster
@@ -67,7 +66,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         grace=attempt.grace,
         max_runtime=None,  # the portal ends it, so that it can be extended
         volume=workload.volume,
-        ready_url=settings.BASE_URL + reverse("api:ready", args=[workload.public_id]),
+        ready_url=f"{settings.BASE_URL}/api/v1/workloads/{workload.public_id}/ready/",
         ready_token=tokens["ready"],
         port=NOTEBOOK_PORT if notebook else None,
         token=tokens["notebook"] if notebook else "",

@@ -9,13 +9,13 @@ import pytest
 
 from workloads.clusters.base import Observed, Phase, RunRef
 from workloads.lifecycle import Event, State
-from workloads.reconcile import Announce, Ensure, Forgotten, Happened, Remove, Seen, Step, Stop, View, next_steps
+from workloads.reconcile import Announce, Checkpointed, Ensure, Forgotten, Happened, Remove, SaidReady, Seen, Step, Stop, View, next_steps
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 RUNNING = View(
     state=State.RUNNING, claim="holding", grace=10, created_at=NOW - 5 * MINUTE,
-    started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, ready=False, stop_cause="", cancel=False,
+    started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, checkpointed_at=None, ready=False, stop_cause="", cancel=False,
     max_runtime=None, finished=False,
 )  # fmt: skip
 
@@ -56,6 +56,9 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("it is told once", RECALLED, run(Phase.RUNNING), ()),
     ("its notice is over", dataclasses.replace(RECALLED, reclaim_at=NOW), run(Phase.RUNNING), Event.STOP),
     ("it says ready early", dataclasses.replace(RECALLED, ready=True), run(Phase.RUNNING), Event.STOP),
+    ("it says ready by file", RECALLED, run(Phase.RUNNING, ready=True), (SaidReady(),)),
+    ("it wrote a checkpoint", RUNNING, run(Phase.RUNNING, checkpointed_at=NOW), (Checkpointed(NOW),)),
+    ("an old checkpoint is no news", a(State.RUNNING, checkpointed_at=NOW), run(Phase.RUNNING, checkpointed_at=NOW), ()),
     ("it said ready and left with any code", dataclasses.replace(RECALLED, ready=True), run(Phase.FAILED), Event.STOP),
     ("it finished during its notice", RECALLED, run(Phase.SUCCEEDED), Event.EXITED_OK),
     ("nobody needs it any more", dataclasses.replace(RECALLED, claim="holding"), run(Phase.RUNNING), Event.WITHDRAW),

@@ -1,0 +1,92 @@
+"""A whole small installation on the embedded cluster: real processes, real database, time driven by the test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.access import Actor
+from portal.models import Department, User
+from quotas.admission import run_pass
+from quotas.models import Cluster, Pool, PoolGroup
+from tests import builders as make
+from workloads import actions, deadlines, inventory
+from workloads.converge import converge_cluster
+from workloads.drivers import driver_for
+from workloads.models import Image, Workload
+from workloads.requests import WorkloadRequest
+
+
+@dataclass
+class Bed:
+    """Departments vision and nlp with 2 guaranteed cards each of a node with 4, and a member of each."""
+
+    cluster: Cluster
+    pool: Pool
+    vision: Department
+    nlp: Department
+    alice: User
+    bob: User
+    image: Image
+    programs: Path
+    made: list[Workload] = field(default_factory=list)
+
+    def program(self, text: str) -> tuple[str, ...]:
+        path = self.programs / f"program-{len(list(self.programs.iterdir()))}.py"
+        path.write_text(text)
+        return ("python", str(path))
+
+    def submit(self, who: User, department: Department, program: str, cards: int = 1, **fields: Any) -> Workload:
+        request = WorkloadRequest(
+            kind="job", name=f"job-{len(self.made)}", pool=self.pool, image=self.image, command=self.program(program),
+            units_per_pod=cards, **fields,
+        )  # fmt: skip
+        workload = actions.submit(actor=Actor(who), department=department, request=request)
+        self.made.append(workload)
+        return workload
+
+    def turn(self) -> None:
+        """One beat of everything."""
+        for group in PoolGroup.objects.all():
+            run_pass(group_id=group.pk)
+        converge_cluster(Cluster.objects.get(pk=self.cluster.pk))
+        from django.utils import timezone
+
+        deadlines.keep(now=timezone.now())
+
+    def until(self, what: Callable[[], bool], seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, [(w.name, w.state, w.reason) for w in Workload.objects.all()]
+            self.turn()
+            time.sleep(0.05)
+
+    def state(self, workload: Workload) -> str:
+        workload.refresh_from_db()
+        return workload.state
+
+
+@pytest.fixture
+def bed(transactional_db: None, settings: Any, tmp_path: Path) -> Iterator[Bed]:
+    settings.DATA_DIR, settings.DEBUG = tmp_path, True
+    node = {"name": "n1", "sharing": "whole", "product": "NVIDIA-A100-SXM4-80GB", "unit": "card", "cards": 4,
+            "cpu_milli": 64000, "memory_mib": 500000}  # fmt: skip
+    cluster = make.cluster("here", options={"nodes": [node]})
+    inventory.refresh(cluster)
+    pool = Pool.objects.get()
+    Pool.objects.update(notice=1, grace=2)
+    pool.refresh_from_db()
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 2)
+    make.quota(nlp, pool, 2)
+    image = Image.objects.create(name="python:3.11", title="Python", interpreter="python")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    made = Bed(cluster, pool, vision, nlp, make.member(vision), make.member(nlp), image, programs)
+    yield made
+    driver_for(cluster).shutdown(0.2)  # type: ignore[attr-defined]
