@@ -20,7 +20,7 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import IO, Any
@@ -78,26 +78,29 @@ class Hybrid:
             await self.answer(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as body:
             try:
                 await read_body(scope, receive, body)
             except TooLarge:
-                return await refuse(send, 413, b"The request body is too large.")
+                await refuse(send, 413, b"The request body is too large.")
+                return
             except Gone:
-                return None
+                return
+            loop = asyncio.get_running_loop()
             response = await loop.run_in_executor(self.pages, self.respond, environ_of(scope, body))
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers_of(response)})
+            is_head = scope["method"] == "HEAD"
             if not isinstance(response, StreamingHttpResponse):  # its content is complete and it is closed already
-                content = b"" if scope["method"] == "HEAD" else getattr(response, "content", b"")
-                return await send({"type": "http.response.body", "body": content})
-            if scope["method"] == "HEAD":
+                content = b"" if is_head else getattr(response, "content", b"")
+                await send({"type": "http.response.body", "body": content})
+                return
+            if is_head:
                 await send({"type": "http.response.body", "body": b""})
             elif response.is_async:
-                await hold(response, receive, send)
+                await hold(aiter(response), receive, send)
             else:
                 await loop.run_in_executor(self.downloads, stream, response, send, loop)
-            return await loop.run_in_executor(self.pages, response.close)
+            await loop.run_in_executor(self.pages, response.close)
 
     def respond(self, environ: dict[str, Any]) -> HttpResponseBase:
         """Everything synchronous, in one thread; its database connection is given back before it returns."""
@@ -170,12 +173,12 @@ def headers_of(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode("latin1"), value.encode("latin1")) for name, value in pairs]
 
 
-async def hold(response: StreamingHttpResponse, receive: Receive, send: Send) -> None:
-    """Sends what the async generator gives until it ends, the reader leaves, or the process closes."""
+async def hold(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
+    """Sends what an async generator gives until it ends, the reader leaves, or the process closes."""
 
     async def pump() -> None:
         with held.held():
-            async with aclosing(aiter(response)) as parts:  # type: ignore[type-var]
+            async with aclosing(parts):  # type: ignore[type-var]
                 async for part in parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
 

@@ -26,7 +26,7 @@ BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
 # Notebooks are served from their own origin: a user's script never runs on the portal's. `*` stands for the workload's
 # id, so that each has an origin of its own; browsers take every name below localhost for this machine.
 NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://*.localhost:{NOTEBOOK_PORT}").rstrip("/")
-NOTEBOOK_APPLICATION = "workloads.notebooks.application"
+NOTEBOOK_APPLICATION = "workloads.notebook_proxy.application"
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, 1)  # processes
 WEB_THREADS = env.integer("WEB_THREADS", 4, 1)  # for pages and API, in each
 

@@ -53,7 +53,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         department=workload.department.slug,
         user=workload.author.username if workload.author else "",
         image=workload.image.name,
-        command=tuple(workload.command) or (notebook_command(workload) if notebook else ()),
+        command=tuple(workload.command) or (notebook_command() if notebook else ()),
         env=environment_of(workload),
         pods=workload.pods,
         cpu_milli=workload.cpu_milli,
@@ -82,10 +82,10 @@ def environment_of(workload: Workload) -> dict[str, str]:
     return {**workload.env, **hidden}
 
 
-def notebook_command(workload: Workload) -> tuple[str, ...]:
-    """JupyterLab behind the portal's proxy; drivers replace $(NAME)."""
+def notebook_command() -> tuple[str, ...]:
+    """JupyterLab behind the portal's proxy; drivers replace $(NAME). It takes its secret from JUPYTER_TOKEN."""
     return (
-        "jupyter", "lab", "--no-browser", "--allow-root", "--ip=0.0.0.0", "--port=$(PORTAL_PORT)",
-        f"--ServerApp.base_url=/notebooks/{workload.public_id}/", "--IdentityProvider.token=$(PORTAL_TOKEN)",
+        "jupyter", "lab", "--no-browser", "--allow-root", "--ip=$(PORTAL_ADDRESS)", "--port=$(PORTAL_PORT)",
+        "--ServerApp.port_retries=0", "--ServerApp.base_url=$(PORTAL_BASE_PATH)",
         "--ServerApp.allow_remote_access=True", "--ServerApp.root_dir=$(PORTAL_WORKDIR)",
     )  # fmt: skip

@@ -30,7 +30,8 @@ Every container finds these in its environment (`environment()`; the driver adds
 | `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
 | `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver cannot see files |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
-| `PORTAL_PORT`, `PORTAL_TOKEN` | where a notebook or service has to listen, and its secret |
+| `PORTAL_ADDRESS`, `PORTAL_PORT`, `PORTAL_BASE_PATH` | where a notebook or service has to listen, and below which path |
+| `PORTAL_TOKEN` (also `JUPYTER_TOKEN`) | its secret: whoever reaches that port without it is nobody |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -147,7 +148,13 @@ def environment(spec: RunSpec) -> dict[str, str]:
         "PORTAL_READY_TOKEN": spec.ready_token,
     }
     if spec.port is not None:
-        own |= {"PORTAL_PORT": str(spec.port), "PORTAL_TOKEN": spec.token}
+        own |= {
+            "PORTAL_ADDRESS": "0.0.0.0",  # noqa: S104 all of a pod's; the embedded cluster says 127.0.0.1
+            "PORTAL_PORT": str(spec.port),
+            "PORTAL_BASE_PATH": f"/notebooks/{spec.workload_id}/",
+            "PORTAL_TOKEN": spec.token,
+            "JUPYTER_TOKEN": spec.token,
+        }
     return {**spec.env, **own}
 
 

@@ -126,7 +126,7 @@ class Plan:
             "PORTAL_READY_FILE": str(self.directory / "ready"),
         }
         if self.port is not None:
-            env["PORTAL_PORT"] = str(self.port)
+            env |= {"PORTAL_ADDRESS": "127.0.0.1", "PORTAL_PORT": str(self.port)}
         if spec.pods > 1:
             env |= {"RANK": str(rank), "WORLD_SIZE": str(spec.pods), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
         return env

@@ -1,0 +1,194 @@
+"""Who may sit at a notebook: a one-use ticket from the portal, exchanged on the notebooks' origin for a cookie of its own.
+
+Each request shows the cookie, and the right is asked for again (at most RECHECK seconds old): signed in, still a member
+who may submit, the author or the notebook is shared, and this attempt still runs. What passes requests on is
+workloads/notebook_proxy.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from urllib.parse import urlencode
+
+import orjson
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.contrib.sessions.models import Session
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from portal.access import Actor, NotVisible, Right, actor_of, department_for, visible
+from portal.crypt import Undecryptable, decrypt, encrypt
+from portal.errors import N_, Problem
+from portal.models import User
+from workloads.clusters.base import ClusterError
+from workloads.drivers import driver_for
+from workloads.models import Attempt, Kind, Workload
+from workloads.specs import ref_of, tokens_of
+
+TICKET_LIFE = 30  # seconds
+ENTER_PATH = "/enter"
+RECHECK = 3.0  # seconds an answer about a right is believed
+_answers: dict[str, tuple[float, Seat | Problem]] = {}
+
+
+class NotYours(Problem):
+    status = 403
+    code = "notebook_not_shared"
+    message = N_("Only its author may open this notebook, unless it is shared.")
+
+
+class NotRunning(Problem):
+    status = 409
+    code = "notebook_not_running"
+    message = N_("This notebook is not running. Open it from the portal again when it runs.")
+
+
+class StillStarting(Problem):
+    status = 503
+    code = "notebook_starting"
+    message = N_("The notebook's server is starting. This page tries again by itself.")
+
+
+class Unanswered(Problem):
+    status = 502
+    code = "notebook_unreachable"
+    message = N_("The notebook's server does not answer.")
+
+
+class NoTicket(Problem):
+    status = 403
+    code = "notebook_ticket"
+    message = N_("This link was used before or is too old. Open the notebook from the portal again.")
+
+
+class FromElsewhere(Problem):
+    status = 403
+    code = "notebook_other_origin"
+    message = N_("This request came from another site and was not passed on.")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who a ticket or cookie was given to, for which attempt. `session` is the portal session it ends with."""
+
+    user: int
+    session: str
+    workload: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where the notebook listens, and the secret that opens it; neither is ever shown to the browser."""
+
+    host: str
+    port: int
+    token: str
+
+
+def base_path(workload: str) -> str:
+    return f"/notebooks/{workload}/"
+
+
+def origin_of(workload: str) -> str:
+    """An origin of its own for each notebook, where NOTEBOOK_URL has a `*`."""
+    return str(settings.NOTEBOOK_URL).replace("*", workload)
+
+
+@require_POST
+@login_required
+def open_notebook(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """The button "Open": to the notebook's own origin, with a ticket in the address that works once."""
+    actor = actor_of(request)
+    found = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
+    if found is None:
+        raise NotVisible
+    address = issue_ticket(actor, request.session.session_key or "", found.public_id)
+    return HttpResponse(status=303, headers={"Location": address, "Referrer-Policy": "no-referrer"})
+
+
+def issue_ticket(actor: Actor, session: str, workload: str) -> str:
+    """The address that opens the notebook once, within TICKET_LIFE. Raises NotVisible, Forbidden, NotYours, NotRunning."""
+    attempt = running_attempt(actor, workload)
+    if actor.user is None:
+        raise NotVisible
+    ticket = secrets.token_urlsafe(32)
+    cache.set(
+        f"notebook-ticket:{ticket}", asdict(Holder(actor.user.pk, session, workload, attempt.number)), TICKET_LIFE
+    )
+    return f"{origin_of(workload)}{ENTER_PATH}?{urlencode({'ticket': ticket})}"
+
+
+def redeem(ticket: str) -> Holder:
+    """Raises NoTicket, also the second time: only one caller's delete finds it."""
+    key = f"notebook-ticket:{ticket}"
+    found = cache.get(key)
+    if not found or not cache.delete(key):
+        raise NoTicket
+    return Holder(**found)
+
+
+def seal(holder: Holder) -> str:
+    """The cookie's value."""
+    return encrypt(orjson.dumps(asdict(holder)).decode())
+
+
+def unseal(cookie: str) -> Holder:
+    try:
+        return Holder(**orjson.loads(decrypt(cookie)))
+    except (Undecryptable, orjson.JSONDecodeError, TypeError):
+        raise NoTicket from None
+
+
+def running_attempt(actor: Actor, workload: str) -> Attempt:
+    """Raises NotVisible, Forbidden, NotYours, NotRunning."""
+    notebooks = Workload.objects.filter(public_id=workload, kind=Kind.NOTEBOOK).select_related("department")
+    found = visible(actor, notebooks).first()
+    if found is None:
+        raise NotVisible
+    actor.require(Right.SUBMIT, found.department)
+    if not found.shared and (actor.user is None or found.author_id != actor.user.pk):
+        raise NotYours
+    attempt = found.attempts.filter(finished_at=None).exclude(started_at=None).select_related("cluster").last()
+    if attempt is None:
+        raise NotRunning
+    return attempt
+
+
+def seat_of(cookie: str) -> Seat:
+    """Asks the database and the cluster, or believes what they said a moment ago. Raises Problem."""
+    now = time.monotonic()
+    asked, answer = _answers.get(cookie, (-RECHECK, NoTicket()))
+    if now - asked >= RECHECK:
+        try:
+            answer = _find_seat(unseal(cookie))
+        except Problem as problem:
+            answer = problem
+        for old in [key for key, (at, _) in _answers.items() if now - at >= RECHECK]:
+            _answers.pop(old, None)
+        _answers[cookie] = (now, answer)
+    if isinstance(answer, Problem):
+        raise answer
+    return answer
+
+
+def _find_seat(holder: Holder) -> Seat:
+    user = User.objects.filter(pk=holder.user, is_active=True).first()
+    signed_in = Session.objects.filter(session_key=holder.session, expire_date__gt=timezone.now()).exists()
+    if user is None or not signed_in:
+        raise NoTicket
+    attempt = running_attempt(Actor(user), holder.workload)
+    if attempt.number != holder.attempt:
+        raise NotRunning
+    try:
+        endpoint = driver_for(attempt.cluster).endpoint(ref_of(attempt))
+    except ClusterError as error:
+        raise Unanswered from error
+    if endpoint is None:
+        raise StillStarting
+    return Seat(*endpoint, tokens_of(attempt)["notebook"])
