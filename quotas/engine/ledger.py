@@ -126,31 +126,40 @@ def share(account: Account, usage: int) -> Share:
     return 0, Fraction(excess * 1000, account.parent.ceiling) / account.weight
 
 
-def _sum_up(account: Account) -> None:
-    account.subtree = account.guaranteed
-    for child in account.children:
-        _sum_up(child)
-        account.subtree += child.subtree - child.kept
-    if account.quota.lend_limit is not None:
-        account.kept = max(0, account.subtree - account.quota.lend_limit)
+def _downwards(root: Account) -> list[Account]:
+    """Every account, parents before their children."""
+    accounts = [root]
+    for account in accounts:
+        accounts.extend(account.children)
+    return accounts
+
+
+def _sum_up(root: Account) -> None:
+    """Subtree quota and what each keeps of it."""
+    for account in reversed(_downwards(root)):
+        account.subtree = account.guaranteed + sum(child.subtree - child.kept for child in account.children)
+        if account.quota.lend_limit is not None:
+            account.kept = max(0, account.subtree - account.quota.lend_limit)
 
 
 def _available(account: Account) -> int:
-    if account.parent is None:
-        return account.subtree - account.usage
-    above = _available(account.parent)
-    limit = account.borrowable
-    return max(0, account.kept - account.usage) + (above if limit is None else min(above, limit))
+    path = [account]
+    while path[-1].parent is not None:
+        path.append(path[-1].parent)
+    root = path.pop()
+    available = root.subtree - root.usage
+    for below in reversed(path):
+        limit = below.borrowable
+        available = max(0, below.kept - below.usage) + (available if limit is None else min(available, limit))
+    return available
 
 
 def _set_ceilings(root: Account, lost: int) -> None:
     """What each account could have of an empty pool: at nominal capacity, and with the `lost` units missing."""
     root.present_ceiling, root.ceiling = root.subtree, root.subtree + lost
-    parents = [root]
-    for parent in parents:
+    for parent in _downwards(root):
         for child in parent.children:
             limit = child.quota.borrow_limit
             most = parent.ceiling if limit is None else child.subtree - child.kept + limit
             child.ceiling = child.kept + min(parent.ceiling, most)
             child.present_ceiling = child.kept + min(parent.present_ceiling, most)
-        parents.extend(parent.children)

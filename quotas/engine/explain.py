@@ -1,0 +1,158 @@
+"""Every reason and every decision in one sentence.
+
+The sentences are literal English message ids (marked N_ for the extraction of messages) with named parameters; the
+caller gives the `gettext` of the reader's language and a `Reader` that knows how to write a time, an amount of the
+pool's units, and the names of claims, departments and pools – or to hide them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+from quotas.engine.reasons import (
+    AboveCeiling,
+    BackoffUntil,
+    ClusterUnreachable,
+    DepartmentPaused,
+    Fragmented,
+    HeldFor,
+    LentOutReturning,
+    NoSuchProfile,
+    NotEnough,
+    NotLent,
+    NotPreemptible,
+    OverBorrowLimit,
+    PoolShort,
+    Reason,
+    UserCap,
+    WaitingForGang,
+)
+from quotas.engine.types import UNPROMISED, Decision, DecisionKind
+
+Gettext = Callable[[str], str]
+
+
+def N_(message: str) -> str:
+    """Mark a message for extraction; it is translated when it is shown."""
+    return message
+
+
+def _as_is(message: str) -> str:
+    return message
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How to write values for whoever reads: times (engine seconds), unit amounts, and names by id."""
+
+    time: Callable[[int], str] = str
+    units: Callable[[int], str] = str
+    claim: Callable[[str], str] = _as_is
+    department: Callable[[str], str] = _as_is
+    pool: Callable[[str], str] = _as_is
+
+
+PLAIN = Reader()
+
+SENTENCES: Mapping[str, str] = {
+    NotEnough.code: N_("Pool %(pool)s is short of %(short_by)s for this."),
+    OverBorrowLimit.code: N_("The department would borrow %(asked)s; its limit is %(limit)s."),
+    LentOutReturning.code: N_("What it needs is lent out and comes back by %(at)s: %(victims)s."),
+    HeldFor.code: N_("Free capacity is held for %(claim)s, which comes first."),
+    NotLent.code: N_("%(department)s keeps %(kept)s idle for itself and does not lend them."),
+    Fragmented.code: N_("%(free_units)s are free, but not together: the largest request that fits is %(largest_fit)s."),
+    UserCap.code: N_("You use %(used)s of the %(limit)s the department allows each user."),
+    DepartmentPaused.code: N_("The department is paused and starts nothing."),
+    PoolShort.code: N_("The pool has lost %(by)s of its capacity."),
+    NoSuchProfile.code: N_("The cards of this pool cannot be cut into this profile."),
+    AboveCeiling.code: N_("The department can never have more than %(ceiling)s of this pool."),
+    NotPreemptible.code: N_(
+        "Work that must not be stopped needs guaranteed quota: the department would use %(asked)s of %(guaranteed)s."
+    ),
+    WaitingForGang.code: N_("All pods start together: there is room for %(have)s of %(need)s."),
+    BackoffUntil.code: N_("It was called back and tries to borrow again at %(t)s."),
+    ClusterUnreachable.code: N_("The cluster has not answered since %(since)s."),
+}
+
+ADVICE: Mapping[str, str] = {
+    NotEnough.code: N_("Ask for less, or wait until something ends."),
+    OverBorrowLimit.code: N_("Wait until the department uses less, or ask for a higher borrow limit."),
+    LentOutReturning.code: N_("Nothing to do: it starts then."),
+    HeldFor.code: N_("Give it a short maximum runtime and it may run before."),
+    NotLent.code: N_("Ask that department to lend more, or wait."),
+    Fragmented.code: N_("Ask for fewer units in each pod, or wait until a node is free."),
+    UserCap.code: N_("Stop something of yours, or ask the quota owner for a higher cap."),
+    DepartmentPaused.code: N_("Ask the quota owner when it goes on."),
+    PoolShort.code: N_("The operators see it too; it starts when nodes are back."),
+    NoSuchProfile.code: N_("Choose one of the profiles the pool offers."),
+    AboveCeiling.code: N_("Ask for less, or ask the quota owner for more quota."),
+    NotPreemptible.code: N_("Allow it to be stopped, or wait until the department uses less."),
+    WaitingForGang.code: N_("Ask for fewer pods, or wait."),
+    BackoffUntil.code: N_("Nothing to do: it tries again by itself."),
+    ClusterUnreachable.code: N_("Nothing to do: it goes on when the cluster answers."),
+}
+
+DECISIONS: Mapping[str, str] = {
+    "admit_own": N_("Starts now, from its own quota."),
+    "admit_borrowed": N_("Starts now; %(borrowed)s are borrowed from %(lenders)s."),
+    "reclaim": N_("Starts by %(by)s at the latest, when %(waiting_on)s have left."),
+    "wait_first": N_("Waits, first in line."),
+    "wait": N_("Waits, position %(position)s, behind %(ahead)s."),
+    "impossible": N_("Cannot run as asked; the largest request that can is %(largest)s."),
+}
+
+UNPROMISED_REST = N_("the unpromised rest")
+AND = N_(", ")
+
+_TIMES = frozenset({"at", "t", "since"})
+_COUNTS = frozenset({"have", "need"})
+
+
+def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
+    """The reason in one sentence."""
+    return gettext(SENTENCES[reason.code]) % parameters(reason, gettext, reader)
+
+
+def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
+    """What the reader can do about it, in one sentence."""
+    return gettext(ADVICE[reason.code])
+
+
+def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
+    """The reason's values, written for the reader, under the names its sentence uses."""
+    return {f.name: _write(f.name, getattr(reason, f.name), gettext, reader) for f in fields(reason)}
+
+
+def _write(name: str, value: object, gettext: Gettext, reader: Reader) -> str:
+    if isinstance(value, tuple):
+        return gettext(AND).join(reader.claim(claim) for claim in value)
+    if isinstance(value, int):
+        return reader.time(value) if name in _TIMES else str(value) if name in _COUNTS else reader.units(value)
+    names = {"pool": reader.pool, "department": reader.department, "claim": reader.claim}
+    return names[name](str(value))
+
+
+def decision_sentence(decision: Decision, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
+    """The decision in one sentence; its reasons have their own."""
+    comma = gettext(AND)
+    lenders = [gettext(UNPROMISED_REST) if d == UNPROMISED else reader.department(d) for d in sorted(decision.from_)]
+    return gettext(DECISIONS[_wording(decision)]) % {
+        "borrowed": reader.units(decision.borrowed),
+        "lenders": comma.join(lenders),
+        "by": "" if decision.by is None else reader.time(decision.by),
+        "waiting_on": comma.join(reader.claim(claim) for claim in decision.waiting_on),
+        "position": decision.position,
+        "ahead": comma.join(reader.claim(claim) for claim in decision.ahead),
+        "largest": reader.units(decision.largest or 0),
+    }
+
+
+def _wording(decision: Decision) -> str:
+    match decision.decision:
+        case DecisionKind.ADMIT:
+            return "admit_borrowed" if decision.borrowed else "admit_own"
+        case DecisionKind.RECLAIM:
+            return "reclaim"
+        case DecisionKind.WAIT:
+            return "wait" if decision.ahead else "wait_first"
+        case DecisionKind.IMPOSSIBLE:
+            return "impossible"

@@ -1,0 +1,113 @@
+"""Plain builders for engine tests: a pool, departments and claims in one line each, and a plan carried out."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from quotas.engine.admission import decide
+from quotas.engine.types import (
+    Card,
+    Claim,
+    ClaimState,
+    Decision,
+    DecisionKind,
+    Department,
+    Node,
+    Plan,
+    Policy,
+    Pool,
+    Quota,
+    Reservation,
+    Settings,
+    Snapshot,
+)
+
+POOL = "gpu"
+
+
+def a_pool(capacity: int | None = None, **more: Any) -> Pool:
+    return Pool(more.pop("id", POOL), capacity=capacity, **more)
+
+
+def nodes(*cards: int, units: int = 1, **more: Any) -> tuple[Node, ...]:
+    """n1, n2, … with so many cards each."""
+    return tuple(
+        Node(f"n{index}", tuple(Card(units) for _ in range(count)), **more)
+        for index, count in enumerate(cards, start=1)
+    )
+
+
+def a_department(
+    id: str, guaranteed: int = 0, borrow_limit: int | None = None, lend_limit: int | None = None, **more: Any
+) -> Department:
+    return Department(id, quotas={POOL: Quota(guaranteed, borrow_limit, lend_limit)}, **more)  # type: ignore[dict-item,arg-type]
+
+
+def holding(id: str, department: str, units: int, **more: Any) -> Claim:
+    """A claim that has run for ten minutes."""
+    more = {"started_at": -600, "submitted_at": -900, **more}
+    return Claim(id, department, more.pop("pool", POOL), units, ClaimState.HOLDING, **more)  # type: ignore[arg-type]
+
+
+def pending(id: str, department: str, units: int, **more: Any) -> Claim:
+    more = {"submitted_at": -10, **more}
+    return Claim(id, department, more.pop("pool", POOL), units, ClaimState.PENDING, **more)  # type: ignore[arg-type]
+
+
+def leaving(id: str, department: str, units: int, **more: Any) -> Claim:
+    more = {"started_at": -600, "submitted_at": -900, "leave_by": 300, **more}
+    return Claim(id, department, more.pop("pool", POOL), units, ClaimState.LEAVING, **more)  # type: ignore[arg-type]
+
+
+def a_snapshot(
+    pool: Pool | Iterable[Pool],
+    departments: Iterable[Department],
+    claims: Iterable[Claim],
+    now: int = 0,
+    **settings: Any,
+) -> Snapshot:
+    pools = (pool,) if isinstance(pool, Pool) else tuple(pool)
+    return Snapshot("case", now, pools, tuple(departments), tuple(claims), Settings(**settings))
+
+
+def a_policy(**words: Any) -> Policy:
+    return Policy(**words)
+
+
+def answers(snapshot: Snapshot) -> dict[str, Decision]:
+    return {decision.claim: decision for decision in decide(snapshot).decisions}
+
+
+def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """The world once the plan is written down: who was admitted holds, who was told leaves, who may stay stays."""
+    decided = {decision.claim: decision for decision in plan.decisions}
+    told = {victim: decision for decision in plan.decisions for victim in decision.victims}
+    waited = {leaver: decision.claim for decision in plan.decisions for leaver in decision.waiting_on}
+    pools = {pool.id: pool for pool in snapshot.pools}
+    claims = []
+    for claim in snapshot.claims:
+        pool = pools[claim.pool]
+        if claim.id in decided:
+            claims.append(_answered(claim, decided[claim.id], snapshot.now))
+        elif claim.id in told:
+            notice = next(n for n in (claim.notice, pool.notice, snapshot.settings.notice) if n is not None)
+            leave_by = snapshot.now + notice
+            claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=told[claim.id].claim))
+        elif claim.id in plan.withdrawn:
+            claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None))
+        elif claim.id in waited and claim.held_for is None:
+            claims.append(claim)
+        else:
+            claims.append(replace(claim, held_for=waited.get(claim.id, claim.held_for)))
+    return replace(snapshot, claims=tuple(claims))
+
+
+def _answered(claim: Claim, decision: Decision, now: int) -> Claim:
+    match decision.decision:
+        case DecisionKind.ADMIT:
+            return replace(claim, state=ClaimState.HOLDING, started_at=now, placement=decision.placement, reserved=None)
+        case DecisionKind.RECLAIM:
+            units = decision.own + decision.borrowed
+            return replace(claim, reserved=Reservation(units, decision.placement or ()))
+        case _:
+            return replace(claim, reserved=None)

@@ -1,0 +1,478 @@
+"""Who starts, who waits, who is stopped: one sentence a case."""
+
+from dataclasses import replace
+
+from quotas.engine.admission import decide
+from quotas.engine.reasons import (
+    AboveCeiling,
+    BackoffUntil,
+    ClusterUnreachable,
+    DepartmentPaused,
+    Fragmented,
+    HeldFor,
+    LentOutReturning,
+    NoSuchProfile,
+    NotEnough,
+    NotLent,
+    NotPreemptible,
+    OverBorrowLimit,
+    PoolShort,
+    UserCap,
+    WaitingForGang,
+)
+from quotas.engine.types import BorrowPreempt, Card, DecisionKind, Node, Placed, Pool, Reservation
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
+
+ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
+
+
+def test_a_claim_inside_its_guarantee_starts_at_once() -> None:
+    decision = answers(a_snapshot(a_pool(8), [a_department("vision", 8)], [pending("w", "vision", 2)]))["w"]
+    assert (decision.decision, decision.own, decision.borrowed, decision.from_) == (ADMIT, 2, 0, {})
+
+
+def test_what_a_department_takes_above_its_guarantee_is_borrowed_from_the_largest_idle_one() -> None:
+    departments = [a_department("vision", 2), a_department("nlp", 4), a_department("speech", 6)]
+    decision = answers(a_snapshot(a_pool(12), departments, [pending("w", "vision", 4)]))["w"]
+    assert (decision.own, decision.borrowed, decision.from_) == (2, 2, {"speech": 2})
+
+
+def test_the_unpromised_rest_is_borrowed_first() -> None:
+    departments = [a_department("vision", 2), a_department("nlp", 4)]
+    decision = answers(a_snapshot(a_pool(8), departments, [pending("w", "vision", 6)]))["w"]
+    assert (decision.own, decision.borrowed, decision.from_) == (2, 4, {"": 2, "nlp": 2})
+
+
+def test_a_department_gets_many_admissions_in_one_pass() -> None:
+    claims = [pending(f"w{n}", "vision", 1) for n in range(6)]
+    decided = answers(a_snapshot(a_pool(8), [a_department("vision", 8)], claims))
+    assert [decided[f"w{n}"].decision for n in range(6)] == [ADMIT] * 6
+
+
+def test_inside_the_guarantee_comes_before_borrowing_whatever_the_priority() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4, borrow_limit=4)]
+    claims = [
+        holding("h", "nlp", 4, priority=100),
+        pending("borrower", "nlp", 4, priority=100),
+        pending("owner", "vision", 4),
+    ]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert (decided["owner"].decision, decided["borrower"].decision) == (ADMIT, WAIT)
+
+
+def test_with_fair_sharing_the_department_that_borrows_least_goes_first() -> None:
+    departments = [a_department("a"), a_department("b"), a_department("c", 8)]
+    claims = [holding("h", "a", 4), pending("first", "a", 2, submitted_at=-99), pending("second", "b", 4)]
+    for fair, expected in ((False, (ADMIT, WAIT)), (True, (WAIT, ADMIT))):
+        decided = answers(a_snapshot(a_pool(8), departments, claims, fair_sharing=fair))
+        assert (decided["first"].decision, decided["second"].decision) == expected
+
+
+def test_reclaim_names_victims_and_the_time_promised() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("own", "nlp", 4), holding("borrowed", "nlp", 4), pending("w", "vision", 4)]
+    decision = answers(a_snapshot(a_pool(8), departments, claims, notice=600, grace=120))["w"]
+    assert (decision.decision, decision.own, decision.by) == (RECLAIM, 4, 720)
+    assert decision.victims == decision.waiting_on == ("borrowed",)
+
+
+def test_borrowed_work_that_has_lost_least_goes_first() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [
+        holding("old", "nlp", 4, started_at=-9000),
+        holding("saved", "nlp", 4, started_at=-9000, checkpointed_at=-5),
+        pending("w", "vision", 4),
+    ]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("saved",)
+
+
+def test_a_lower_priority_goes_even_if_more_work_is_lost() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [
+        holding("low", "nlp", 4, started_at=-9000),
+        holding("high", "nlp", 4, priority=5),
+        pending("w", "vision", 4),
+    ]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("low",)
+
+
+def test_a_reservation_waits_for_those_who_leave_and_names_nobody_new() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [
+        leaving("going", "nlp", 4, held_for="w", leave_by=300),
+        holding("h", "nlp", 4),
+        pending("w", "vision", 4, reserved=Reservation(4)),
+    ]
+    decision = answers(a_snapshot(a_pool(8), departments, claims, grace=120))["w"]
+    assert (decision.decision, decision.victims, decision.waiting_on, decision.by) == (RECLAIM, (), ("going",), 420)
+
+
+def test_what_is_reserved_cannot_be_borrowed_by_others() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [
+        leaving("going", "nlp", 2, held_for="w"),
+        holding("h", "nlp", 4, priority=100),
+        pending("w", "vision", 4, reserved=Reservation(4)),
+        pending("thief", "nlp", 2, priority=100),
+    ]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["thief"].decision is WAIT
+    assert decided["w"].decision is RECLAIM
+
+
+def test_the_beneficiary_starts_when_its_victims_are_gone() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 4), pending("w", "vision", 4, reserved=Reservation(4))]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].decision is ADMIT
+
+
+def test_units_that_leave_for_nobody_serve_the_next_claim_before_any_victim() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [leaving("ending", "nlp", 4), holding("h", "nlp", 4), pending("w", "vision", 4)]
+    decision = answers(a_snapshot(a_pool(8), departments, claims))["w"]
+    assert (decision.decision, decision.victims, decision.waiting_on) == (RECLAIM, (), ("ending",))
+
+
+def test_a_recalled_claim_that_nobody_needs_any_more_may_stay() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 4), leaving("recalled", "nlp", 4, held_for="cancelled")]
+    assert decide(a_snapshot(a_pool(8), departments, claims)).withdrawn == ("recalled",)
+    assert decide(a_snapshot(a_pool(8), departments, claims, now=300)).withdrawn == ()
+
+
+def test_nobody_who_ends_by_himself_is_withdrawn() -> None:
+    departments = [a_department("nlp", 8)]
+    assert decide(a_snapshot(a_pool(8), departments, [leaving("ending", "nlp", 4)])).withdrawn == ()
+
+
+def test_a_borrower_does_not_reclaim() -> None:
+    departments = [a_department("vision", 2), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 6), pending("w", "vision", 4)]
+    decision = answers(a_snapshot(a_pool(6), departments, claims))["w"]
+    assert decision.decision is WAIT
+    assert decision.reasons == (NotEnough("gpu", 4),)
+
+
+def test_a_borrower_may_take_from_lower_borrowers_where_the_policy_says_so() -> None:
+    departments = [
+        a_department("vision", policy=a_policy(borrow_preempt=BorrowPreempt(max_priority=3))),
+        a_department("nlp", 2),
+        a_department("speech", 6),
+    ]
+    for priority, victims in ((3, ("h",)), (4, ())):
+        claims = [
+            holding("h", "nlp", 6, priority=priority),
+            holding("s", "speech", 2),
+            pending("w", "vision", 2, priority=9),
+        ]
+        assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == victims
+
+
+def test_work_inside_another_guarantee_is_never_taken() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 4), pending("w", "vision", 4)]
+    decision = answers(a_snapshot(a_pool(4, nominal=8), departments, claims))["w"]
+    assert decision.decision is WAIT
+    assert decision.reasons == (NotEnough("gpu", 4), PoolShort(4))
+
+
+def test_a_claim_may_stop_lower_work_of_its_own_department() -> None:
+    departments = [a_department("vision", 4, borrow_limit=0)]
+    claims = [holding("low", "vision", 4), pending("w", "vision", 2, priority=1)]
+    assert answers(a_snapshot(a_pool(4), departments, claims))["w"].victims == ("low",)
+
+
+def test_equal_work_goes_only_if_newer_and_the_policy_says_so() -> None:
+    for within, expected in (("lower_priority", WAIT), ("never", WAIT), ("lower_or_newer_equal", RECLAIM)):
+        departments = [a_department("vision", 4, policy=a_policy(within=within))]
+        claims = [holding("newer", "vision", 4, submitted_at=-5), pending("w", "vision", 4)]
+        assert answers(a_snapshot(a_pool(4), departments, claims))["w"].decision is expected
+
+
+def test_work_that_may_not_be_stopped_is_not() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 8, preemptible=False), pending("w", "vision", 4)]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].decision is WAIT
+
+
+def test_young_work_is_protected_and_its_time_is_added_to_the_promise() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 8, started_at=-100, min_runtime=400), pending("w", "vision", 4)]
+    decision = answers(a_snapshot(a_pool(8), departments, claims, notice=60, grace=10))["w"]
+    assert decision.decision is WAIT
+    assert decision.reasons[0] == LentOutReturning(("h",), 370)
+
+
+def test_a_paused_department_starts_nothing() -> None:
+    decision = answers(a_snapshot(a_pool(4), [a_department("a", 4, paused=True)], [pending("w", "a", 1)]))["w"]
+    assert (decision.decision, decision.reasons) == (WAIT, (DepartmentPaused(),))
+
+
+def test_a_user_may_not_pass_the_cap() -> None:
+    departments = [a_department("a", 8, user_caps={"gpu": 4})]
+    claims = [holding("h", "a", 3, user="alice"), pending("w", "a", 2, user="alice"), pending("v", "a", 2, user="bob")]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["w"].reasons == (UserCap(4, 3),)
+    assert decided["v"].decision is ADMIT
+
+
+def test_a_recalled_borrower_waits_for_its_back_off_but_an_owner_does_not() -> None:
+    departments = [a_department("a", 2), a_department("b", 6)]
+    claims = [pending("own", "a", 2, backoff_until=60), pending("more", "a", 2, backoff_until=60)]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["more"].decision is ADMIT
+    assert decided["own"].reasons == (BackoffUntil(60),)
+
+
+def test_own_quota_only_waits_rather_than_borrow() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [holding("h", "a", 2), pending("w", "a", 4, own_only=True)]
+    decision = answers(a_snapshot(a_pool(8), departments, claims))["w"]
+    assert (decision.decision, decision.reasons) == (WAIT, (OverBorrowLimit(0, 2),))
+
+
+def test_work_that_may_not_be_stopped_needs_guaranteed_quota() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [holding("h", "a", 2), pending("w", "a", 4, preemptible=False), pending("v", "a", 6, preemptible=False)]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert (decided["w"].decision, decided["w"].reasons) == (WAIT, (NotPreemptible(4, 6),))
+    assert (decided["v"].decision, decided["v"].largest) == (IMPOSSIBLE, 4)
+
+
+def test_a_borrow_limit_is_kept() -> None:
+    departments = [a_department("a", 2, borrow_limit=2), a_department("b", 6)]
+    claims = [holding("h", "a", 2), pending("w", "a", 3)]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].reasons == (OverBorrowLimit(2, 3),)
+
+
+def test_above_the_ceiling_is_impossible_and_the_largest_request_is_named() -> None:
+    departments = [a_department("vision", 8, borrow_limit=4), a_department("b", 12)]
+    decision = answers(a_snapshot(a_pool(20), departments, [pending("w", "vision", 16)]))["w"]
+    assert (decision.decision, decision.reasons, decision.largest) == (IMPOSSIBLE, (AboveCeiling(12),), 12)
+
+
+def test_what_a_department_keeps_is_not_lent() -> None:
+    departments = [a_department("a", 2), a_department("b", 6, lend_limit=2)]
+    claims = [holding("h", "a", 4), pending("w", "a", 2), pending("big", "a", 6)]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["w"].reasons == (NotLent("b", 4),)
+    assert decided["big"].decision is IMPOSSIBLE
+
+
+def test_a_cluster_that_does_not_answer_starts_nothing() -> None:
+    pool = a_pool(8, cluster_unreachable_since=-30)
+    assert answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 1)]))["w"].reasons == (
+        ClusterUnreachable(-30),
+    )
+
+
+def test_a_waiting_owner_holds_what_is_free() -> None:
+    departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b", 4)]
+    claims = [holding("h", "b", 6), pending("owner", "a", 4), pending("small", "b", 2)]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["owner"].reasons == (NotEnough("gpu", 2),)
+    assert decided["small"].decision is WAIT
+    assert (decided["small"].position, decided["small"].ahead) == (2, ("owner",))
+
+
+def test_a_short_claim_may_pass_a_hold_that_ends_later() -> None:
+    departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b", 4)]
+    claims = [
+        holding("h", "b", 6, max_runtime=1600),
+        pending("owner", "a", 4),
+        pending("short", "b", 2, max_runtime=1000),
+        pending("long", "b", 2, max_runtime=1001),
+    ]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert (decided["short"].decision, decided["long"].decision) == (ADMIT, WAIT)
+
+
+def test_one_starving_borrower_holds_but_never_against_an_owner() -> None:
+    departments = [a_department("a", 2), a_department("b"), a_department("c", 6)]
+    claims = [
+        holding("h", "c", 4),
+        pending("starving", "b", 8, submitted_at=-5000),
+        pending("borrower", "b", 2),
+        pending("owner", "a", 2),
+    ]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert (decided["owner"].decision, decided["starving"].decision) == (ADMIT, WAIT)
+    assert decided["borrower"].reasons == (HeldFor("starving"),)
+    patient = answers(a_snapshot(a_pool(8), departments, claims, starvation_after=9999))
+    assert patient["borrower"].decision is ADMIT
+
+
+def test_a_recall_takes_back_units_without_a_workload() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [holding("h", "b", 4), holding("borrowed", "b", 4), pending("recall", "a", 3, pods=0)]
+    decision = answers(a_snapshot(a_pool(8), departments, claims))["recall"]
+    assert (decision.decision, decision.own, decision.victims) == (RECLAIM, 3, ("borrowed",))
+
+
+def test_a_recall_holds_units_for_its_own_department_alone() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [
+        holding("recall", "a", 4, pods=0),
+        holding("h", "b", 4),
+        pending("stranger", "b", 1),
+        pending("drawing", "a", 4),
+    ]
+    decided = answers(a_snapshot(a_pool(8), departments, claims))
+    assert decided["stranger"].decision is WAIT
+    assert (decided["drawing"].decision, decided["drawing"].own, decided["drawing"].borrowed) == (ADMIT, 4, 0)
+
+
+def test_a_workload_that_draws_from_a_recall_is_nobodys_victim() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [
+        holding("recall", "a", 4, pods=0, started_at=-700),
+        holding("drawing", "a", 4),
+        holding("borrowing", "a", 4, started_at=-500),
+        pending("w", "b", 4),
+    ]
+    assert (
+        answers(a_snapshot(a_pool(8), departments, [*claims[:2], pending("w", "a", 4, priority=9)]))["w"].decision
+        is ADMIT
+    )
+    assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("borrowing",)
+
+
+# Places ---------------------------------------------------------------------------------------------------------------
+
+
+def test_whole_cards_go_to_the_node_with_the_least_left_over() -> None:
+    pool = a_pool(nodes=nodes(8, 4))
+    decision = answers(a_snapshot(pool, [a_department("a", 12)], [pending("w", "a", 4)]))["w"]
+    assert decision.placement == (Placed(0, "n2", (0, 1, 2, 3)),)
+
+
+def test_enough_units_that_are_not_together_are_not_enough() -> None:
+    pool = a_pool(nodes=nodes(4, 4))
+    claims = [
+        holding("h1", "a", 2, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("h2", "a", 2, placement=(Placed(0, "n2", (2, 3)),)),
+        pending("w", "a", 4),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 8)], claims))["w"]
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2),))
+
+
+def test_larger_than_any_node_is_impossible() -> None:
+    decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], [pending("w", "a", 6)]))["w"]
+    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4)
+
+
+def test_larger_than_what_a_short_pool_has_left_waits() -> None:
+    pool = a_pool(nodes=nodes(4), nominal=8)
+    decision = answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 8)]))["w"]
+    assert decision.decision is WAIT
+    assert PoolShort(4) in decision.reasons
+
+
+def test_victims_free_a_place_where_the_claim_fits() -> None:
+    pool = a_pool(nodes=nodes(4, 4))
+    claims = [
+        holding("a1", "b", 2, placement=(Placed(0, "n1", (0, 1)),), checkpointed_at=0),
+        holding("a2", "b", 2, placement=(Placed(0, "n1", (2, 3)),)),
+        holding("b1", "b", 2, placement=(Placed(0, "n2", (0, 1)),), checkpointed_at=0),
+        holding("b2", "b", 2, placement=(Placed(0, "n2", (2, 3)),), priority=7),
+        pending("w", "a", 4),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b", 4)], claims))["w"]
+    assert decision.victims == ("a1", "a2")
+    assert decision.placement == (Placed(0, "n1", (0, 1, 2, 3)),)
+
+
+def test_a_gang_starts_together_or_not_at_all() -> None:
+    pool = a_pool(nodes=nodes(4, 4))
+    claims = [holding("h", "a", 1, placement=(Placed(0, "n1", (0,)),)), pending("w", "a", 4, pods=2)]
+    decided = answers(a_snapshot(pool, [a_department("a", 9)], claims))["w"]
+    assert WaitingForGang(1, 2) in decided.reasons or NotEnough("gpu", 1) in decided.reasons
+    alone = answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 4, pods=2)]))["w"]
+    assert [placed.node for placed in alone.placement or ()] == ["n1", "n2"]
+
+
+def test_a_gang_reclaims_over_several_nodes() -> None:
+    pool = a_pool(nodes=nodes(2, 2))
+    claims = [
+        holding("x", "b", 2, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("y", "b", 2, placement=(Placed(0, "n2", (0, 1)),)),
+        pending("w", "a", 1, pods=2),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 2), a_department("b", 2)], claims))["w"]
+    assert (decision.decision, len(decision.victims)) == (RECLAIM, 1)
+
+
+def test_a_part_of_a_card_goes_to_the_fullest_card_that_has_room() -> None:
+    pool = a_pool(unit="MiB", nodes=nodes(2, units=16384))
+    claims = [holding("h", "a", 8192, placement=(Placed(0, "n1", (1,)),)), pending("w", "a", 4096)]
+    decision = answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"]
+    assert decision.placement == (Placed(0, "n1", (1,)),)
+
+
+def test_memory_and_compute_of_a_card_bind_both() -> None:
+    pool = a_pool(unit="MiB", nodes=(Node("n1", (Card(16384, 100), Card(16384, 100))),))
+    claims = [
+        holding("h", "a", 1024, cores_per_pod=90, placement=(Placed(0, "n1", (0,)),)),
+        pending("w", "a", 1024, cores_per_pod=20),
+    ]
+    assert answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"].placement == (Placed(0, "n1", (1,)),)
+
+
+def test_cpu_and_memory_of_a_node_bind_across_its_pools() -> None:
+    first = a_pool(nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
+    second = Pool("other", nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
+    claims = [
+        holding("h", "a", 1, cpu_milli=6000, pool="other", placement=(Placed(0, "n1", (0,)),)),
+        pending("w", "a", 1, cpu_milli=4000),
+    ]
+    assert answers(a_snapshot([first, second], [a_department("a", 2)], claims))["w"].decision is WAIT
+    assert answers(a_snapshot([first, second], [a_department("a", 2)], claims[1:]))["w"].decision is ADMIT
+
+
+def test_mig_on_a_fixed_geometry_is_counted_by_profile() -> None:
+    pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", instances={"3g.40gb": 1, "1g.10gb": 4}),))
+    departments = [a_department("a", 8)]
+    claims = [pending("w", "a", 4, profile="3g.40gb"), pending("v", "a", 4, profile="3g.40gb", submitted_at=0)]
+    decided = answers(a_snapshot(pool, departments, claims))
+    assert (decided["w"].decision, decided["w"].placement) == (ADMIT, (Placed(0, "n1"),))
+    assert (decided["v"].decision, decided["v"].reasons) == (WAIT, (Fragmented(4, 1),))
+
+
+def test_mig_victims_free_an_instance_of_the_right_profile() -> None:
+    pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", instances={"3g.40gb": 1, "1g.10gb": 4}),))
+    claims = [
+        holding("big", "b", 4, profile="3g.40gb", placement=(Placed(0, "n1"),)),
+        *(holding(f"s{n}", "b", 1, profile="1g.10gb", placement=(Placed(0, "n1"),)) for n in range(4)),
+        pending("w", "a", 4, profile="3g.40gb"),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b", 4)], claims))["w"]
+    assert (decision.decision, decision.victims) == (RECLAIM, ("big",))
+
+
+def test_mig_on_free_cards_starts_only_at_listed_slices() -> None:
+    pool = a_pool(unit="slice", mig="A100-80GB", nodes=nodes(1, units=8))
+    claims = [
+        holding("h", "a", 1, profile="1g.10gb", placement=(Placed(0, "n1", (0,), 1),)),
+        pending("w", "a", 4, profile="3g.40gb"),
+        pending("v", "a", 4, profile="4g.40gb", submitted_at=0),
+    ]
+    decided = answers(a_snapshot(pool, [a_department("a", 8)], claims))
+    assert decided["w"].placement == (Placed(0, "n1", (0,), 4),)
+    assert decided["v"].decision is WAIT
+
+
+def test_a_profile_nobody_knows_is_impossible() -> None:
+    pool = a_pool(unit="slice", mig="A30", nodes=nodes(1, units=4))
+    claims = [pending("w", "a", 0, profile="3g.40gb")]
+    decision = answers(a_snapshot(pool, [a_department("a", 4)], claims))["w"]
+    assert (decision.decision, decision.reasons) == (IMPOSSIBLE, (NoSuchProfile(),))
+
+
+def test_a_gang_that_wants_one_domain_stays_in_one() -> None:
+    first, second, third = nodes(2, 2, 2)
+    spread = (replace(first, domain="r1"), replace(second, domain="r2"), replace(third, domain="r2"))
+    decision = answers(
+        a_snapshot(a_pool(nodes=spread), [a_department("a", 6)], [pending("w", "a", 2, pods=2, same_domain=True)])
+    )["w"]
+    assert [placed.node for placed in decision.placement or ()] == ["n2", "n3"]

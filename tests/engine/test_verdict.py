@@ -1,0 +1,121 @@
+"""What a request, a quota or a recall would do, before anybody does it."""
+
+import pytest
+
+from quotas.engine.explain import ADVICE, SENTENCES, Reader, advice, decision_sentence, sentence
+from quotas.engine.reasons import REASONS, LentOutReturning, NotEnough, NotLent, WaitingForGang
+from quotas.engine.types import Placed, Quota
+from quotas.engine.verdict import Headline, verdict, what_if, with_claim, with_quota, without_nodes
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+
+
+def test_starts_from_own_quota_with_the_numbers_of_the_department() -> None:
+    claims = [holding("h", "vision", 5)]
+    seen = verdict(a_snapshot(a_pool(nodes=nodes(8)), [a_department("vision", 8)], claims), pending("w", "vision", 2))
+    assert seen.headline is Headline.STARTS_OWN
+    assert (seen.guaranteed, seen.in_use, seen.in_use_after, seen.own) == (8, 5, 7, 2)
+    assert seen.placement == (Placed(0, "n1", (0, 1)),)
+
+
+def test_starts_borrowing_says_from_whom_and_how_it_comes_back() -> None:
+    departments = [a_department("vision", 2), a_department("nlp", 6)]
+    seen = verdict(a_snapshot(a_pool(8), departments, [], notice=600, grace=120), pending("w", "vision", 4))
+    assert seen.headline is Headline.STARTS_BORROWING
+    assert (seen.own, seen.borrowed, seen.from_, seen.notice, seen.grace) == (2, 2, {"nlp": 2}, 600, 120)
+
+
+def test_starts_by_says_when_and_who_returns_what() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4)], notice=600)
+    seen = verdict(snapshot, pending("w", "vision", 4))
+    assert (seen.headline, seen.by, seen.returning) == (Headline.STARTS_BY, 600, {"nlp": 4})
+
+
+def test_waits_says_the_position_and_who_is_ahead() -> None:
+    departments = [a_department("vision", 4, borrow_limit=4)]
+    claims = [holding("h", "vision", 8), pending("sweep", "vision", 4)]
+    seen = verdict(a_snapshot(a_pool(8, nominal=12), departments, claims), pending("w", "vision", 2, submitted_at=0))
+    assert (seen.headline, seen.position, seen.ahead) == (Headline.WAITS, 2, ("sweep",))
+    assert (seen.borrow_limit, seen.borrowing) == (4, 4)
+
+
+def test_cannot_says_the_largest_that_can() -> None:
+    departments = [a_department("vision", 8, borrow_limit=4), a_department("nlp", 12)]
+    seen = verdict(a_snapshot(a_pool(20), departments, []), pending("w", "vision", 16))
+    assert (seen.headline, seen.ceiling, seen.largest) == (Headline.CANNOT, 12, 12)
+
+
+def test_a_verdict_needs_a_pending_claim_with_an_id_of_its_own() -> None:
+    snapshot = a_snapshot(a_pool(8), [a_department("vision", 8)], [holding("h", "vision", 2)])
+    with pytest.raises(ValueError, match="not pending"):
+        verdict(snapshot, holding("w", "vision", 1))
+    with pytest.raises(ValueError, match="there already"):
+        verdict(snapshot, pending("h", "vision", 1))
+
+
+def test_a_recall_shows_who_would_be_told() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4, checkpointed_at=0)])
+    seen = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
+    assert (seen.told, seen.told_units, seen.spared) == (("i",), {"nlp": 4}, ())
+    assert [change.claim for change in seen.changes] == ["recall"]
+
+
+def test_a_changed_quota_shows_what_becomes_recallable_and_who_may_start() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 4), holding("v", "vision", 4), pending("w", "vision", 2)]
+    snapshot = a_snapshot(a_pool(8), departments, claims)
+    changed = with_quota(with_quota(snapshot, "nlp", "gpu", Quota(2)), "vision", "gpu", Quota(6))
+    seen = what_if(snapshot, changed)
+    assert seen.recallable == {("nlp", "gpu"): 2}
+    assert seen.told == ("h",)
+    with pytest.raises(ValueError, match="no department"):
+        with_quota(snapshot, "nobody", "gpu", Quota(2))
+
+
+def test_a_drained_node_leaves_the_pool_short() -> None:
+    snapshot = a_snapshot(
+        [a_pool(nodes=nodes(4, 4)), a_pool(2, id="other")], [a_department("a", 8)], [pending("w", "a", 4, pods=2)]
+    )
+    seen = what_if(snapshot, without_nodes(snapshot, ["n2"]))
+    assert [reason.code for reason in seen.after.decisions[0].reasons] == ["not_enough", "pool_short"]
+
+
+# Sentences ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_reason_has_a_sentence_and_an_advice() -> None:
+    assert set(SENTENCES) == set(ADVICE) == set(REASONS)
+
+
+def test_sentences_carry_the_numbers_as_the_reader_writes_them() -> None:
+    reader = Reader(time=lambda t: f"{t // 60}:00", units=lambda n: f"{n} cards", claim=str.upper, pool=str.title)
+    assert sentence(NotEnough("a100", 2), reader=reader) == "Pool A100 is short of 2 cards for this."
+    returning = LentOutReturning(("w1", "w2"), 720)
+    assert sentence(returning, reader=reader) == "What it needs is lent out and comes back by 12:00: W1, W2."
+    assert sentence(WaitingForGang(1, 2)) == "All pods start together: there is room for 1 of 2."
+    assert sentence(NotLent("nlp", 4), str.lower) == "nlp keeps 4 idle for itself and does not lend them."
+    assert advice(returning) == "Nothing to do: it starts then."
+
+
+def test_every_decision_has_a_sentence() -> None:
+    departments = [a_department("a", 2, borrow_limit=3), a_department("b", 4)]
+    claims = [
+        holding("h", "b", 3),
+        holding("mine", "a", 3, priority=9),
+        pending("first", "b", 1),
+        pending("second", "b", 4),
+        pending("third", "a", 2),
+        pending("fourth", "a", 9),
+    ]
+    decided = answers(a_snapshot(a_pool(7), departments, claims))
+    assert {id: decision_sentence(decision) for id, decision in decided.items()} == {
+        "first": "Starts now, from its own quota.",
+        "second": "Waits, first in line.",
+        "third": "Waits, position 2, behind second.",
+        "fourth": "Cannot run as asked; the largest request that can is 5.",
+    }
+    borrowing = answers(a_snapshot(a_pool(9), departments, [pending("w", "a", 4)]))["w"]
+    assert decision_sentence(borrowing) == "Starts now; 2 are borrowed from the unpromised rest."
+    reclaim = answers(a_snapshot(a_pool(6), departments, [holding("h", "a", 5), pending("w", "b", 4)], notice=60))["w"]
+    assert decision_sentence(reclaim) == "Starts by 60 at the latest, when h have left."
