@@ -9,7 +9,20 @@ import pytest
 
 from workloads.clusters.base import Observed, Phase, RunRef
 from workloads.lifecycle import Event, State
-from workloads.reconcile import Announce, Checkpointed, Ensure, Forgotten, Happened, Remove, SaidReady, Seen, Step, Stop, View, next_steps
+from workloads.reconcile import (
+    Announce,
+    Checkpointed,
+    Ensure,
+    Forgotten,
+    Happened,
+    Remove,
+    SaidReady,
+    Seen,
+    Step,
+    Stop,
+    View,
+    next_steps,
+)
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)

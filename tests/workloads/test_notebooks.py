@@ -1,0 +1,350 @@
+"""Notebooks: who may open one, and what passes through the proxy, with real servers on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from portal import serve
+from portal.access import Actor, Forbidden, NotVisible
+from portal.hybrid import Hybrid
+from portal.models import Membership, Role, User
+from tests import builders as make
+from tests.portal.web_server import free_port
+from tests.workloads.conftest import Bed
+from workloads import actions, notebook_sockets, notebooks
+from workloads.models import Workload
+from workloads.notebook_proxy import application, own_cookies
+from workloads.notebooks import NoTicket, NotRunning, NotYours
+from workloads.requests import WorkloadRequest
+
+# Stands for a notebook server: answers GET with the request's headers, echoes what comes over a WebSocket.
+ECHO = """
+import json, os, time
+from websockets.datastructures import Headers
+from websockets.http11 import Response
+from websockets.sync.server import serve
+def page(connection, request):
+    if "Upgrade" in request.headers:
+        return None
+    if "slow" in request.path:
+        time.sleep(3)
+    headers = Headers()
+    body = json.dumps({"path": request.path, "headers": list(request.headers.raw_items())}).encode()
+    for name, value in (("Content-Length", str(len(body))), ("Set-Cookie", "mine=1; Path=/"),
+                        ("Set-Cookie", "sessionid=stolen"), ("Set-Cookie", "wide=1; Domain=localhost"),
+                        ("Service-Worker-Allowed", "/"), ("Access-Control-Allow-Origin", "*")):
+        headers[name] = value
+    return Response(200, "OK", headers, body)
+def echo(socket):
+    socket.send(json.dumps(list(socket.request.headers.raw_items())))
+    for part in socket:
+        if part == "leave":
+            socket.close(4001)
+        socket.send(part)
+time.sleep(float(os.environ.get("LATE", "0")))
+serve(echo, os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"]), process_request=page).serve_forever()
+"""
+
+
+@dataclass
+class Site:
+    """The web server in a thread of the test, and a browser that knows nothing of name servers."""
+
+    bed: Bed
+    port: int
+
+    def submit(self, program: str = ECHO, **fields: Any) -> Workload:
+        """Returns the notebook once it runs."""
+        bed = self.bed
+        request = WorkloadRequest(
+            kind="notebook", name="notebook", pool=bed.pool, image=bed.image, units_per_pod=1,
+            command=bed.program(program) if program else (), **fields,
+        )  # fmt: skip
+        workload = actions.submit(actor=Actor(bed.alice), department=bed.vision, request=request)
+        bed.until(lambda: bed.state(workload) == "running")
+        return workload
+
+    def session(self, user: User) -> str:
+        store = SessionStore()
+        store[SESSION_KEY] = str(user.pk)
+        store.create()
+        return str(store.session_key)
+
+    def open(self, workload: Workload, user: User | None = None, session: str = "") -> Reader:
+        """As the button does, to the cookie and until the notebook's server listens."""
+        who = user or self.bed.alice
+        address = notebooks.issue_ticket(Actor(who), session or self.session(who), workload.public_id)
+        reader = Reader(self, workload.public_id)
+        answer = reader.get(address.split(f":{self.port}")[1])
+        assert answer.status_code == 303
+        assert answer.headers["location"] == f"/notebooks/{workload.public_id}/lab"
+        reader.cookie = answer.headers["set-cookie"].split(";")[0]
+        return reader
+
+
+@dataclass
+class Reader:
+    site: Site
+    workload: str
+    cookie: str = ""
+
+    @property
+    def host(self) -> str:
+        return f"{self.workload}.localhost:{self.site.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"http://{self.host}"
+
+    def path(self, path: str) -> str:
+        return path if path.startswith("/") else f"/notebooks/{self.workload}/{path}"
+
+    def request(self, method: str, path: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+        url = f"http://127.0.0.1:{self.site.port}{self.path(path)}"
+        cookies = f"{self.cookie}; sessionid=of-the-portal; csrftoken=too; own=kept"
+        return httpx.request(
+            method, url, headers={"Host": self.host, "Cookie": cookies, **(headers or {})}, timeout=30, **more
+        )
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return self.request("GET", path, headers)
+
+    def ready(self) -> Reader:
+        end = time.monotonic() + 60
+        while (answer := self.get("api")).status_code in {502, 503}:
+            assert time.monotonic() < end, answer.text
+            time.sleep(0.1)
+        assert answer.status_code == 200, answer.text
+        return self
+
+    def socket(self, path: str, origin: str | None = None, **more: Any) -> ClientConnection:
+        return connect(
+            f"ws://{self.host}{self.path(path)}",
+            sock=socket.create_connection(("127.0.0.1", self.site.port)),
+            origin=origin or self.origin,  # type: ignore[arg-type]
+            additional_headers={"Cookie": f"{self.cookie}; sessionid=of-the-portal; own=kept"},
+            **more,
+        )
+
+
+@pytest.fixture
+def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    port = free_port()
+    settings.BIND_HOST, settings.PORT = "127.0.0.1", port
+    settings.BASE_URL, settings.NOTEBOOK_URL = f"http://127.0.0.1:{port}", f"http://*.localhost:{port}"
+    monkeypatch.setattr(notebooks, "RECHECK", 0.0)
+    loop = asyncio.new_event_loop()
+    server: Any = None
+
+    async def run() -> None:
+        nonlocal server
+        server = serve.in_process(Hybrid(application, threads=2), port)
+        await server.serve()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    while server is None:
+        time.sleep(0.01)
+    yield Site(bed, port)
+    loop.call_soon_threadsafe(server.stop)
+    thread.join(20)
+    assert not thread.is_alive()
+    loop.close()
+
+
+class TestWhoMayOpen:
+    def test_its_author_with_a_ticket_that_works_once(self, site: Site) -> None:
+        notebook = site.submit()
+        address = notebooks.issue_ticket(Actor(site.bed.alice), site.session(site.bed.alice), notebook.public_id)
+        assert address.startswith(f"http://{notebook.public_id}.localhost:{site.port}/enter?ticket=")
+        reader = Reader(site, notebook.public_id)
+        first, second = (reader.get(address.split(f":{site.port}")[1]) for _ in range(2))
+        assert (first.status_code, second.status_code) == (303, 403)
+        assert "HttpOnly; SameSite=Lax" in first.headers["set-cookie"]
+        assert "Domain" not in first.headers["set-cookie"]
+        assert first.headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in second.headers
+
+    def test_nobody_else_unless_it_is_shared_and_then_only_who_may_submit(self, site: Site) -> None:
+        notebook = site.submit()
+        colleague, viewer = make.member(site.bed.vision), make.member(site.bed.vision, Role.VIEWER)
+        for who, error in ((site.bed.bob, NotVisible), (colleague, NotYours), (viewer, Forbidden)):
+            with pytest.raises(error):
+                notebooks.issue_ticket(Actor(who), "s", notebook.public_id)
+        Workload.objects.update(shared=True)
+        assert site.open(notebook, colleague).ready()
+        for who, error in ((site.bed.bob, NotVisible), (viewer, Forbidden)):
+            with pytest.raises(error):
+                notebooks.issue_ticket(Actor(who), "s", notebook.public_id)
+
+    def test_without_a_cookie_or_with_anothers_nothing_is_passed_on(self, site: Site) -> None:
+        notebook = site.submit()
+        reader = site.open(notebook).ready()
+        cookie = reader.cookie
+        for wrong in ("", "notebook=", "notebook=invented", cookie[:-4] + "abcd"):
+            reader.cookie = wrong
+            assert reader.get("api").status_code == 403
+        reader.cookie = cookie
+        assert reader.get("/notebooks/another/api").status_code == 403
+        assert reader.get("/").status_code == 403
+        assert reader.get("api", Host=f"other.localhost:{site.port}").status_code == 403
+
+    def test_the_cookie_ends_with_membership_session_sharing_and_attempt(self, site: Site) -> None:
+        notebook = site.submit()
+        Workload.objects.update(shared=True)
+        colleague = make.member(site.bed.vision)
+        session = site.session(site.bed.alice)
+        author, guest = site.open(notebook, session=session).ready(), site.open(notebook, colleague).ready()
+        Workload.objects.update(shared=False)
+        assert (guest.get("api").status_code, author.get("api").status_code) == (403, 200)
+        Membership.objects.filter(user=site.bed.alice).delete()
+        assert author.get("api").status_code == 404
+        Membership.objects.create(user=site.bed.alice, department=site.bed.vision, role=Role.MEMBER)
+        assert author.get("api").status_code == 200
+        SessionStore(session).delete()  # signed out of the portal
+        assert author.get("api").status_code == 403
+        again = site.open(notebook).ready()
+        actions.cancel(actor=Actor(site.bed.alice), workload=notebook)
+        site.bed.until(lambda: site.bed.state(notebook) == "cancelled")
+        answer = again.get("api")
+        assert answer.status_code == 409
+        assert "is not running" in answer.text
+        with pytest.raises(NotRunning):
+            notebooks.issue_ticket(Actor(site.bed.alice), "s", notebook.public_id)
+
+    def test_a_ticket_is_redeemed_by_one_of_many_at_once(self, site: Site) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        notebook = site.submit()
+        address = notebooks.issue_ticket(Actor(site.bed.alice), "s", notebook.public_id)
+
+        def redeem(_: int) -> bool:
+            try:
+                return bool(notebooks.redeem(address.split("ticket=")[1]))
+            except NoTicket:
+                return False
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(redeem, range(16))) == 1
+
+
+class TestWhatPasses:
+    def test_the_server_sees_no_cookie_of_the_portal_and_gets_its_secret(self, site: Site) -> None:
+        reader = site.open(site.submit()).ready()
+        answer = reader.get("files/a%20b?x=%2F&y", Authorization="token guessed", Referer="http://127.0.0.1/d/vision/")
+        seen = answer.json()
+        assert seen["path"] == f"/notebooks/{reader.workload}/files/a%20b?x=%2F&y"
+        headers = {name.lower(): value for name, value in seen["headers"]}
+        assert headers["cookie"] == "own=kept"
+        assert headers["authorization"].startswith("token ")
+        assert "guessed" not in headers["authorization"]
+        assert not {"referer", "origin"} & set(headers)
+        assert len(headers) == len(seen["headers"])
+
+    def test_it_cannot_set_a_cookie_of_the_portal_or_for_other_hosts(self, site: Site) -> None:
+        answer = site.open(site.submit()).ready().get("api")
+        assert answer.headers.get_list("set-cookie") == ["mine=1; Path=/"]
+        assert not {"service-worker-allowed", "access-control-allow-origin"} & set(answer.headers)
+        assert own_cookies(["messages=x", "a=1", "b=2; Domain=example.org", "notebook=x"]) == ["a=1"]
+
+    def test_writes_and_sockets_from_other_origins_are_refused(self, site: Site) -> None:
+        reader = site.open(site.submit()).ready()
+        for origin in ("http://127.0.0.1", f"http://other.localhost:{site.port}", "null"):
+            assert reader.request("POST", "api", {"Origin": origin}).status_code == 403
+            assert reader.get("api", Origin=origin).status_code == 403
+            with pytest.raises(InvalidStatus) as refusal:
+                reader.socket("echo", origin=origin)
+            assert refusal.value.response.status_code == 403
+        assert reader.request("DELETE", "api").status_code == 403  # a browser would have said its origin
+        embedded = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
+        assert reader.request("GET", "api", embedded).status_code == 403
+        assert (
+            reader.request("GET", "api", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status_code
+            == 200
+        )
+
+    def test_a_socket_goes_both_ways_and_its_close_is_passed_on(self, site: Site) -> None:
+        reader = site.open(site.submit()).ready()
+        with reader.socket("echo") as socket:
+            headers = {name.lower(): value for name, value in json.loads(socket.recv())}
+            assert headers["cookie"] == "own=kept"
+            assert headers["authorization"].startswith("token ")
+            assert "origin" not in headers
+            for part in ("text 文", b"\x00\xff" * 100_000):
+                socket.send(part)
+                assert socket.recv() == part
+            socket.send("leave")
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 4001
+
+    def test_an_open_socket_ends_when_the_right_does(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(notebook_sockets, "RECHECK", 0.1)
+        reader = site.open(site.submit()).ready()
+        with reader.socket("echo") as socket:
+            socket.recv()
+            Membership.objects.filter(user=site.bed.alice).delete()
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(timeout=10)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 4403
+
+    def test_while_it_does_not_listen_the_page_says_so_and_tries_again(self, site: Site) -> None:
+        reader = site.open(site.submit(env={"LATE": "60"}))
+        answer = reader.get("lab", **{"Accept-Language": "en"})
+        assert answer.status_code == 503
+        assert "is starting" in answer.text
+        assert 'http-equiv="refresh"' in answer.text
+
+
+class TestJupyter:
+    def test_a_cell_runs_through_the_proxy(self, site: Site) -> None:
+        notebook = site.submit(program="")
+        reader = site.open(notebook).ready()
+        assert "JupyterLab" in reader.get("lab").text
+        assert reader.get("api/kernels").json() == []
+        kernel = reader.request("POST", "api/kernels", {"Origin": reader.origin}, json={"name": "python3"}).json()
+        code = "import os; print(6 * 7, os.environ['CUDA_VISIBLE_DEVICES'], os.path.basename(os.getcwd()))"
+        assert run_cell(reader, kernel["id"], code) == f"42 0 {notebook.volume}\n"
+        assert [each["id"] for each in reader.get("api/kernels").json()] == [kernel["id"]]
+
+
+def run_cell(reader: Reader, kernel: str, code: str) -> str:
+    """What the cell printed, by the protocol of Jupyter's kernels."""
+    session = uuid.uuid4().hex
+    header = {
+        "msg_id": uuid.uuid4().hex,
+        "msg_type": "execute_request",
+        "session": session,
+        "username": "",
+        "version": "5.3",
+    }
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    printed, done = "", False
+    with reader.socket(f"api/kernels/{kernel}/channels?session_id={session}") as channels:
+        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+        channels.send(json.dumps(message))
+        while not done:
+            answer = json.loads(channels.recv(timeout=60))
+            if answer["parent_header"].get("msg_id") != header["msg_id"]:
+                continue
+            printed += answer["content"].get("text", "") if answer["msg_type"] == "stream" else ""
+            assert answer["msg_type"] != "error", answer
+            done = answer["msg_type"] == "status" and answer["content"]["execution_state"] == "idle"
+    return printed
