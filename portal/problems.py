@@ -131,7 +131,8 @@ def headers_of(problem: Problem) -> dict[str, str]:
 
 
 def body_of(problem: Problem, path: str) -> dict[str, Any]:
-    errors = [{"attr": problem.field, "code": problem.code, "detail": problem.detail}] if problem.field else []
+    faults: list[Problem] = getattr(problem, "errors", [problem] if problem.field else [])
+    errors = [{"attr": each.field or None, "code": each.code, "detail": each.detail} for each in faults]
     return document(problem.status, problem.code, problem.detail, path, errors, **problem.numbers)
 
 

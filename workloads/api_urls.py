@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from workloads.api import catalogue, outputs, resources
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("clusters/", catalogue.Clusters.as_view(), name="clusters"),
+    path("clusters/<slug:cluster>/", catalogue.ClusterView.as_view(), name="cluster"),
+    path(
+        "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"
+    ),
+    path("images/", catalogue.Images.as_view(), name="images"),
+    path("presets/", catalogue.Presets.as_view(), name="presets"),
+    path("workloads/", resources.Workloads.as_view(), name="workloads"),
+    path("workloads/<slug:workload>/", resources.WorkloadView.as_view(), name="workload"),
+    path("workloads/<slug:workload>/events/", outputs.WorkloadEvents.as_view(), name="workload-events"),
+    path("workloads/<slug:workload>/extend/", resources.Extend.as_view(), name="workload-extend"),
+    path("workloads/<slug:workload>/files/", outputs.Files.as_view(), name="workload-files"),
+    path("workloads/<slug:workload>/files/<path:path>", outputs.FileView.as_view(), name="workload-file"),
+    path("workloads/<slug:workload>/leave/", resources.Leave.as_view(), name="workload-leave"),
+    path("workloads/<slug:workload>/logs/", outputs.Logs.as_view(), name="workload-logs"),
+    path("workloads/<slug:workload>/ready/", resources.Ready.as_view(), name="workload-ready"),
+    path("workloads/<slug:workload>/rerun/", resources.Rerun.as_view(), name="workload-rerun"),
+]

@@ -1,0 +1,71 @@
+"""Fields that several answers share: cores as people write them, variables whose values may be secret."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+LONGEST_VALUE = 32 * 1024
+MOST_VARIABLES = 200
+
+
+@extend_schema_field({"type": "number", "minimum": 0.1, "examples": [0.5, 4]})
+class Cores(serializers.Field[int, Any, float, Any]):
+    """Cores outside (4, 0.5), millicores inside."""
+
+    default_error_messages = {"cores": _("A number of cores, at least 0.1 and at most 1024.")}
+
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool) or not isinstance(data, int | float) or not 0.1 <= data <= 1024:
+            self.fail("cores")
+        return round(Decimal(str(data)) * 1000)
+
+    def to_representation(self, value: int) -> float:
+        return value / 1000
+
+
+VARIABLES = {
+    "type": "object",
+    "description": 'Environment: {"NAME": "value"}, or {"NAME": {"secret": "value"}}, which is never given out again.',
+    "additionalProperties": {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "object", "required": ["secret"], "properties": {"secret": {"type": "string"}}},
+        ]
+    },
+}
+
+
+@extend_schema_field(VARIABLES)
+class Variables(serializers.Field[Any, Any, Any, Any]):
+    """Gives (open, secret), two dicts of name → value."""
+
+    default_error_messages = {
+        "shape": _("An object of names and values."),
+        "value": _("%(name)s: a text, or an object with the one key “secret”."),
+        "most": _("At most %(most)s variables."),
+        "long": _("%(name)s: at most %(most)s characters."),
+    }
+
+    def to_internal_value(self, data: Any) -> tuple[dict[str, str], dict[str, str]]:
+        if not isinstance(data, dict):
+            self.fail("shape")
+        if len(data) > MOST_VARIABLES:
+            raise serializers.ValidationError(str(self.error_messages["most"]) % {"most": MOST_VARIABLES})
+        told: dict[str, str] = {}
+        secret: dict[str, str] = {}
+        for name, value in data.items():
+            hidden = isinstance(value, dict) and set(value) == {"secret"}
+            text = value["secret"] if hidden else value
+            if not isinstance(text, str) or "\0" in text:
+                raise serializers.ValidationError(str(self.error_messages["value"]) % {"name": name})
+            if len(text) > LONGEST_VALUE:
+                raise serializers.ValidationError(
+                    str(self.error_messages["long"]) % {"name": name, "most": LONGEST_VALUE}
+                )
+            (secret if hidden else told)[name] = text
+        return told, secret

@@ -1,0 +1,219 @@
+"""`workloads/{id}/logs/`, `…/files/…` and `…/events/`: what a workload writes and what happened to it."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
+from django.http import FileResponse, HttpResponse, HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal import bus, streams
+from portal.api.base import ApiView
+from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
+from portal.errors import N_, Problem
+from portal.problems import TooLarge
+from workloads import volumes
+from workloads.api.resources import workload_for
+from workloads.archive import read_log
+from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
+from workloads.models import Attempt, Workload
+
+TEXT = "text/plain; charset=utf-8"
+PIECE = 1 << 20  # bytes of one answer
+SOON, LATER = 0.3, 2.0  # s between looks at a log that is followed
+
+
+class ClusterAway(Problem):
+    status = 503
+    code = "cluster_unreachable"
+    message = N_("The cluster does not answer: %(why)s")
+    retry_after = 5
+
+
+class NoSuchAttempt(Problem):
+    status = 404
+    code = "no_such_attempt"
+    message = N_("There is no attempt %(attempt)s.")
+
+
+class NoSuchRank(Problem):
+    status = 404
+    code = "no_such_rank"
+    message = N_("It has %(pods)s pods, numbered from 0.")
+
+
+def piece(attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0) -> LogChunk:
+    """A part of the log; empty while nothing was written. Raises ClusterAway."""
+    try:
+        return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=PIECE)
+    except NoSuchRun:
+        return LogChunk(b"", offset, end=attempt.finished_at is not None)
+    except Unreachable as error:
+        raise ClusterAway(why=str(error)[:200]) from error
+
+
+class Logs(ApiView):
+    """Bytes of stdout and stderr as text. `X-Log-Offset` says where to go on, `X-Log-End: 1` that nothing will follow."""
+
+    @extend_schema(
+        operation_id="workloads_logs",
+        parameters=[
+            OpenApiParameter("tail", int, description="Only the last lines."),
+            OpenApiParameter("offset", int, description="Go on from this byte."),
+            OpenApiParameter("follow", bool, description="Stay, and send what is added until the attempt ends."),
+            OpenApiParameter("attempt", int, description="Default: the newest."),
+            OpenApiParameter("rank", int, description="Which pod; default 0."),
+        ],
+        responses={(200, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The log, at most 1 MiB without follow.")},
+    )
+    def get(self, request: Request, workload: str) -> HttpResponseBase:
+        row = workload_for(self.actor, workload)
+        attempt, rank = self.attempt(row), self.number("rank", 0) or 0
+        if rank >= row.pods:
+            raise NoSuchRank(field="rank", pods=row.pods)
+        offset, tail = self.number("offset", 0) or 0, self.number("tail", maximum=1_000_000)
+        chunk = piece(attempt, offset=offset, tail=tail, rank=rank)
+        there = chunk.offset + len(chunk.data)
+        headers = {"X-Log-Attempt": str(attempt.number)}
+        if self.flag("follow") and streams.can_hold(request):
+            headers["X-Log-Start"] = str(chunk.offset)
+            return streams.streaming(follow(attempt, chunk, rank), TEXT, **headers)
+        headers |= {"X-Log-Offset": str(there), "X-Log-End": "1" if chunk.end and attempt.finished_at else "0"}
+        return HttpResponse(chunk.data, content_type=TEXT, headers=headers)
+
+    def attempt(self, row: Workload) -> Attempt:
+        number = self.number("attempt", maximum=2**31 - 1)
+        attempts = row.attempts.select_related("cluster", "workload").order_by("-number")
+        found = attempts.first() if number is None else attempts.filter(number=number).first()
+        if found is None:
+            raise NoSuchAttempt(field="attempt", attempt=number)
+        return found
+
+
+async def follow(attempt: Attempt, chunk: LogChunk, rank: int) -> AsyncIterator[bytes]:
+    """The log as it grows. Ends with the attempt, with the process, or when the reader leaves."""
+    offset, pause = chunk.offset, SOON
+    quiet_since = time.monotonic()
+    while True:
+        if chunk.data:
+            yield chunk.data
+            offset, pause, quiet_since = chunk.offset + len(chunk.data), SOON, time.monotonic()
+        if (not chunk.data and chunk.end and attempt.finished_at) or bus.closing.is_set():
+            return
+        if not chunk.data:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LATER)
+        attempt, chunk = await streams.look(lambda: again(attempt.pk, offset, rank), cluster=True)  # noqa: B023
+
+
+def again(pk: int, offset: int, rank: int) -> tuple[Attempt, LogChunk]:
+    """The attempt first, its log second: what it wrote before it ended is then in the log."""
+    attempt = Attempt.objects.select_related("cluster", "workload").get(pk=pk)
+    try:
+        return attempt, piece(attempt, offset=offset, rank=rank)
+    except ClusterAway:
+        return attempt, LogChunk(b"", offset, end=False)
+
+
+class EntryOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    path = serializers.CharField()
+    size = serializers.IntegerField(allow_null=True, help_text="Bytes; null: a directory.")
+    changed = serializers.DateTimeField()
+
+
+class EntriesOut(serializers.Serializer[Any]):
+    results = EntryOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class Files(ApiView):
+    """The working directory: upload before, browse and download during and for 14 days after."""
+
+    def folder(self, workload: str, *, write: bool = False) -> Any:
+        row = workload_for(self.actor, workload)
+        if write:
+            self.actor.require_own_or_steer(row.department, row.author)
+        try:
+            return volumes.root_of(row)
+        except Unreachable as error:
+            raise ClusterAway(why=str(error)[:200]) from error
+
+    @extend_schema(operation_id="workloads_files", responses=EntriesOut)
+    def get(self, request: Request, workload: str) -> HttpResponseBase:
+        return listing(self.folder(workload), "")
+
+
+class FileView(Files):
+    @extend_schema(
+        operation_id="workloads_file_read",
+        responses={
+            (200, "application/octet-stream"): OpenApiTypes.BINARY,
+            (200, "application/json"): EntriesOut,
+        },
+    )
+    def get(self, request: Request, workload: str, path: str) -> HttpResponseBase:  # type: ignore[override]
+        """A file's bytes, or the list of a directory."""
+        root = self.folder(workload)
+        if volumes.inside(root, path).is_dir():
+            return listing(root, path)
+        target = volumes.file_in(root, path)
+        file = os.fdopen(os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+        name = target.name
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        response = FileResponse(file, content_type="application/octet-stream")
+        response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name)}"
+        response["X-File-Type"] = kind
+        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+        return response
+
+    @extend_schema(
+        operation_id="workloads_file_write",
+        request={"application/octet-stream": OpenApiTypes.BINARY},
+        responses={204: None},
+    )
+    def put(self, request: Request, workload: str, path: str) -> Response:
+        """Writes the body as this file, whole or not at all."""
+        root = self.folder(workload, write=True)
+        said = request.META.get("CONTENT_LENGTH") or "0"
+        if said.isdigit() and int(said) > settings.FILE_UPLOAD_LIMIT:
+            raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
+        volumes.store(root, path, received(request))
+        return Response(status=204)
+
+    @extend_schema(operation_id="workloads_file_remove", responses={204: None})
+    def delete(self, request: Request, workload: str, path: str) -> Response:
+        """A file, or a directory with everything in it."""
+        volumes.remove(self.folder(workload, write=True), path)
+        return Response(status=204)
+
+
+def listing(root: Any, path: str) -> Response:
+    return Response({"results": EntryOut(volumes.listing(root, path), many=True).data, "next": None})
+
+
+def received(request: Request) -> Iterator[bytes]:
+    """The raw body in pieces. Raises TooLarge."""
+    size = 0
+    while data := request._request.read(1 << 16):
+        size += len(data)
+        if size > settings.FILE_UPLOAD_LIMIT:
+            raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
+        yield data
+
+
+class WorkloadEvents(Events):
+    @extend_schema(operation_id="workload_events_list", parameters=EVENT_PARAMETERS, responses=EVENT_ANSWERS)
+    def get(self, request: Request, workload: str) -> HttpResponseBase:  # type: ignore[override]
+        return self.events(workload_for(self.actor, workload).public_id)

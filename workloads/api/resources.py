@@ -1,0 +1,261 @@
+"""`workloads/` and `departments/{d}/workloads/`: submit, list, look, wait for a change, stop, run again, extend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.permissions import AllowAny
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal import streams
+from portal.access import Actor, NotVisible, Right, department_for, visible
+from portal.api.base import ApiView, Strict
+from portal.errors import N_, Invalid
+from portal.idempotency import idempotent
+from portal.models import Department
+from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.tokens import bearer_of
+from workloads import actions
+from workloads.api.shapes import WorkloadIn, WorkloadOut, reader_for, request_from, told, with_attempts
+from workloads.api.verdicts import VerdictOut, verdict_of
+from workloads.lifecycle import FINAL
+from workloads.models import State, Workload
+from workloads.requests import InvalidRequest
+
+FILTERS = [
+    OpenApiParameter("mine", bool, description="Only your own."),
+    OpenApiParameter("department", str),
+    OpenApiParameter("state", str, description=f"Comma-separated: {', '.join(State.values)}; or `live`, `final`."),
+    OpenApiParameter("pool", str, description="Comma-separated."),
+    OpenApiParameter("kind", str, description="Comma-separated."),
+    OpenApiParameter("author", str),
+    OpenApiParameter("q", str, description="A part of the name."),
+    OpenApiParameter("facets", bool, description="Also count: how many for each state, pool, kind and author."),
+]
+FACETS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "author__username"}
+API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"}  # of the request's fields
+
+
+def workload_for(actor: Actor, public_id: str) -> Workload:
+    """Raises NotVisible."""
+    found = with_attempts(visible(actor, Workload.objects.all())).filter(public_id=public_id).first()
+    if found is None:
+        raise NotVisible
+    return found
+
+
+def conditions(view: ApiView) -> dict[str, Q]:
+    """Filter name → its condition."""
+    found: dict[str, Q] = {}
+    for name, lookup in (("pool", "pool__slug__in"), ("kind", "kind__in")):
+        if words := [word for word in view.text(name).split(",") if word]:
+            found[name] = Q(**{lookup: words})
+    if words := [word for word in view.text("state").split(",") if word]:
+        if unknown := [word for word in words if word not in {*State.values, "live", "final"}]:
+            raise Invalid(N_("There is no state %(state)s."), field="state", state=unknown[0])
+        final = Q(state__in=FINAL)
+        found["state"] = Q(state__in=words) | (final if "final" in words else Q(pk=None))
+        if "live" in words:
+            found["state"] |= ~final
+    if view.text("author"):
+        found["author"] = Q(author__username=view.text("author"))
+    if view.flag("mine"):
+        found["mine"] = Q(author=view.user)
+    if view.text("q"):
+        found["q"] = Q(name__icontains=view.text("q"))
+    return found
+
+
+def facets(rows: QuerySet[Workload], found: dict[str, Q]) -> dict[str, dict[str, int]]:
+    """How many there would be for each choice of one filter, the other filters as they are."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, column in FACETS.items():
+        others = [condition for other, condition in found.items() if other != name]
+        groups = rows.filter(*others).order_by().values_list(column).annotate(count=Count("pk"))
+        counts[name] = {str(value): count for value, count in groups if value is not None}
+    return counts
+
+
+class WorkloadList(ApiView):
+    ordering = "-public_id"
+
+    def listing(self, rows: QuerySet[Workload]) -> Response:
+        found = conditions(self)
+        more = {"facets": facets(rows, found)} if self.flag("facets") else {}
+        page = with_attempts(rows.filter(*found.values()))
+        return self.page(page, WorkloadOut, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
+
+
+FACETS_OUT = serializers.DictField(child=serializers.DictField(child=serializers.IntegerField()), required=False)
+WORKLOAD_PAGE = page_of(WorkloadOut, facets=FACETS_OUT)
+
+
+class Workloads(WorkloadList):
+    """Those of all departments you see."""
+
+    @extend_schema(operation_id="workloads_list", parameters=FILTERS, responses=WORKLOAD_PAGE)
+    def get(self, request: Request) -> Response:
+        rows = visible(self.actor, Workload.objects.all())
+        if self.text("department"):
+            rows = rows.filter(department=department_for(self.actor, self.text("department")))
+        return self.listing(rows)
+
+
+class DepartmentWorkloads(WorkloadList):
+    @extend_schema(operation_id="department_workloads_list", parameters=FILTERS, responses=WORKLOAD_PAGE)
+    def get(self, request: Request, department: str) -> Response:
+        return self.listing(Workload.objects.filter(department=department_for(self.actor, department)))
+
+    @extend_schema(
+        operation_id="workloads_submit",
+        request=WorkloadIn,
+        responses={202: WorkloadOut, 200: VerdictOut},
+        parameters=[DRY_RUN, IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request, department: str) -> Response:
+        where: Department = department_for(self.actor, department, Right.SUBMIT)
+        asked = request_from(self.read(WorkloadIn))
+        try:
+            if self.flag("dry_run"):
+                return Response(verdict_of(actor=self.actor, department=where, request=asked))
+            return accepted(self, partial(actions.submit, actor=self.actor, department=where, request=asked))
+        except InvalidRequest as error:
+            for fault in error.errors:
+                fault.field = API_NAMES.get(fault.field, fault.field)
+            raise
+
+
+def accepted(view: ApiView, submit: Any) -> Response:
+    """202 with the workload; the same answer is kept for its Idempotency-Key in the workload's own transaction."""
+    answer: dict[str, Any] = {}
+
+    def kept(workload: Workload) -> None:
+        answer["data"] = told(view.actor, workload)
+        answer["headers"] = {"Location": reverse("api:workload", args=[workload.public_id])}
+        view.keep(202, answer["data"], answer["headers"])
+
+    submit(also=kept)
+    return Response(answer["data"], status=202, headers=answer["headers"])
+
+
+class WorkloadChange(Strict):
+    shared = serializers.BooleanField(help_text="Others of the department may open this notebook.")
+
+
+class WorkloadView(ApiView):
+    @extend_schema(
+        operation_id="workloads_read",
+        responses=WorkloadOut,
+        parameters=[
+            OpenApiParameter("wait", int, description="Seconds (at most 55) to wait for a change before answering."),
+            OpenApiParameter("version", int, description="With wait: answer when the version differs. Default: the present."),
+            OpenApiParameter("until", str, enum=["finished"], description="With wait: answer when it has finished."),
+        ],
+    )
+    def get(self, request: Request, workload: str) -> HttpResponseBase:
+        row = workload_for(self.actor, workload)
+        wait = min(self.number("wait", 0) or 0, streams.LONGEST_WAIT)
+        until = self.text("until")
+        if until not in {"", "finished"}:
+            raise Invalid(N_("until is “finished”."), field="until")
+        seen = self.number("version", row.version)
+        arrived = row.is_final if until else row.version != seen
+        if not wait or arrived or row.is_final or not streams.can_hold(request):
+            return Response(told(self.actor, row), headers={"ETag": f'"{row.version}"'})
+        check = partial(changed, row.pk, None if until else seen)
+        return streams.streaming(self.later(row.public_id, check, wait), "application/json")
+
+    async def later(self, public_id: str, check: Any, wait: int) -> AsyncIterator[bytes]:
+        """The workload as it is once `check` finds a change, or when the time is over."""
+        await streams.until(check, wait)
+        actor = Actor(self.actor.user, self.actor.token)  # with the roles of now
+        data = await streams.look(lambda: told(actor, workload_for(actor, public_id)))
+        yield JSONRenderer().render(data)
+
+    @extend_schema(operation_id="workloads_change", request=WorkloadChange, responses=WorkloadOut)
+    def patch(self, request: Request, workload: str) -> Response:
+        row = workload_for(self.actor, workload)
+        actions.set_shared(actor=self.actor, workload=row, shared=self.read(WorkloadChange)["shared"])
+        return Response(told(self.actor, workload_for(self.actor, workload)))
+
+    @extend_schema(operation_id="workloads_stop", responses={202: WorkloadOut, 204: None})
+    def delete(self, request: Request, workload: str) -> Response:
+        row = workload_for(self.actor, workload)
+        self.actor.require_own_or_steer(row.department, row.author)
+        try:
+            actions.cancel(actor=self.actor, workload=row)
+        except actions.AlreadyFinished:
+            return Response(status=204)
+        return Response(told(self.actor, workload_for(self.actor, workload)), status=202)
+
+
+def changed(pk: int, seen: int | None) -> bool | None:
+    """True when the version is another than `seen`, or, without one, when it has finished; else None."""
+    row = Workload.objects.filter(pk=pk).values_list("version", "state").first()
+    if row is None:
+        return True
+    return (row[1] in FINAL if seen is None else row[0] != seen) or None
+
+
+class Rerun(ApiView):
+    @extend_schema(
+        operation_id="workloads_rerun", request=None, responses={202: WorkloadOut}, parameters=[IDEMPOTENCY_KEY]
+    )
+    @idempotent
+    def post(self, request: Request, workload: str) -> Response:
+        row = workload_for(self.actor, workload)
+        return accepted(self, partial(actions.rerun, actor=self.actor, workload=row))
+
+
+class ExtendIn(Strict):
+    seconds = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
+
+
+class Extend(ApiView):
+    @extend_schema(
+        operation_id="workloads_extend", request=ExtendIn, responses=WorkloadOut, parameters=[IDEMPOTENCY_KEY]
+    )
+    @idempotent
+    def post(self, request: Request, workload: str) -> Response:
+        row = workload_for(self.actor, workload)
+        values = self.read(ExtendIn)
+        actions.extend(actor=self.actor, workload=row, seconds=values["seconds"])
+        return Response(told(self.actor, workload_for(self.actor, workload)))
+
+
+class Leave(ApiView):
+    @extend_schema(operation_id="workloads_leave", request=None, responses=WorkloadOut)
+    def post(self, request: Request, workload: str) -> Response:
+        """“Saved, leave now”, said by a person during the notice."""
+        actions.leave_now(actor=self.actor, workload=workload_for(self.actor, workload))
+        return Response(told(self.actor, workload_for(self.actor, workload)))
+
+
+class ReadyOut(serializers.Serializer[Any]):
+    workload = serializers.CharField()
+    attempt = serializers.IntegerField()
+    ready_at = serializers.DateTimeField()
+
+
+class Ready(ApiView):
+    """The container says “checkpoint written, take me”, with the token it finds in PORTAL_READY_TOKEN."""
+
+    authentication_classes: list[Any] = []
+    permission_classes = [AllowAny]
+
+    @extend_schema(operation_id="workloads_ready", request=None, responses={202: ReadyOut}, auth=[{"attempt": []}])
+    def post(self, request: Request, workload: str) -> Response:
+        attempt = actions.say_ready(workload_id=workload, token=bearer_of(request) or "")
+        data = {"workload": workload, "attempt": attempt.number, "ready_at": attempt.ready_at or timezone.now()}
+        return Response(ReadyOut(data).data, status=202)

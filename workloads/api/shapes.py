@@ -1,0 +1,234 @@
+"""What a workload looks like from outside, and what may be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from django.db.models import Prefetch, QuerySet
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from portal.access import Actor
+from portal.api.base import Strict
+from portal.crypt import Undecryptable, decrypt
+from portal.errors import N_, Invalid
+from quotas.api.reasons import REASONS, Reader, SideOut, named_in
+from quotas.models import Claim, ClaimState, Pool
+from workloads.api.fields import VARIABLES, Cores, Variables
+from workloads.lifecycle import State
+from workloads.models import Attempt, Image, Kind, Preset, Workload
+from workloads.requests import LONGEST, WorkloadRequest
+
+MOST = 2**31 - 1
+
+
+class AttemptOut(serializers.ModelSerializer[Attempt]):
+    class Meta:
+        model = Attempt
+        fields = [
+            "number", "node", "cards", "placement", "notice", "grace", "queued_at", "admitted_at", "started_at",
+            "recalled_at", "reclaim_at", "ready_at", "stopping_at", "finished_at", "stop_cause", "outcome", "exit_code",
+            "reason", "message", "checkpointed_at",
+        ]  # fmt: skip
+
+
+class WorkloadOut(serializers.ModelSerializer[Workload]):
+    """One workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
+
+    id = serializers.CharField(source="public_id")
+    department = serializers.CharField(source="department.slug")
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    preset = serializers.CharField(source="preset.slug", default=None, allow_null=True)
+    image = serializers.CharField(source="image.name")
+    command = serializers.ListField(child=serializers.CharField())
+    env = serializers.SerializerMethodField()
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+    units = serializers.IntegerField()
+    cpu = Cores(source="cpu_milli")
+    rerun_of = serializers.CharField(source="rerun_of.public_id", default=None, allow_null=True)
+    final = serializers.BooleanField(source="is_final")
+    own = serializers.SerializerMethodField(help_text="Of the units it holds now.")
+    borrowed = serializers.SerializerMethodField(help_text="Of the units it holds now; recallable.")
+    position = serializers.SerializerMethodField(help_text="In the queue; null when it does not wait.")
+    ahead = serializers.SerializerMethodField(help_text="Who is before it, the first ten.")
+    promised_at = serializers.SerializerMethodField(help_text="It starts by then at the latest.")
+    reasons = serializers.SerializerMethodField()
+    reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
+    attempts = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Workload
+        fields = [
+            "id", "department", "author", "kind", "name", "state", "final", "version", "state_since", "preset", "image",
+            "command", "env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu", "memory_mib", "priority",
+            "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
+            "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims",
+            "submitted_at", "finished_at", "attempts",
+        ]  # fmt: skip
+
+    @property
+    def reader(self) -> Reader:
+        reader: Reader = self.context["reader"]
+        return reader
+
+    def pending(self, workload: Workload) -> Claim | None:
+        claim = claim_of(workload)
+        return claim if claim is not None and claim.state == ClaimState.PENDING else None
+
+    def holding(self, workload: Workload) -> Claim | None:
+        claim = claim_of(workload)
+        return claim if claim is not None and claim.state in {ClaimState.HOLDING, ClaimState.LEAVING} else None
+
+    @extend_schema_field(VARIABLES)
+    def get_env(self, workload: Workload) -> dict[str, Any]:
+        return workload.env | {name: {"secret": True} for name in secret_names(workload)}
+
+    def get_own(self, workload: Workload) -> int:
+        claim = self.holding(workload)
+        return claim.own if claim else 0
+
+    def get_borrowed(self, workload: Workload) -> int:
+        claim = self.holding(workload)
+        return claim.borrowed if claim else 0
+
+    @extend_schema_field({"type": ["integer", "null"]})
+    def get_position(self, workload: Workload) -> int | None:
+        claim = self.pending(workload)
+        return claim.position if claim else None
+
+    @extend_schema_field(SideOut(many=True))
+    def get_ahead(self, workload: Workload) -> list[dict[str, Any]]:
+        claim = self.pending(workload)
+        return self.reader.sides(claim.ahead) if claim else []
+
+    @extend_schema_field({"type": ["string", "null"], "format": "date-time"})
+    def get_promised_at(self, workload: Workload) -> Any:
+        claim = self.pending(workload)
+        return moment(claim.promised_at) if claim else None
+
+    @extend_schema_field(REASONS)
+    def get_reasons(self, workload: Workload) -> list[dict[str, Any]]:
+        claim = self.pending(workload)
+        return self.reader.reasons(claim.reasons) if claim else []
+
+    @extend_schema_field({"type": ["string", "null"], "format": "date-time"})
+    def get_reclaim_at(self, workload: Workload) -> Any:
+        attempts = known_attempts(workload)
+        return moment(attempts[-1].reclaim_at) if attempts and workload.state == State.RECALLED else None
+
+    @extend_schema_field(AttemptOut(many=True))
+    def get_attempts(self, workload: Workload) -> list[dict[str, Any]]:
+        return list(AttemptOut(known_attempts(workload), many=True).data)
+
+
+def moment(value: Any) -> Any:
+    return serializers.DateTimeField().to_representation(value) if value else None
+
+
+def with_attempts(rows: QuerySet[Workload]) -> QuerySet[Workload]:
+    attempts = Attempt.objects.select_related("claim").order_by("number")
+    return rows.select_related("department", "author", "pool", "image", "preset", "rerun_of").prefetch_related(
+        Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
+    )
+
+
+def known_attempts(workload: Workload) -> list[Attempt]:
+    attempts: list[Attempt] | None = getattr(workload, "known_attempts", None)
+    if attempts is None:
+        attempts = list(workload.attempts.select_related("claim").order_by("number"))
+        workload.known_attempts = attempts  # type: ignore[attr-defined]
+    return attempts
+
+
+def claim_of(workload: Workload) -> Claim | None:
+    attempts = known_attempts(workload)
+    return attempts[-1].claim if attempts else None
+
+
+def secret_names(workload: Workload) -> list[str]:
+    try:
+        return sorted(orjson.loads(decrypt(workload.secret_env) or "{}"))
+    except Undecryptable:
+        return []
+
+
+def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
+    """One query for every claim that the rows' reasons and queues name."""
+    named: set[str] = set()
+    for row in rows:
+        claim = claim_of(row)
+        if claim is not None and claim.state == ClaimState.PENDING:
+            named |= named_in(claim.reasons) | set(claim.ahead)
+    return Reader(actor, named)
+
+
+def told(actor: Actor, workload: Workload) -> dict[str, Any]:
+    context = {"actor": actor, "reader": reader_for(actor, [workload])}
+    return dict(WorkloadOut(workload, context=context).data)
+
+
+class WorkloadIn(Strict):
+    """What a preset fills may be left out."""
+
+    preset = serializers.CharField(required=False)
+    kind = serializers.ChoiceField(Kind.values, required=False)
+    name = serializers.CharField(max_length=100, required=False)
+    image = serializers.CharField(max_length=200, required=False)
+    command = serializers.ListField(child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False)
+    env = Variables(required=False)
+    pool = serializers.CharField(required=False)
+    pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    profile = serializers.CharField(max_length=40, required=False, allow_blank=True, help_text="MIG: such as 3g.40gb.")
+    cpu = Cores(required=False)
+    memory_mib = serializers.IntegerField(min_value=64, max_value=MOST, required=False)
+    priority = serializers.IntegerField(min_value=-MOST, max_value=MOST, required=False)
+    max_runtime = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
+    max_wait = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
+    own_only = serializers.BooleanField(required=False, help_text="Never borrow, never be recalled by others.")
+
+
+def request_from(values: dict[str, Any]) -> WorkloadRequest:
+    """The request that a checked body means. Raises Invalid for a preset, pool or image that does not exist."""
+    fields: dict[str, Any] = {}
+    if slug := values.pop("preset", None):
+        preset = Preset.objects.select_related("pool__group", "image").filter(slug=slug, active=True).first()
+        if preset is None:
+            raise Invalid(N_("There is no preset %(preset)s."), field="preset", preset=slug)
+        fields = {
+            "preset": preset, "kind": preset.kind, "name": preset.slug, "pool": preset.pool, "image": preset.image,
+            "units_per_pod": preset.units_per_pod, "profile": preset.profile, "command": tuple(preset.command),
+            "cpu_milli": preset.cpu_milli, "memory_mib": preset.memory_mib, "max_runtime": preset.max_runtime,
+        }  # fmt: skip
+    env, secret_env = values.pop("env", ({}, {}))
+    if "cpu" in values:
+        fields["cpu_milli"] = values.pop("cpu")
+    if "pool" in values:
+        fields["pool"] = pool_named(values.pop("pool"))
+    if "image" in values:
+        fields["image"] = image_named(values.pop("image"))
+    if "command" in values:
+        fields["command"] = tuple(values.pop("command"))
+    fields |= {"env": env, "secret_env": secret_env, **values}
+    fields.setdefault("kind", Kind.JOB.value)
+    missing = [name for name in ("name", "pool", "image") if name not in fields]
+    if missing:
+        raise serializers.ValidationError(dict.fromkeys(missing, serializers.Field.default_error_messages["required"]))
+    return WorkloadRequest(**fields)
+
+
+def pool_named(slug: str) -> Pool:
+    pool = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
+    if pool is None:
+        raise Invalid(N_("There is no pool %(pool)s."), field="pool", pool=slug)
+    return pool
+
+
+def image_named(name: str) -> Image:
+    image = Image.objects.filter(name=name, active=True).first()
+    if image is None:
+        known = list(Image.objects.filter(active=True).values_list("name", flat=True)[:50])
+        raise Invalid(N_("There is no image %(image)s here."), field="image", image=name, images=known)
+    return image

@@ -1,0 +1,73 @@
+"""Adding and changing clusters. A connection is tested before it is kept; its secret is never given out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.text import slugify
+
+from portal import audit
+from portal.access import Actor
+from portal.crypt import encrypt
+from portal.errors import N_, Invalid
+from portal.locks import durable
+from quotas.models import Cluster, ClusterKind
+from workloads.clusters.base import ClusterError, NodeInfo
+from workloads.drivers import make_driver
+
+
+class NoConnection(Invalid):
+    code = "cluster_unreachable"
+    message = N_("The cluster did not answer as one should: %(why)s")
+
+
+def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
+    """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection."""
+    try:
+        return make_driver(cluster).nodes()
+    except (ClusterError, ValueError) as error:
+        raise NoConnection(field="kubeconfig", why=str(error)[:300]) from error
+
+
+def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None) -> Cluster:
+    """A Kubernetes cluster; an empty kubeconfig means the portal's own service account.
+
+    Raises Invalid (name), NoConnection, NotVisible for anybody but operators.
+    """
+    actor.require_operator()
+    if slugify(name) != name or not name:
+        raise Invalid(N_("Use small letters, digits and dashes."), field="name")
+    if Cluster.objects.filter(name=name).exists():
+        raise Invalid(N_("There is a cluster %(name)s already."), field="name", name=name)
+    cluster = Cluster(
+        name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {}
+    )
+    found = nodes_of(cluster)
+    with durable():
+        cluster.save(force_insert=True)
+        audit.record(actor, "cluster.added", name, after={"nodes": len(found), "options": cluster.options})
+    return cluster
+
+
+def change_cluster(
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    kubeconfig: str | None = None,
+    options: dict[str, Any] | None = None,
+    active: bool | None = None,
+) -> Cluster:
+    """None leaves a value as it is. Raises NoConnection, NotVisible for anybody but operators."""
+    actor.require_operator()
+    before = {"active": cluster.active, "options": cluster.options}
+    if kubeconfig is not None:
+        cluster.connection = encrypt(kubeconfig)
+    cluster.options = cluster.options if options is None else options
+    cluster.active = cluster.active if active is None else active
+    if kubeconfig is not None or options is not None:
+        nodes_of(cluster)
+    with durable():
+        cluster.save(update_fields=["connection", "options", "active"])
+        after = {"active": cluster.active, "options": cluster.options, "new_connection": kubeconfig is not None}
+        audit.record(actor, "cluster.changed", cluster.name, before=before, after=after)
+    return cluster
