@@ -236,6 +236,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {"KindEnum": "workloads.models.Kind", "ClusterKindEnum": "quotas.models.ClusterKind"},
 }
 
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))

@@ -22,6 +22,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workloads/<slug:workload>/files/<path:path>", outputs.FileView.as_view(), name="workload-file"),
     path("workloads/<slug:workload>/leave/", resources.Leave.as_view(), name="workload-leave"),
     path("workloads/<slug:workload>/logs/", outputs.Logs.as_view(), name="workload-logs"),
-    path("workloads/<slug:workload>/ready/", resources.Ready.as_view(), name="workload-ready"),
+    path("workloads/<slug:workload>/ready/", resources.Ready.as_view(), name="ready"),
     path("workloads/<slug:workload>/rerun/", resources.Rerun.as_view(), name="workload-rerun"),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -104,11 +103,10 @@ class Logs(ApiView):
 async def follow(attempt: Attempt, chunk: LogChunk, rank: int) -> AsyncIterator[bytes]:
     """The log as it grows. Ends with the attempt, with the process, or when the reader leaves."""
     offset, pause = chunk.offset, SOON
-    quiet_since = time.monotonic()
     while True:
         if chunk.data:
             yield chunk.data
-            offset, pause, quiet_since = chunk.offset + len(chunk.data), SOON, time.monotonic()
+            offset, pause = chunk.offset + len(chunk.data), SOON
         if (not chunk.data and chunk.end and attempt.finished_at) or bus.closing.is_set():
             return
         if not chunk.data:

@@ -83,7 +83,7 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
 
     @extend_schema_field(VARIABLES)
     def get_env(self, workload: Workload) -> dict[str, Any]:
-        return workload.env | {name: {"secret": True} for name in secret_names(workload)}
+        return {**workload.env, **{name: {"secret": True} for name in secret_names(workload)}}
 
     def get_own(self, workload: Workload) -> int:
         claim = self.holding(workload)
