@@ -77,7 +77,7 @@ def set_quota(
             actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
             after=after | ({"why": why} if why else {}),
         )  # fmt: skip
-        emit("quota.changed", department=department, pool=pool.slug, **after)
+        emit("quota.changed", department=department, pool=pool.slug)
         wake("quotas.plan", group_id=pool.group_id)
     return quota
 

@@ -19,7 +19,16 @@ from quotas.models import LIVE_CLAIMS, Claim, Pool, Quota
 def ask_recall(
     actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, *, now: dt.datetime
 ) -> Claim:
-    """Called under the group's lock. Raises Invalid when more is called back than is guaranteed and not yet recalled."""
+    """Called under the group's lock. Raises Invalid as check_recall does."""
+    check_recall(department, pool, units)
+    return ask(
+        department=department, pool=pool, user=actor.user, name="recall", pods=0, units_per_pod=units, until=until,
+        submitted_at=now, queued_at=now, preemptible=False, own_only=True,
+    )  # fmt: skip
+
+
+def check_recall(department: Department, pool: Pool, units: int) -> None:
+    """Raises Invalid when more is called back than is guaranteed and not yet recalled."""
     quota = Quota.objects.filter(department=department, pool=pool).first()
     guaranteed = quota.guaranteed if quota else 0
     running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
@@ -28,10 +37,6 @@ def ask_recall(
             N_("You can call back at most %(most)s %(unit)s: %(guaranteed)s are guaranteed, %(running)s already recalled."),
             field="units", most=max(guaranteed - running, 0), guaranteed=guaranteed, running=running, unit=pool.unit,
         )  # fmt: skip
-    return ask(
-        department=department, pool=pool, user=actor.user, name="recall", pods=0, units_per_pod=units, until=until,
-        submitted_at=now, queued_at=now, preemptible=False, own_only=True,
-    )  # fmt: skip
 
 
 def live_recalls(department: Department, pool: Pool | None = None) -> QuerySet[Claim]:

@@ -54,7 +54,7 @@ class WorkloadRequest:
     def charge(self) -> int:
         """Units charged for each pod."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
-        return profile.units if profile else self.units_per_pod
+        return profile.size if profile else self.units_per_pod
 
 
 def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:
@@ -66,9 +66,13 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
         *_times(request),
     ]
     if request.priority > highest_priority:
-        errors.append(Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority))
+        errors.append(
+            Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority)
+        )
     if department.children.exists():
-        errors.append(Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name))
+        errors.append(
+            Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)
+        )
     if errors:
         raise InvalidRequest(errors)
 
@@ -93,17 +97,26 @@ def _amounts(request: WorkloadRequest) -> list[Invalid]:
         errors.append(Invalid(N_("A %(kind)s has one pod."), field="pods", kind=request.kind))
     if pool.mig:
         if not request.profile or profile_of(pool.mig, request.profile) is None:
-            errors.append(Invalid(N_("Choose a MIG profile of %(pool)s."), code="no_such_profile", field="profile", pool=pool.name))
+            errors.append(
+                Invalid(
+                    N_("Choose a MIG profile of %(pool)s."), code="no_such_profile", field="profile", pool=pool.name
+                )
+            )
     elif request.profile:
-        errors.append(Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name))
+        errors.append(
+            Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)
+        )
     elif request.units_per_pod < 1:
         errors.append(Invalid(N_("Ask for at least 1 %(unit)s."), field="units_per_pod", unit=pool.unit))
     elif pool.unit in {"MiB", "percent"} and request.units_per_pod > pool.units_per_card:
         errors.append(
             Invalid(
                 N_("One card of %(pool)s has %(most)s %(unit)s; a shared card cannot give more."),
-                field="units_per_pod", pool=pool.name, most=pool.units_per_card, unit=pool.unit,
-            )  # fmt: skip
+                field="units_per_pod",
+                pool=pool.name,
+                most=pool.units_per_card,
+                unit=pool.unit,
+            )
         )
     for name, least in (("cpu_milli", 100), ("memory_mib", 64)):
         if getattr(request, name) < least:
@@ -119,7 +132,9 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
                 errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
             elif FORBIDDEN_ENV.fullmatch(name):
                 errors.append(
-                    Invalid(N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name)
+                    Invalid(
+                        N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name
+                    )
                 )
     return errors
 

@@ -3,36 +3,91 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from portal.access import Actor
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from portal.access import Actor, Right
 from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
+from portal.words import amount, duration
+from quotas.engine import explain
 from quotas.engine import types as e
+from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
-from quotas.models import Claim, ClaimState
-from quotas.snapshots import claim_of, load_snapshot
-from workloads.requests import WorkloadRequest
+from quotas.engine.verdict import Headline
+from quotas.models import Claim, ClaimState, Pool
+from quotas.snapshots import claim_of, load_snapshot, moment
+from quotas.telling import clock, reader_for
+from workloads.requests import WorkloadRequest, check
 
 
 class Impossible(Invalid):
     """Above the ceiling, or larger than any node; `largest` is the biggest request that could run."""
 
     code = "impossible"
-    message = N_("%(department)s can never have %(asked)s %(unit)s of %(pool)s at once. Largest that can: %(largest)s.")
+    message = N_("%(department)s can never have %(asked)s of %(pool)s at once. Largest that can: %(largest)s.")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another request that would start now."""
+
+    pool: Pool
+    units_per_pod: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One of five headlines, the numbers behind it, the contract, and what would start now instead.
+
+    `title`, `lines` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    """
+
+    headline: Headline
+    title: str
+    lines: tuple[str, ...]
+    contract: str
+    alternatives: tuple[Alternative, ...]
+    by: dt.datetime | None
+    facts: engine.Verdict
 
 
 def refuse_impossible(department: Department, request: WorkloadRequest, actor: Actor, *, now: dt.datetime) -> None:
     """Raises Impossible. Looks at the rules and nodes only, not at the load, so it costs the same on a full cluster."""
     asked = claim_of(_claim(department, request, actor, now))
-    snapshot = load_snapshot(request.pool.group, now=now, claims=False)
-    [answer] = decide(replace(snapshot, claims=(asked,))).decisions
+    rules = load_snapshot(request.pool.group, now=now, claims=False)
+    [answer] = decide(replace(rules, claims=(asked,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
         raise Impossible(
-            field="units_per_pod", department=department.name, asked=asked.units, unit=request.pool.unit,
-            pool=request.pool.name, largest=answer.largest or 0,
-        )  # fmt: skip
+            field="units_per_pod",
+            department=department.name,
+            asked=amount(asked.units, request.pool),
+            pool=request.pool.name,
+            largest=amount(answer.largest or 0, request.pool),
+            largest_units=answer.largest or 0,
+            unit=request.pool.unit,
+        )
+
+
+def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
+    """Raises Forbidden, InvalidRequest (what no load could make right)."""
+    actor.require(Right.SUBMIT, department)
+    check(request, department, highest_priority=2**31 - 1 if actor.is_operator else 0)
+    now = timezone.now()
+    asked = claim_of(_claim(department, request, actor, now))
+    snapshot = load_snapshot(request.pool.group, now=now)
+    facts = engine.verdict(snapshot, asked)
+    instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
+    return _told(actor, request.pool, facts, asked, tuple(instead))
+
+
+def _must_wait(facts: engine.Verdict) -> bool:
+    return facts.headline in {Headline.WAITS, Headline.CANNOT, Headline.STARTS_BY}
 
 
 def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: dt.datetime) -> Claim:
@@ -55,3 +110,159 @@ def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: 
         submitted_at=now,
         queued_at=now,
     )
+
+
+# In words -------------------------------------------------------------------------------------------------------------
+
+
+def _told(
+    actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
+) -> Verdict:
+    named = {*facts.ahead, *facts.waiting_on, *(c for r in facts.reasons for c in _claims_in(r))}
+    words = Words(facts, pool, reader_for(actor, pool, named))
+    title, lines = {
+        Headline.STARTS_OWN: words.starts_own,
+        Headline.STARTS_BORROWING: words.starts_borrowing,
+        Headline.STARTS_BY: words.starts_by,
+        Headline.WAITS: words.waits,
+        Headline.CANNOT: words.cannot,
+    }[facts.headline]()
+    return Verdict(
+        headline=facts.headline,
+        title=title,
+        lines=tuple(lines),
+        contract=words.contract(own_only=asked.own_only),
+        alternatives=alternatives,
+        by=moment(facts.by) if facts.by is not None else None,
+        facts=facts,
+    )
+
+
+def _claims_in(reason: object) -> tuple[str, ...]:
+    victims = getattr(reason, "victims", ())
+    return (*victims, reason.claim) if hasattr(reason, "claim") else tuple(victims)
+
+
+class Words:
+    """The sentences of one verdict for one reader."""
+
+    def __init__(self, facts: engine.Verdict, pool: Pool, reader: explain.Reader) -> None:
+        self.facts, self.pool, self.reader = facts, pool, reader
+        self.department = reader.department(facts.department)
+
+    def starts_own(self) -> tuple[str, list[str]]:
+        return _("Starts now, from your own quota."), [self._quota(), *self._where()]
+
+    def starts_borrowing(self) -> tuple[str, list[str]]:
+        title = _("Starts now, %(borrowed)s of %(asked)s borrowed from %(lenders)s.") % {
+            "borrowed": self._units(self.facts.borrowed),
+            "asked": self._units(self.facts.asked),
+            "lenders": self._departments(self.facts.from_),
+        }
+        return title, [self._quota(), *self._where()]
+
+    def starts_by(self) -> tuple[str, list[str]]:
+        by = clock(self.facts.by or 0)
+        if not self.facts.returning:
+            return _("Starts by %(by)s at the latest.") % {"by": by}, [self._quota()]
+        title = _("Starts by %(by)s at the latest, when %(departments)s has returned %(units)s.") % {
+            "by": by,
+            "departments": self._departments(self.facts.returning),
+            "units": self._units(sum(self.facts.returning.values())),
+        }
+        return title, [self._quota()]
+
+    def waits(self) -> tuple[str, list[str]]:
+        title = _("Waits, position %(position)s.") % {"position": self.facts.position}
+        lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
+        if self.facts.ahead:
+            ahead = ", ".join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
+            lines.append(_("Ahead: %(claims)s.") % {"claims": ahead})
+        return title, [*lines, self._quota()]
+
+    def cannot(self) -> tuple[str, list[str]]:
+        lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
+        if self.facts.largest is not None:
+            lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
+        return _("Cannot run as asked."), lines
+
+    def contract(self, *, own_only: bool) -> str:
+        """What borrowing means, said before it is done."""
+        if own_only:
+            return _("From your own quota only: no other department can call it back.")
+        if self.facts.headline is Headline.CANNOT:
+            return ""
+        times = {"notice": duration(self.facts.notice), "grace": duration(self.facts.grace)}
+        if self.facts.borrowed:
+            text = _(
+                "Recallable: %(lenders)s can call it back with %(notice)s notice and %(grace)s grace;"
+                " your work is queued again with the same id."
+            )
+            return text % (times | {"lenders": self._departments(self.facts.from_)})
+        if self.facts.headline is Headline.STARTS_OWN:
+            return _("Inside your guarantee: no other department can call it back.")
+        text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
+        return text % times
+
+    def _quota(self) -> str:
+        text = _("%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this it would be %(after)s.")
+        return text % {
+            "department": self.department,
+            "guaranteed": self._units(self.facts.guaranteed),
+            "in_use": self._units(self.facts.in_use),
+            "after": self._units(self.facts.in_use_after),
+        }
+
+    def _where(self) -> Iterator[str]:
+        for place in self.facts.placement or ():
+            cards = ", ".join(map(str, place.cards))
+            if cards:
+                yield _("Runs on %(node)s, card %(cards)s.") % {"node": place.node, "cards": cards}
+            else:
+                yield _("Runs on %(node)s.") % {"node": place.node}
+
+    def _units(self, units: int) -> str:
+        return amount(units, self.pool)
+
+    def _departments(self, slugs: Mapping[e.DepartmentId, int]) -> str:
+        return ", ".join(self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs))
+
+
+# Instead --------------------------------------------------------------------------------------------------------------
+
+
+def _alternatives(
+    department: Department, request: WorkloadRequest, snapshot: e.Snapshot, asked: e.Claim, now: dt.datetime
+) -> Iterator[Alternative]:
+    """Less of the same that starts now, and as much elsewhere that does; at most three."""
+    pool = request.pool
+    if not request.profile:
+        most = _largest_now(snapshot, asked)
+        if most:
+            yield Alternative(pool, most, _("%(amount)s here") % {"amount": amount(most, pool)})
+    cards = -(-request.charge // pool.units_per_card)
+    others = Pool.objects.filter(quotas__department=department, mig="").exclude(pk=pool.pk).select_related("group")
+    for other in others[:2]:
+        units = cards if other.unit == "card" else other.units_per_card
+        elsewhere = replace(request, pool=other, units_per_pod=units, profile="")
+        claim = claim_of(_claim(department, elsewhere, Actor(None), now))
+        if _starts_now(load_snapshot(other.group, now=now), claim):
+            text = _("%(amount)s in %(pool)s") % {"amount": amount(units, other), "pool": other.name}
+            yield Alternative(other, units, text)
+
+
+def _largest_now(snapshot: e.Snapshot, asked: e.Claim) -> int:
+    """The most units of this shape, below what was asked, that would start now; found by halving."""
+    low, high = 0, asked.units_per_pod - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _starts_now(snapshot, replace(asked, units_per_pod=middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _starts_now(snapshot: e.Snapshot, claim: e.Claim) -> bool:
+    headline = engine.verdict(snapshot, claim).headline
+    return headline in {Headline.STARTS_OWN, Headline.STARTS_BORROWING}

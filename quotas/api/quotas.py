@@ -15,7 +15,7 @@ from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
 from portal.models import Department
 from portal.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
-from quotas import actions
+from quotas import actions, previews
 from quotas.api.reasons import SideOut
 from quotas.board import usage_of
 from quotas.models import Pool, Quota, UserCap
@@ -92,7 +92,7 @@ class QuotaView(ApiView):
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
         if self.flag("dry_run"):
-            return Response(PreviewOut(actions.preview_quota(**asked)).data)
+            return Response(PreviewOut(previews.preview_quota(**asked)).data)
         row = actions.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)
 

@@ -1,0 +1,61 @@
+"""Amounts and times as people read them, in the language that is on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+
+def amount(units: int | None, pool: Any) -> str:
+    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit"."""
+    if units is None:
+        return _("no limit")
+    unit = pool if isinstance(pool, str) else pool.unit
+    number = {"n": f"{units:,}"}
+    if unit == "card":
+        return ngettext("%(n)s card", "%(n)s cards", units) % number
+    if unit == "replica":
+        return ngettext("%(n)s replica", "%(n)s replicas", units) % number
+    if unit == "slice":
+        return ngettext("%(n)s slice", "%(n)s slices", units) % number
+    if unit == "percent":
+        return f"{units} %"
+    return memory(units)
+
+
+def memory(mebibytes: int | None) -> str:
+    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB."""
+    if mebibytes is None:
+        return ""
+    if abs(mebibytes) < 1024:
+        return f"{mebibytes} MiB"
+    return f"{mebibytes / 1024:,.1f}".removesuffix(".0") + " GiB"
+
+
+def file_size(size: int) -> str:
+    if size < 1024:
+        return f"{size} B"
+    step = min(3, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**step:.1f} {('KiB', 'MiB', 'GiB')[step - 1]}"
+
+
+def cores(cpu_milli: int | None) -> str:
+    return "" if cpu_milli is None else f"{cpu_milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def duration(seconds: float | dt.timedelta | None) -> str:
+    """Seconds → the two largest parts: "2 d 3 h", "4 min 10 s"."""
+    if seconds is None:
+        return ""
+    left = int(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
+    parts: list[str] = []
+    for size, label in ((86400, _("d")), (3600, _("h")), (60, _("min")), (1, _("s"))):
+        count, left = divmod(max(left, 0), size)
+        if count or (size == 1 and not parts):
+            parts.append(f"{count} {label}")
+    return " ".join(parts[:2])
+
+
