@@ -82,19 +82,24 @@ async def _serve(application: Any, listening: Callable[[], None], at_stop: Calla
     await asyncio.sleep(0)  # each binds its port in its first step
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
-    runtime = Runtime()
-    runtime.start()
-    listening()
+    runtime = await loop.run_in_executor(None, started, listening)  # Django refuses queries on the event loop
     await told.wait()
     log.info("serve.stopping", held=held.count())
     held.close()
     for server in servers:
         server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
-    runtime.stop()
-    at_stop()
+    await loop.run_in_executor(None, runtime.stop)
+    await loop.run_in_executor(None, at_stop)
     for task in tasks:
         task.cancel()
+
+
+def started(listening: Callable[[], None]) -> Runtime:
+    runtime = Runtime()
+    runtime.start()
+    listening()
+    return runtime
 
 
 def in_process(application: Any, port: int) -> InProcess:
