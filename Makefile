@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 RUN := $(VENV)/bin/python
 MANAGE := $(RUN) manage.py
 # A development checkout needs no secrets; an installation sets these itself (.env.example).
-DEV := DEBUG=$${DEBUG:-true}
+DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help

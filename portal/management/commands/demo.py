@@ -1,0 +1,130 @@
+"""The whole portal on this machine, with people, quotas and live work."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+
+from portal.models import AuditEntry
+
+SEEDED = "demo.seeded"
+
+
+class Command(BaseCommand):
+    help = "Starts everything on this machine and fills it with a small installation. Ctrl-C stops it; data stay."
+    requires_system_checks: list[str] = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--reset", action="store_true", help="forget what was done in the demo and begin again")
+        parser.add_argument("--no-load", action="store_true", help="people and quotas, but no work")
+
+    def handle(self, *args: Any, reset: bool, no_load: bool, **options: Any) -> None:
+        if not (settings.EMBEDDED and settings.DEBUG):
+            raise CommandError(
+                "The demo runs submitted commands as processes of this machine, so it starts only with DEBUG=true and "
+                "EMBEDDED=true, as `make demo` does. For an installation see README, Production."
+            )
+        begun = time.monotonic()
+        folder = Path(settings.DATA_DIR)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            self.alone(lock, folder)
+            if reset:
+                self.reset(folder)
+            self.prepare(load=not no_load)
+            self.serve(begun)
+
+    def alone(self, lock: IO[str], folder: Path) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"A demo with the data in {folder} is running already. Another one: DATA_DIR=… PORT=…") from None
+
+    def reset(self, folder: Path) -> None:
+        """Ends the programs of the old demo, then forgets everything but the lock."""
+        from workloads.clusters.embedded import EmbeddedCluster
+
+        for root in (folder / "cluster").glob("*"):
+            EmbeddedCluster(root.name, root, (), {}, debug=settings.DEBUG, bind_host=settings.BIND_HOST).shutdown(1.0)
+        for path in folder.iterdir():
+            if path.name != "lock":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def prepare(self, *, load: bool) -> None:
+        """Each step is quick when there is nothing to do, and goes on where an interrupted one stopped."""
+        from portal.demo.load import submit_load
+        from portal.demo.seed import make_images, seed
+
+        call_command("migrate", verbosity=0, interactive=False)
+        call_command("compile_messages", verbosity=0)
+        if AuditEntry.objects.filter(action=SEEDED).exists():
+            make_images()
+        else:
+            self.stdout.write("Filling in people, quotas and work …")
+            seed()
+            submitted = submit_load() if load else 0
+            AuditEntry.objects.create(actor_name="system", action=SEEDED, target="demo", after={"workloads": submitted})
+        connections.close_all()
+
+    def serve(self, begun: float) -> None:
+        from portal.serve import PortTaken, one_process
+        from workloads.watcher import watch_all
+
+        closing = threading.Event()
+
+        def listening() -> None:
+            watch_all(closing)
+            self.greet(time.monotonic() - begun)
+
+        def at_stop() -> None:
+            closing.set()
+            self.stdout.write(f"\nStopped. {self.send_home()} programs were stopped and are queued again.")
+
+        try:
+            one_process(listening, at_stop)
+        except PortTaken as error:
+            raise CommandError(f"{error}. Other ports: PORT=8010 NOTEBOOK_PORT=8011 make demo") from None
+
+    def send_home(self) -> int:
+        """Ends the programs as the machine's doing, and queues their workloads again, before the process ends."""
+        from quotas.models import Cluster, ClusterKind
+        from workloads.converge import converge_cluster
+        from workloads.drivers import driver_for
+
+        stopped = 0
+        for cluster in Cluster.objects.filter(kind=ClusterKind.EMBEDDED, active=True):
+            driver: Any = driver_for(cluster)
+            stopped += driver.shutdown()
+            converge_cluster(cluster)
+        return stopped
+
+    def greet(self, seconds: float) -> None:
+        from portal.demo.seed import PEOPLE
+
+        rows = [(person.username, person.password, person.what) for person in PEOPLE if person.what]
+        lines = [f"  {name:<8} {password:<12} {what}" for name, password, what in rows]
+        self.stdout.write(
+            "\n".join(
+                [
+                    "",
+                    f"GPU quota portal {settings.VERSION}: {settings.BASE_URL}/   (ready in {seconds:.1f} s)",
+                    "",
+                    *lines,
+                    "",
+                    "The cards are declared: there is no CUDA here. Commands run as real processes of this machine.",
+                    f"Data: {settings.DATA_DIR}. Ctrl-C stops everything and keeps it; `make demo-reset` begins again.",
+                    "",
+                ]
+            )
+        )
+        self.stdout.flush()
