@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import home, login, profile, search
+from portal.views import home, inbox, invite, login, members, profile, search, webhooks
 
 app_name = "portal"
 urlpatterns: list[URLPattern] = [
     path("", home.home, name="home"),
+    path("d/<slug:department>/invitations/<int:invitation>/withdraw/", members.withdraw_invitation, name="invitation_withdraw"),
+    path("d/<slug:department>/members/", members.members_page, name="members"),
+    path("d/<slug:department>/members/add/", members.add, name="member_add"),
+    path("d/<slug:department>/members/invite/", members.invite, name="member_invite"),
+    path("d/<slug:department>/members/service/", members.add_service_account, name="service_account"),
+    path("d/<slug:department>/members/<str:username>/remove/", members.remove, name="member_remove"),
+    path("d/<slug:department>/members/<str:username>/role/", members.change_role, name="member_role"),
+    path("d/<slug:department>/pause/", members.pause, name="pause"),
+    path("d/<slug:department>/webhooks/", webhooks.webhooks, name="webhooks"),
+    path("d/<slug:department>/webhooks/<int:webhook>/remove/", webhooks.remove, name="webhook_remove"),
+    path("d/<slug:department>/webhooks/<int:webhook>/switch/", webhooks.switch, name="webhook_switch"),
+    path("d/<slug:department>/webhooks/<int:webhook>/try/", webhooks.try_it, name="webhook_try"),
+    path("inbox/", inbox.inbox, name="inbox"),
+    path("inbox/read/", inbox.read, name="inbox_read"),
+    path("inbox/settings/", inbox.settings, name="inbox_settings"),
+    path("invite/<str:token>/", invite.invite, name="invite"),
     path("login/", login.Login.as_view(), name="login"),
     path("logout/", login.Logout.as_view(), name="logout"),
     path("preferences/", profile.preferences, name="preferences"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from portal.metrics import metrics
-
 api = [
     path("", include("portal.api_urls")),
     path("", include("quotas.api_urls")),
@@ -13,8 +11,8 @@ api = [
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.page_urls")),
+    path("", include("quotas.page_urls")),
     path("api/v1/", include((api, "api"))),
-    path("metrics", metrics),
 ]
 
 handler404 = "portal.problems.not_found"

@@ -63,18 +63,17 @@ class PoolUsage:
 
 def usage_of(department: Department, pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
     """One row for each pool in which the department or one below it has a quota or a live claim."""
-    live = read(pools)
-    return [usage(live, department.pk, pool) for pool in live.pools if _concerned(live, department.pk, pool)]
+    return usages(read(pools), department.pk)
 
 
 def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
     live = read(pools)
-    return [
-        usage(live, department, pool)
-        for department in live.departments
-        for pool in live.pools
-        if _concerned(live, department, pool)
-    ]
+    return [row for department in live.departments for row in usages(live, department)]
+
+
+def usages(live: Live, department: int) -> list[PoolUsage]:
+    """The same from what was read already."""
+    return [usage(live, department, pool) for pool in live.pools if _concerned(live, department, pool)]
 
 
 def _concerned(live: Live, department: int, pool: int) -> bool:

@@ -30,6 +30,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """Where a share is drawn on its card, 96 wide from 2."""
+
+    kind: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     card: Card
     shares: tuple[Share, ...]
@@ -42,6 +51,15 @@ class Cell:
     @property
     def free(self) -> int:
         return max(0, self.card.units - self.used) if self.takes_pods else 0
+
+
+    @property
+    def boxes(self) -> list[Box]:
+        total, at, boxes = max(self.card.units, self.used, 1), 0, []
+        for share in self.shares:
+            boxes.append(Box(share.kind, f"{2 + at * 96 / total:.2f}", f"{share.units * 96 / total:.2f}"))
+            at += share.units
+        return boxes
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ def trend(
     `departments`: ids to add up; None: everybody.
     """
     now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()  # days begin at the reader's midnight
     hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=now - dt.timedelta(days=days))
     if departments is not None:
         hours = hours.filter(department__in=departments)
@@ -47,11 +48,11 @@ def trend(
     )
     boxes: dict[tuple[int, int], list[tuple[int, int, int, int]]] = defaultdict(list)
     for row in sums:
-        box = int(row["hour"].timestamp() // step.total_seconds())
+        box = int((row["hour"].timestamp() + shift) // step.total_seconds())
         boxes[row["pool_id"], box].append((row["guaranteed_s"], row["own_s"], row["borrowed_s"], row["lent_s"]))
     points: dict[int, list[Point]] = defaultdict(list)
     for (pool, box), found in sorted(boxes.items()):
-        at = dt.datetime.fromtimestamp(box * step.total_seconds(), tz=dt.UTC)
+        at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
         means = [sum(column) / (len(found) * 3600) for column in zip(*found, strict=True)]
         points[pool].append(Point(at, *means))
     return points

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from portal.models import Department
@@ -33,6 +33,9 @@ class Live:
 
     def claims_of(self, pool: int) -> list[Claim]:
         return [claim for pk in self.departments for claim in self.claims.get((pk, pool), ())]
+
+    def all_claims(self) -> Iterator[Claim]:
+        return (claim for claims in self.claims.values() for claim in claims)
 
     def guaranteed(self, department: int, pool: int) -> int:
         return sum(self.quotas[pk, pool].guaranteed for pk in self.subtree(department) if (pk, pool) in self.quotas)

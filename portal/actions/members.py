@@ -10,7 +10,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from portal import audit
+from portal import audit, notices
 from portal.access import Actor, NotVisible, Right
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
@@ -151,6 +151,8 @@ def _join(actor: Actor, department: Department, user: User, role: Role) -> Membe
         raise AlreadyMember(username=user.username, department=department.name, role=membership.role, field="username")
     audit.record(actor, "member.added", f"user {user.username}", department=department, after={"role": role.value})
     emit("member.added", department=department, user=user.username, role=role.value)
+    if actor.user != user:  # who came by a link knows it
+        notices.tell("member.invited", to=[user], department=department, role=role.value)
     return membership
 
 
@@ -194,6 +196,7 @@ def remove_member(*, actor: Actor, membership: Membership) -> int:
         before = {"role": row.role, "tokens_ended": ended}
         audit.record(actor, "member.removed", f"user {user.username}", department=department, before=before)
         emit("member.removed", department=department, user=user.username)
+        notices.tell("member.removed", to=[user], department=department)
     return ended
 
 

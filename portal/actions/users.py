@@ -1,0 +1,79 @@
+"""People's accounts, as operators keep them. Whoever is locked out loses every session and token at once."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor
+from portal.errors import N_, Invalid, Problem
+from portal.locks import durable
+from portal.models import ApiToken, User
+
+
+class LastOperator(Problem):
+    code = "last_operator"
+    message = N_("%(username)s is the last operator. Make somebody else operator first.")
+
+
+def create_user(*, actor: Actor, username: str, email: str = "", operator: bool = False) -> tuple[User, str]:
+    """The account and its first password, shown this once. Raises Invalid, NotVisible for anybody but operators."""
+    actor.require_operator()
+    user = User(username=username.strip(), email=email.strip(), is_operator=operator, is_staff=operator)
+    try:
+        user.clean_fields(exclude=["password"])
+    except ValidationError as error:
+        wrong = next(iter(error.message_dict))
+        raise Invalid(" ".join(error.messages).replace("%", "%%"), field=wrong) from error
+    password = secrets.token_urlsafe(12)
+    user.set_password(password)
+    with durable():
+        if User.objects.filter(username__iexact=user.username).exists():
+            raise Invalid(N_("The name %(username)s is taken."), field="username", username=user.username)
+        user.save()
+        audit.record(actor, "user.created", f"user {user.username}", after={"operator": operator})
+    return user, password
+
+
+def reset_password(*, actor: Actor, user: User) -> str:
+    """A new password, shown this once; the person's sessions end."""
+    actor.require_operator()
+    password = secrets.token_urlsafe(12)
+    with durable():
+        row = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        row.set_password(password)
+        row.save(update_fields=["password"])
+        audit.record(actor, "user.password_reset", f"user {row.username}")
+    return password
+
+
+def set_active(*, actor: Actor, user: User, active: bool) -> None:
+    """Raises LastOperator. Locking ends the tokens; what runs goes on."""
+    actor.require_operator()
+    with durable():
+        if not active:
+            _keep_an_operator(user)
+            ApiToken.objects.filter(holder=user, revoked_at=None).update(revoked_at=timezone.now())
+        if User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
+            audit.record(actor, "user.unlocked" if active else "user.locked", f"user {user.username}")
+
+
+def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
+    """Raises LastOperator."""
+    actor.require_operator()
+    with durable():
+        if not operator:
+            _keep_an_operator(user)
+        changed = User.objects.filter(pk=user.pk, is_operator=not operator)
+        if changed.update(is_operator=operator, is_staff=operator):
+            audit.record(actor, "user.operator" if operator else "user.no_operator", f"user {user.username}")
+
+
+def _keep_an_operator(user: User) -> None:
+    """All operators locked, in one order: two who lock each other out must not both succeed."""
+    operators = User.objects.select_for_update(no_key=True).filter(is_operator=True, is_active=True).order_by("pk")
+    if [each.pk for each in operators] == [user.pk]:
+        raise LastOperator(username=user.username)

@@ -1,0 +1,106 @@
+"""What happened while away, and what one wants to be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal import notices
+from portal.access import NotVisible, actor_of
+from portal.models import InboxItem, NoticePreference, User
+from portal.shell import address
+from portal.web import render_part
+
+PER_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    item: InboxItem
+    sentence: str
+    url: str
+
+
+@login_required
+@require_safe
+def inbox(request: HttpRequest) -> HttpResponse:
+    rows = InboxItem.objects.filter(user=_reader(request)).select_related("department")
+    unread = rows.filter(read_at=None)
+    only_unread = request.GET.get("show") == "unread"
+    page = Paginator(unread if only_unread else rows, PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "page": page,
+        "lines": [Line(item, notices.sentence(item.kind, item.data), url_of(item)) for item in page],
+        "unread": unread.count(),
+        "only_unread": only_unread,
+    }
+    return render_part(request, "portal/inbox.html", context, part="lines")
+
+
+def _reader(request: HttpRequest) -> User:
+    user = actor_of(request).user
+    if user is None:
+        raise NotVisible
+    return user
+
+
+def url_of(item: InboxItem) -> str:
+    """Where the line leads; "" when the department is gone."""
+    if item.department is None:
+        return ""
+    where = {"department": item.department.slug}
+    if item.workload:
+        return address("workloads:detail", where | {"workload": item.workload})
+    page = {"quota.changed": "quotas:quotas", "token.expiring": "portal:tokens", "member.removed": ""}
+    name = page.get(item.kind, "quotas:department")
+    return address(name, {} if name == "portal:tokens" else where) if name else ""
+
+
+@login_required
+@require_POST
+def read(request: HttpRequest) -> HttpResponse:
+    """Marks the lines with the given ids as read, or all up to the newest that was shown."""
+    rows = InboxItem.objects.filter(user=_reader(request), read_at=None)
+    newest = request.POST.get("up_to", "")
+    ids = [int(value) for value in request.POST.getlist("item") if value.isdecimal()]
+    rows = rows.filter(pk__lte=int(newest)) if newest.isdecimal() else rows.filter(pk__in=ids)
+    rows.update(read_at=timezone.now())
+    return redirect("portal:inbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    kind: str
+    title: str
+    inbox: bool
+    mail: bool
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def settings(request: HttpRequest) -> HttpResponse:
+    """One row for each kind of notice: in the inbox, by mail."""
+    user = _reader(request)
+    if request.method == "POST":
+        for kind in notices.SETTABLE:
+            chosen = {"inbox": f"inbox:{kind}" in request.POST, "mail": f"mail:{kind}" in request.POST}
+            NoticePreference.objects.update_or_create(user=user, kind=kind, defaults=chosen)
+        messages.success(request, _("Saved."))
+        return redirect("portal:inbox_settings")
+    saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
+    choices = [_choice(kind, saved.get(kind)) for kind in notices.SETTABLE]
+    return render(request, "portal/inbox_settings.html", {"choices": choices, "address": user.email})
+
+
+def _choice(kind: str, saved: NoticePreference | None) -> Choice:
+    known = notices.KINDS[kind]
+    inbox, mail = (saved.inbox, saved.mail) if saved else (True, known.mail)
+    return Choice(kind, _(known.title), inbox, mail)

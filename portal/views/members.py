@@ -1,0 +1,232 @@
+"""Who may use a department: inviting, roles, removing. Caps and work come in as parts of quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.mail import send_mail
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, NotVisible, Right, actor_of, department_for
+from portal.actions import departments, members, tokens
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department, Invitation, Membership, Role
+
+
+class AddForm(forms.Form):
+    username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.MEMBER)
+
+
+class InviteForm(forms.Form):
+    email = forms.EmailField(
+        label=gettext_lazy("E-mail"), required=False, help_text=gettext_lazy("Empty: you pass the link on yourself.")
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.MEMBER)
+
+
+class ServiceForm(forms.Form):
+    name = forms.SlugField(
+        label=gettext_lazy("Name"), max_length=60, help_text=gettext_lazy("For a pipeline, not a person.")
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices[:2], initial=Role.MEMBER)
+
+
+@login_required
+@require_safe
+def members_page(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    return _page(request, actor, department_for(actor, department))
+
+
+def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 200, **more: Any) -> HttpResponse:
+    now = timezone.now()
+    live = Count(
+        "user__tokens",
+        filter=Q(user__tokens__department=here, user__tokens__revoked_at=None, user__tokens__expires_at__gt=now),
+    )
+    rows = Membership.objects.filter(department=here).select_related("user").annotate(tokens=live)
+    rows = rows.order_by("user__service_of", "user__username")
+    may_steer = actor.may(Right.STEER, here)
+    context = {
+        "department": here,
+        "rows": rows,
+        "above": _owners_above(here),
+        "may_steer": may_steer,
+        "roles": Role.choices,
+        "add": AddForm(prefix="add"),
+        "invite": InviteForm(prefix="invite"),
+        "service": ServiceForm(prefix="service"),
+        "invitations": Invitation.objects.filter(department=here, accepted_at=None, expires_at__gt=now).select_related(
+            "created_by"
+        )
+        if may_steer
+        else [],
+    }
+    return render(request, "portal/members.html", context | more, status=status)
+
+
+def _owners_above(department: Department) -> list[Membership]:
+    """Who steers this department through one above it."""
+    above, parent = [], department.parent
+    while parent is not None:
+        above.append(parent.pk)
+        parent = parent.parent
+    rows = Membership.objects.filter(department__in=above, role=Role.OWNER, user__is_active=True)
+    return list(rows.select_related("user", "department"))
+
+
+@login_required
+@require_POST
+def add(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = AddForm(request.POST, prefix="add")
+    if form.is_valid():
+        try:
+            added = members.add_member(actor=actor, department=here, **form.cleaned_data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(
+                request, _("%(name)s is now in %(department)s.") % {"name": added.user.label, "department": here.name}
+            )
+            return redirect("portal:members", here.slug)
+    return _page(request, actor, here, 422, add=form)
+
+
+@login_required
+@require_POST
+def invite(request: HttpRequest, department: str) -> HttpResponse:
+    """The link is in this one answer and nowhere else."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = InviteForm(request.POST, prefix="invite")
+    if not form.is_valid():
+        return _page(request, actor, here, 422, invite=form)
+    try:
+        invitation, secret = members.invite(actor=actor, department=here, **form.cleaned_data)
+    except Problem as problem:
+        blame(form, problem)
+        return _page(request, actor, here, 422, invite=form)
+    link = settings.BASE_URL + reverse("portal:invite", args=[secret])
+    return _page(request, actor, here, 201, link=link, invitation=invitation, mailed=_mail(actor, invitation, link))
+
+
+def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
+    """None: no address was given. False: the mail server did not take it."""
+    if not invitation.email or actor.user is None:
+        return None
+    facts = {"department": invitation.department.name, "person": actor.user.label, "link": link}
+    subject = _("Invitation to %(department)s") % facts
+    text = _(
+        "%(person)s invites you to %(department)s on the GPU quota portal. The link works once, for 7 days:\n\n%(link)s\n"
+    )
+    try:
+        return bool(send_mail(subject, text % facts, None, [invitation.email]))
+    except OSError:  # refused, unknown host, timed out; SMTPException is one too
+        return False
+
+
+@login_required
+@require_POST
+def withdraw_invitation(request: HttpRequest, department: str, invitation: int) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    row = get_object_or_404(Invitation, pk=invitation, department=here)
+    members.withdraw_invitation(actor=actor, invitation=row)
+    messages.success(request, _("The invitation is withdrawn; its link is dead."))
+    return redirect("portal:members", here.slug)
+
+
+@login_required
+@require_POST
+def change_role(request: HttpRequest, department: str, username: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = _membership(actor, department, username)
+    try:
+        members.change_role(actor=actor, membership=row, role=request.POST.get("role", ""))
+    except Problem as problem:
+        return _page(request, actor, row.department, problem.status, refusal=problem)
+    messages.success(request, _("%(name)s has a new role.") % {"name": row.user.label})
+    return redirect("portal:members", row.department.slug)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove(request: HttpRequest, department: str, username: str) -> HttpResponse:
+    """First a page that lists what goes on and what ends, then the deed."""
+    actor = actor_of(request)
+    row = _membership(actor, department, username)
+    refusal = None
+    if request.method == "POST":
+        try:
+            if row.user.service_of_id == row.department_id:
+                tokens.remove_service_account(actor=actor, account=row.user)
+            else:
+                members.remove_member(actor=actor, membership=row)
+        except Problem as problem:
+            refusal = problem
+        else:
+            messages.success(request, _("%(name)s is removed.") % {"name": row.user.label})
+            return redirect("portal:members", row.department.slug)
+    now = timezone.now()
+    live = row.user.tokens.filter(department=row.department, revoked_at=None, expires_at__gt=now)
+    context = {"department": row.department, "row": row, "tokens": live, "refusal": refusal, "may_steer": True}
+    return render(request, "portal/member_remove.html", context, status=refusal.status if refusal else 200)
+
+
+def _membership(actor: Actor, department: str, username: str) -> Membership:
+    here = department_for(actor, department, Right.STEER)
+    row = (
+        Membership.objects.filter(department=here, user__username=username).select_related("user", "department").first()
+    )
+    if row is None:
+        raise NotVisible
+    return row
+
+
+@login_required
+@require_POST
+def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = ServiceForm(request.POST, prefix="service")
+    if form.is_valid():
+        try:
+            made = tokens.create_service_account(actor=actor, department=here, **form.cleaned_data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is made. Give it a token next.") % {"name": made.username})
+            return redirect("portal:members", here.slug)
+    return _page(request, actor, here, 422, service=form)
+
+
+@login_required
+@require_POST
+def pause(request: HttpRequest, department: str) -> HttpResponse:
+    """Pauses or resumes the whole department."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    version = request.POST.get("version", "")
+    departments.set_paused(
+        actor=actor,
+        department=here,
+        paused=bool(request.POST.get("paused")),
+        expected_version=int(version) if version.isdecimal() else None,
+    )
+    messages.success(request, _("Paused: nothing new starts.") if request.POST.get("paused") else _("Resumed."))
+    return redirect("quotas:department", here.slug)

@@ -1,0 +1,130 @@
+"""A department's webhooks: add, try, switch off, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal import notices
+from portal.access import Actor, NotVisible, Right, actor_of, department_for
+from portal.actions import webhooks as actions
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
+
+DELIVERIES_SHOWN = 20
+
+
+class WebhookForm(forms.Form):
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
+    url = forms.URLField(label=gettext_lazy("Address"), max_length=500, assume_scheme="https")
+    shape = forms.ChoiceField(label=gettext_lazy("Shape"), choices=WebhookShape.choices)
+    secret = forms.CharField(
+        label=gettext_lazy("Secret"),
+        max_length=200,
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy("Signs what is sent; kept encrypted and never shown again."),
+    )
+    kinds = forms.MultipleChoiceField(
+        label=gettext_lazy("Tells of"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("None chosen: everything."),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["kinds"]
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = [(kind, _(notices.KINDS[kind].title)) for kind in notices.SETTABLE]
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def webhooks(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = WebhookForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            actions.add_webhook(actor=actor, department=here, **form.cleaned_data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("Added. Try it now."))
+            return redirect("portal:webhooks", here.slug)
+    return _page(request, here, form, status=422 if form.errors else 200)
+
+
+def _page(request: HttpRequest, here: Department, form: WebhookForm, status: int = 200) -> HttpResponse:
+    hooks = list(Webhook.objects.filter(department=here).order_by("name"))
+    deliveries = WebhookDelivery.objects.filter(webhook__department=here).select_related("webhook").order_by("-id")
+    context = {
+        "department": here,
+        "form": form,
+        "hooks": [(hook, f"remove-{hook.pk}") for hook in hooks],
+        "deliveries": deliveries[:DELIVERIES_SHOWN],
+        "may_steer": True,
+    }
+    return render(request, "portal/webhooks.html", context, status=status)
+
+
+@login_required
+@require_POST
+def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
+    actor = actor_of(request)
+    hook = _hook(actor, department, webhook)
+    row = actions.try_webhook(actor=actor, webhook=hook)
+    if row.sent_at is not None:
+        messages.success(request, _("%(name)s took the test.") % {"name": hook.name})
+    else:
+        messages.error(
+            request, _("%(name)s did not take the test: %(error)s") % {"name": hook.name, "error": row.error}
+        )
+    return redirect("portal:webhooks", department)
+
+
+@login_required
+@require_POST
+def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
+    """On or off; everything else stays."""
+    actor = actor_of(request)
+    hook = _hook(actor, department, webhook)
+    actions.change_webhook(
+        actor=actor,
+        webhook=hook,
+        name=hook.name,
+        url=hook.url,
+        shape=hook.shape,
+        secret=None,
+        kinds=hook.kinds,
+        active=bool(request.POST.get("active")),
+    )
+    return redirect("portal:webhooks", department)
+
+
+@login_required
+@require_POST
+def remove(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
+    actor = actor_of(request)
+    hook = _hook(actor, department, webhook)
+    actions.remove_webhook(actor=actor, webhook=hook)
+    messages.success(request, _("%(name)s is removed.") % {"name": hook.name})
+    return redirect("portal:webhooks", department)
+
+
+def _hook(actor: Actor, department: str, webhook: int) -> Webhook:
+    here = department_for(actor, department, Right.STEER)
+    hook = Webhook.objects.filter(pk=webhook, department=here).select_related("department").first()
+    if hook is None:
+        raise NotVisible
+    return hook

@@ -1,0 +1,107 @@
+"""What owners and operators fill in about quotas. Amounts are in the pool's unit; rights are decided by the actions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from quotas.models import Pool
+
+
+class RecallForm(forms.Form):
+    pool = forms.ModelChoiceField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
+    units = forms.IntegerField(label=_("How many"), min_value=1, max_value=2**31 - 1)
+    hours = forms.TypedChoiceField(
+        label=_("Keep them for"),
+        coerce=int,
+        empty_value=None,
+        required=False,
+        choices=[
+            ("1", _("1 hour")),
+            ("4", _("4 hours")),
+            ("24", _("1 day")),
+            ("168", _("7 days")),
+            ("", _("until withdrawn")),
+        ],
+        help_text=_("Your workloads draw from them. What you do not use by then goes back to the pool."),
+    )
+
+    def __init__(self, *args: Any, pools: list[Pool], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["pool"]
+        if isinstance(field, forms.ModelChoiceField):
+            field.queryset = Pool.objects.filter(pk__in=[pool.pk for pool in pools])
+
+    @property
+    def until(self) -> dt.datetime | None:
+        hours = self.cleaned_data["hours"]
+        return timezone.now() + dt.timedelta(hours=hours) if hours else None
+
+
+class QuotaForm(forms.Form):
+    """All three numbers; `version` is what the reader saw (blank: there was no quota yet)."""
+
+    guaranteed = forms.IntegerField(
+        label=_("Guaranteed"), min_value=0, max_value=2**31 - 1, help_text=_("Always there when asked for.")
+    )
+    borrow_limit = forms.IntegerField(
+        label=_("Borrow limit"),
+        min_value=0,
+        max_value=2**31 - 1,
+        required=False,
+        help_text=_("How far above its guarantee it may go while others are idle. Empty: no limit."),
+    )
+    lend_limit = forms.IntegerField(
+        label=_("Lend limit"),
+        min_value=0,
+        max_value=2**31 - 1,
+        required=False,
+        help_text=_("How much of it others may use while it is idle. Empty: all of it; 0: nothing."),
+    )
+    why = forms.CharField(label=_("Why"), max_length=200, required=False, help_text=_("Stands in the history."))
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, only_lend: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if only_lend:  # a disabled field takes its initial value, whatever is sent
+            self.fields["guaranteed"].disabled = True
+            self.fields["borrow_limit"].disabled = True
+
+    def numbers(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        return {name: data[name] for name in ("guaranteed", "borrow_limit", "lend_limit")}
+
+
+class CapForm(forms.Form):
+    units = forms.IntegerField(label=_("Each user may hold"), min_value=0, max_value=2**31 - 1, required=False)
+
+
+class PolicyForm(forms.Form):
+    """What the operator sets for a pool. Seconds."""
+
+    notice = forms.IntegerField(
+        label=_("Notice (s)"),
+        min_value=0,
+        max_value=86_400,
+        help_text=_("Between telling a workload to go and its SIGTERM."),
+    )
+    grace = forms.IntegerField(
+        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Between SIGTERM and SIGKILL.")
+    )
+    min_runtime = forms.IntegerField(
+        label=_("Minimum runtime (s)"), min_value=0, max_value=604_800, help_text=_("Nobody is told to go before.")
+    )
+    max_reclaims = forms.IntegerField(
+        label=_("Most reclaims"), min_value=1, max_value=1_000, help_text=_("A workload recalled more often stops for good.")
+    )
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+class NominalForm(forms.Form):
+    nominal = forms.IntegerField(
+        label=_("May be promised"), min_value=0, max_value=2**31 - 1, help_text=_("Guarantees never add up to more.")
+    )

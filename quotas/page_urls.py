@@ -1,0 +1,25 @@
+"""Pages of quotas: departments' boards and rules, pools, decisions, and the operator's pages about them."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from quotas.views import board, decisions, pools, quotas, recall, work
+
+app_name = "quotas"
+urlpatterns: list[URLPattern] = [
+    path("d/<slug:department>/", board.department, name="department"),
+    path("d/<slug:department>/caps/", quotas.caps, name="caps"),
+    path("d/<slug:department>/caps/<slug:pool>/", quotas.set_cap, name="set_cap"),
+    path("d/<slug:department>/quotas/", quotas.quotas, name="quotas"),
+    path("d/<slug:department>/quotas/<slug:pool>/", quotas.edit, name="quota_edit"),
+    path("d/<slug:department>/quotas/<slug:pool>/preview/", quotas.edit_preview, name="quota_preview"),
+    path("d/<slug:department>/recall/", recall.recall, name="recall"),
+    path("d/<slug:department>/recall/preview/", recall.recall_preview, name="recall_preview"),
+    path("d/<slug:department>/recalls/<slug:recall>/withdraw/", recall.withdraw, name="withdraw"),
+    path("d/<slug:department>/work/<str:username>/", work.work, name="work"),
+    path("decisions/", decisions.decisions, name="decisions"),
+    path("decisions/<slug:decision>/", decisions.decision, name="decision"),
+    path("pools/", pools.pools, name="pools"),
+    path("pools/<slug:pool>/", pools.pool, name="pool"),
+]

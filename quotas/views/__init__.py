@@ -1,0 +1,1 @@
+"""Pages of quotas, one module for each subject."""

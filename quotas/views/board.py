@@ -1,0 +1,141 @@
+"""The department's board: is it getting what it was promised?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from portal.access import Actor, Right, actor_of, department_for
+from portal.models import Department
+from portal.web import render_part
+from quotas import returns
+from quotas.board import PoolUsage, usages
+from quotas.chart import Chart, draw
+from quotas.history import Loan, Point, loans, trend
+from quotas.live import Live, read
+from quotas.models import Claim, ClaimState, Pool
+from quotas.wording import Wording, named_in
+
+PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    pool: Pool
+    chart: Chart | None  # None: nothing metered yet
+    points: Sequence[Point]  # one a day, for the table
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowedSince:
+    """One counterparty of the department in one pool now."""
+
+    department: Department | None
+    units: int
+    since: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    usage: PoolUsage
+    borrowed: tuple[BorrowedSince, ...]
+    lent: tuple[BorrowedSince, ...]
+
+
+@login_required
+@require_safe
+def department(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department)
+    live = read()
+    inside = live.subtree(here.pk)
+    context = {
+        "department": here,
+        "days": days_of(request),
+        "periods": PERIODS,
+        "may_steer": actor.may(Right.STEER, here),
+        "teams": [live.departments[pk] for pk in inside[1:]],
+        **_now(live, actor, here, inside),
+    }
+    if not request.headers.get("HX-Request"):
+        context |= _past(context["rows"], inside, context["days"])
+    return render_part(request, "quotas/department.html", context, part="now")
+
+
+def days_of(request: HttpRequest) -> int:
+    chosen = request.GET.get("days", "")
+    return int(chosen) if chosen.isdecimal() and int(chosen) in PERIODS else 7
+
+
+def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[str, Any]:
+    seen = seen_departments(actor)
+    running = [loan for loan in loans(inside, days=0) if loan.units]
+    waiting = [
+        c for c in live.all_claims() if c.department_id in inside and c.state == ClaimState.PENDING and not c.is_recall
+    ]
+    rows = [_row(usage, running, inside) for usage in usages(live, here.pk)]
+    return {
+        "rows": rows,
+        "any_use": any(row.usage.per_user for row in rows),
+        "returns": returns.coming_back(live, inside, seen),
+        "departures": returns.going_away(live, inside),
+        "queue": _queue(live, sorted(waiting, key=_turn), seen),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    claim: Claim
+    pool: Pool
+    sentences: tuple[str, ...]
+
+
+def _queue(live: Live, claims: list[Claim], seen: set[int]) -> list[Waiting]:
+    wording = Wording(seen, {name for claim in claims for name in named_in(claim.reasons)})
+    rows = []
+    for claim in claims:
+        pool = live.pools[claim.pool_id]
+        rows.append(Waiting(claim, pool, tuple(why for why, _advice in wording.reasons(claim.reasons, pool))))
+    return rows
+
+
+def _turn(claim: Claim) -> tuple[int, int, dt.datetime]:
+    return claim.pool_id, claim.position or 1_000_000, claim.queued_at
+
+
+def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
+    mine = [loan for loan in running if loan.pool.pk == usage.pool.pk]
+    return Row(
+        usage,
+        tuple(BorrowedSince(loan.lender, loan.units, loan.since) for loan in mine if loan.borrower.pk in inside),
+        tuple(BorrowedSince(loan.borrower, loan.units, loan.since) for loan in mine if loan.borrower.pk not in inside),
+    )
+
+
+def _past(rows: list[Row], inside: list[int], days: int) -> dict[str, Any]:
+    pools = [row.usage.pool for row in rows]
+    step, end = PERIODS[days], timezone.localtime()
+    fine = trend(pools, departments=inside, days=days, step=step)
+    daily = trend(pools, departments=inside, days=days, step=dt.timedelta(days=1))
+    begin = end - dt.timedelta(days=days)
+    charts = [
+        Trend(
+            pool,
+            draw(fine[pool.pk], begin=begin, end=end, step=step) if fine.get(pool.pk) else None,
+            daily.get(pool.pk, [])[::-1],
+        )
+        for pool in pools
+    ]
+    return {"trends": charts, "loans": loans(inside, days=days)}
+
+
+def seen_departments(actor: Actor) -> set[int]:
+    """Ids of the departments whose workloads the reader may know."""
+    return set(actor.departments.values_list("pk", flat=True))

@@ -1,0 +1,105 @@
+"""Why it was decided so: the reader's side of the decision log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from portal.access import Actor, NotVisible, actor_of
+from portal.facets import facet, narrow
+from quotas.models import Claim, Decision, Pool
+from quotas.snapshots import moment
+from quotas.views.board import seen_departments
+from quotas.wording import Wording, named_in
+
+PER_PAGE = 50
+PATHS = {"kind": "kind", "pool": "pool__slug", "department": "department__slug"}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One decision as this reader may know it: the asking claim, and who was told to go, with names only of their own."""
+
+    decision: Decision
+    claim: Claim | None  # None: another department's
+    victims: tuple[tuple[Claim, bool], ...]  # and whether it is one of theirs
+
+    @property
+    def units(self) -> int:
+        return self.decision.claim.units
+
+    @property
+    def told(self) -> int:
+        return sum(victim.units for victim, _theirs in self.victims)
+
+
+@login_required
+@require_safe
+def decisions(request: HttpRequest) -> HttpResponse:
+    actor = actor_of(request)
+    seen = seen_departments(actor)
+    rows = concerning(actor, seen)
+    found = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
+    page = Paginator(found.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
+    pools = dict(Pool.objects.values_list("slug", "name"))
+    facets = [
+        facet(request, rows, PATHS, "kind", _("Answer"), kinds()),
+        facet(request, rows, PATHS, "pool", _("Pool"), pools),
+        facet(request, rows, PATHS, "department", _("Department")),
+    ]
+    context = {"page": page, "sides": [side_of(row, seen) for row in page], "facets": facets, "kinds": kinds()}
+    return render(request, "quotas/decisions.html", context)
+
+
+def kinds() -> dict[str, str]:
+    return {
+        "admit": _("starts"),
+        "reclaim": _("calls back"),
+        "wait": _("waits"),
+        "impossible": _("cannot run"),
+        "withdraw": _("stays after all"),
+    }
+
+
+def concerning(actor: Actor, seen: Collection[int]) -> QuerySet[Decision]:
+    """Those whose asker or whose victims are of the reader's departments."""
+    if actor.is_operator and actor.token is None:
+        return Decision.objects.all()
+    victims = Decision.victims.through.objects.filter(decision=OuterRef("pk"), claim__department__in=seen)
+    return Decision.objects.filter(Q(department__in=seen) | Exists(victims))
+
+
+def side_of(decision: Decision, seen: Collection[int]) -> Side:
+    victims = tuple((victim, victim.department_id in seen) for victim in decision.victims.all())
+    return Side(decision, decision.claim if decision.department_id in seen else None, victims)
+
+
+@login_required
+@require_safe
+def decision(request: HttpRequest, decision: str) -> HttpResponse:
+    actor = actor_of(request)
+    seen = seen_departments(actor)
+    row = concerning(actor, seen).filter(public_id=decision).select_related("claim__user", "department", "pool").first()
+    if row is None:
+        raise NotVisible
+    side = side_of(row, seen)
+    context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
+    if side.claim is not None:  # another department's numbers and reasons are not this reader's
+        wording = Wording(seen, named_in(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
+        lenders = row.data.get("from", {}).items()
+        context |= {
+            "lenders": [(wording.departments.get(slug, slug), units) for slug, units in lenders],
+            "reasons": wording.reasons(row.data.get("reasons", ()), row.pool),
+            "ahead": wording.ahead(row.data.get("ahead", ())),
+            "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
+        }
+    return render(request, "quotas/decision.html", context)

@@ -1,0 +1,50 @@
+"""Where free cards are, and whose the others are."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from portal.access import NotVisible, actor_of
+from portal.web import render_part
+from quotas.cardmap import pool_overview
+from quotas.chart import draw
+from quotas.history import trend
+from quotas.models import Pool
+from quotas.views.board import PERIODS, days_of, seen_departments
+
+
+@login_required
+@require_safe
+def pools(request: HttpRequest) -> HttpResponse:
+    seen = seen_departments(actor_of(request))
+    return render_part(request, "quotas/pools.html", {"overviews": pool_overview(seen=seen)}, part="pools")
+
+
+@login_required
+@require_safe
+def pool(request: HttpRequest, pool: str) -> HttpResponse:
+    """The card map. Everybody sees departments and amounts; names only where they see the department."""
+    seen = seen_departments(actor_of(request))
+    rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
+    if not rows:
+        raise NotVisible
+    [overview] = pool_overview(rows, seen=seen)
+    days = days_of(request)
+    step, end = PERIODS[days], timezone.localtime()
+    points = trend([overview.pool], days=days, step=step).get(overview.pool.pk, [])
+    daily = trend([overview.pool], days=days, step=dt.timedelta(days=1)).get(overview.pool.pk, [])
+    context = {
+        "overview": overview,
+        "pool": overview.pool,
+        "seen": seen,
+        "days": days,
+        "periods": PERIODS,
+        "chart": draw(points, begin=end - dt.timedelta(days=days), end=end, step=step) if points else None,
+        "daily": daily[::-1],
+    }
+    return render_part(request, "quotas/pool.html", context, part="map")

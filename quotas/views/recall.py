@@ -1,0 +1,86 @@
+"""Calling guaranteed units back, with a preview of who would go; and giving the call up again."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import NotVisible, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department
+from portal.words import amount
+from quotas import actions
+from quotas.board import PoolUsage, usage_of
+from quotas.forms import RecallForm
+from quotas.models import Claim
+from quotas.previews import preview_recall
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def recall(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    rows = promised(here)
+    form = RecallForm(request.POST or None, pools=[row.pool for row in rows], initial=_first(request, rows))
+    if request.method == "POST" and form.is_valid():
+        pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
+        try:
+            actions.recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(units)s called back.") % {"units": amount(units, pool)})
+            return redirect("quotas:department", here.slug)
+    context = {"department": here, "form": form, "rows": rows}
+    return render(request, "quotas/recall.html", context, status=422 if form.errors else 200)
+
+
+@login_required
+@require_safe
+def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
+    """The panel beside the form: who would be told to go, and by when the units are back."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = RecallForm(request.GET, pools=[row.pool for row in promised(here)])
+    context = {"department": here, "form": form}
+    if form.is_valid():
+        pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
+        context |= {"pool": pool, "units": units}
+        try:
+            context["preview"] = preview_recall(actor=actor, department=here, pool=pool, units=units)
+        except Problem as problem:
+            context["problem"] = problem
+    return render(request, "quotas/preview.html", context)
+
+
+@login_required
+@require_POST
+def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    claim = Claim.objects.filter(department=here, public_id=recall, pods=0).select_related("pool", "department").first()
+    if claim is None:
+        raise NotVisible
+    actions.withdraw_recall(actor=actor, claim=claim)
+    messages.success(request, _("Withdrawn: %(units)s given back.") % {"units": amount(claim.units, claim.pool)})
+    return redirect("quotas:department", here.slug)
+
+
+def promised(department: Department) -> list[PoolUsage]:
+    """The pools of which the department itself is guaranteed something."""
+    return [row for row in usage_of(department) if row.quota is not None and row.quota.guaranteed]
+
+
+def _first(request: HttpRequest, rows: list[PoolUsage]) -> dict[str, object]:
+    """The pool of the address, else the one that lends most out; and as many units as it lends."""
+    if not rows:
+        return {}
+    wanted = [row for row in rows if row.pool.slug == request.GET.get("pool")]
+    row = (wanted or sorted(rows, key=lambda row: -row.lent))[0]
+    return {"pool": row.pool.slug, "units": row.lent or 1, "hours": "24"}

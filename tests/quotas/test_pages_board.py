@@ -1,0 +1,243 @@
+"""The department's board, its quotas and its recalls, as a browser gets them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from portal.models import AuditEntry, Role
+from quotas.models import Claim, ClaimState, Quota, UsageHour, UserCap
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def world(client):
+    """vision owns 4 and lends 3 of them to nlp; a stranger belongs elsewhere."""
+    pool = make.pool("a100", name="A100 cards", cards=8)
+    vision, nlp, other = make.department("vision"), make.department("nlp"), make.department("other")
+    make.quota(vision, pool, 4, borrow_limit=2)
+    make.quota(nlp, pool, 2)
+    owner, member = make.member(vision, Role.OWNER, "olga"), make.member(vision, Role.MEMBER, "mia")
+    borrower = make.member(nlp, Role.OWNER, "ned")
+    make.holding(
+        vision, pool, own=1, user=member, name="train-cats", placement=[{"pod": 0, "node": "a100-n1", "cards": [0]}]
+    )
+    make.holding(
+        nlp,
+        pool,
+        own=2,
+        borrowed={vision: 3},
+        user=borrower,
+        name="secret-llm",
+        workload="w-secret",
+        notice=60,
+        placement=[{"pod": 0, "node": "a100-n1", "cards": [1, 2, 3, 4, 5]}],
+    )
+    return {
+        "pool": pool,
+        "vision": vision,
+        "nlp": nlp,
+        "owner": owner,
+        "member": member,
+        "borrower": borrower,
+        "stranger": make.member(other, Role.OWNER, "sam"),
+        "operator": make.user("root", is_operator=True),
+    }
+
+
+def page(client, user, url, status=200, **extra):
+    client.force_login(user)
+    response = client.get(url, **extra)
+    assert response.status_code == status, response.content.decode()[:2000]
+    return response.content.decode()
+
+
+def test_the_board_shows_promises_loans_and_people(client, world):
+    text = page(client, world["member"], "/d/vision/")
+    for words in ("A100 cards", "4 cards", "3 cards", "to Nlp", "mia", "Nothing waits."):
+        assert words in text
+    assert "secret-llm" not in text
+    assert "ned" not in text
+    lender = page(client, world["borrower"], "/d/nlp/")
+    assert "from Vision" in lender
+    assert "train-cats" not in lender
+
+
+def test_a_stranger_finds_no_board_and_a_member_no_buttons(client, world):
+    page(client, world["stranger"], "/d/vision/", 404)
+    assert "Call back" not in page(client, world["member"], "/d/vision/")
+    assert "Call back" in page(client, world["owner"], "/d/vision/")
+    assert "Call back" in page(client, world["operator"], "/d/vision/")
+
+
+def test_the_live_part_comes_alone(client, world):
+    text = page(client, world["member"], "/d/vision/", HTTP_HX_REQUEST="true")
+    assert "<html" not in text
+    assert 'id="now"' in text
+
+
+def test_a_running_recall_stands_on_top_with_its_deadlines_but_no_foreign_names(client, world):
+    vision, pool = world["vision"], world["pool"]
+    by = timezone.now() + dt.timedelta(minutes=5)
+    call = make.claim(
+        vision, pool, 3, pods=0, name="recall", reserved={"units": 3, "places": []}, promised_at=by, user=world["owner"]
+    )
+    Claim.objects.filter(name="secret-llm").update(state=ClaimState.LEAVING, leave_by=by, held_for=call)
+    text = page(client, world["owner"], "/d/vision/")
+    assert "Recall: 0 of 3 cards of A100 cards are back" in text
+    assert f"/d/vision/recalls/{call.public_id}/withdraw/" in text
+    assert "secret-llm" not in text
+    assert "secret-llm gives 5 cards of A100 cards back" in page(client, world["borrower"], "/d/nlp/")
+    assert "/withdraw/" not in page(client, world["member"], "/d/vision/")
+
+
+def test_the_queue_says_why(client, world):
+    make.claim(
+        world["vision"],
+        world["pool"],
+        4,
+        name="big",
+        position=1,
+        user=world["member"],
+        reasons=[{"code": "over_borrow_limit", "limit": 2, "asked": 4}],
+    )
+    text = page(client, world["member"], "/d/vision/")
+    assert "big" in text
+    assert "its limit is 2 cards" in text
+
+
+def test_the_trend_is_drawn_with_its_table(client, world):
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - dt.timedelta(hours=3)
+    UsageHour.objects.create(
+        department=world["vision"], pool=world["pool"], hour=hour, guaranteed=4 * 3600, own=3600, lent=7200
+    )
+    text = page(client, world["member"], "/d/vision/?days=30")
+    assert 'class="quota-own" d="M' in text
+    assert "As a table" in text
+    assert "Nothing metered yet" in page(client, world["borrower"], "/d/nlp/")
+
+
+def test_an_owner_calls_back_after_a_preview(client, world):
+    client.force_login(world["owner"])
+    preview = client.get("/d/vision/recall/preview/?pool=a100&units=3&hours=24").content.decode()
+    assert "would be told to go" in preview
+    assert "secret-llm" not in preview
+    answer = client.post("/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
+    assert answer.headers["Location"] == "/d/vision/"
+    call = Claim.objects.get(pods=0)
+    assert (call.units, call.department, call.user) == (3, world["vision"], world["owner"])
+    assert call.until is not None
+    assert abs(call.until - timezone.now() - dt.timedelta(hours=4)) < dt.timedelta(minutes=1)
+    client.post(f"/d/vision/recalls/{call.public_id}/withdraw/")
+    call.refresh_from_db()
+    assert call.state == ClaimState.RELEASED
+
+
+def test_a_recall_above_the_guarantee_comes_back_with_the_numbers(client, world):
+    client.force_login(world["owner"])
+    answer = client.post("/d/vision/recall/", {"pool": "a100", "units": "5", "hours": ""})
+    assert answer.status_code == 422
+    assert "at most 4" in answer.content.decode()
+    assert not Claim.objects.filter(pods=0).exists()
+
+
+@pytest.mark.parametrize("units", ["", "0", "-1", "x", "99999999999"])
+def test_nonsense_is_refused_in_the_form_and_in_the_preview(client, world, units):
+    client.force_login(world["owner"])
+    assert client.post("/d/vision/recall/", {"pool": "a100", "units": units}).status_code == 422
+    assert client.get("/d/vision/recall/preview/", {"pool": "a100", "units": units}).status_code == 200
+
+
+def test_members_and_strangers_cannot_recall(client, world):
+    page(client, world["member"], "/d/vision/recall/", 403)
+    page(client, world["stranger"], "/d/vision/recall/", 404)
+    call = make.claim(world["vision"], world["pool"], 3, pods=0, name="recall")
+    for user, status in ((world["member"], 403), (world["borrower"], 404)):
+        client.force_login(user)
+        assert client.post(f"/d/vision/recalls/{call.public_id}/withdraw/").status_code == status
+    client.force_login(world["borrower"])
+    assert client.post(f"/d/nlp/recalls/{call.public_id}/withdraw/").status_code == 404
+
+
+def quota_form(quota, **fields):
+    return {"guaranteed": 4, "borrow_limit": 2, "lend_limit": "", "why": "", "version": quota.version, **fields}
+
+
+def test_an_operator_changes_a_quota_and_the_history_says_who_and_why(client, world):
+    quota = Quota.objects.get(department=world["vision"])
+    client.force_login(world["operator"])
+    data = quota_form(quota, guaranteed=5, lend_limit=1, why="new project")
+    assert client.post("/d/vision/quotas/a100/", data).status_code == 302
+    quota.refresh_from_db()
+    assert (quota.guaranteed, quota.lend_limit, quota.version) == (5, 1, 2)
+    text = page(client, world["member"], "/d/vision/quotas/")
+    assert "new project" in text
+    assert "root" in text
+    assert "no limit" in text
+
+
+def test_promising_more_than_there_is_comes_back_with_both_numbers(client, world):
+    quota = Quota.objects.get(department=world["vision"])
+    client.force_login(world["operator"])
+    answer = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=7))
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert "promised 9" in text
+    assert "has 8" in text
+    assert 'value="7"' in text
+    quota.refresh_from_db()
+    assert quota.guaranteed == 4
+
+
+def test_an_edit_of_something_newer_is_refused_not_overwritten(client, world):
+    quota = Quota.objects.get(department=world["vision"])
+    client.force_login(world["operator"])
+    assert client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=3)).status_code == 302
+    answer = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=2))
+    assert answer.status_code == 422
+    assert "version 2" in answer.content.decode()
+    quota.refresh_from_db()
+    assert quota.guaranteed == 3
+
+
+def test_an_owner_sets_the_lend_limit_only(client, world):
+    quota = Quota.objects.get(department=world["vision"])
+    client.force_login(world["owner"])
+    client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=6, borrow_limit=6, lend_limit=0))
+    quota.refresh_from_db()
+    assert (quota.guaranteed, quota.borrow_limit, quota.lend_limit) == (4, 2, 0)
+    assert AuditEntry.objects.get(action="quota.changed").actor == world["owner"]
+
+
+def test_the_preview_of_a_quota_tells_who_is_affected(client, world):
+    client.force_login(world["operator"])
+    text = client.get(
+        "/d/vision/quotas/a100/preview/", quota_form(Quota.objects.get(department=world["vision"]))
+    ).content.decode()
+    assert "What would happen" in text
+    client.force_login(world["member"])
+    assert client.get("/d/vision/quotas/a100/preview/").status_code == 403
+
+
+def test_caps_are_set_one_by_one(client, world):
+    client.force_login(world["owner"])
+    answer = client.post("/d/vision/caps/a100/", {"a100-units": "2"}, HTTP_HX_REQUEST="true")
+    assert answer.status_code == 200
+    assert "Saved for A100 cards." in answer.content.decode()
+    assert UserCap.objects.get().units == 2
+    assert client.post("/d/vision/caps/a100/", {"a100-units": "-2"}).status_code == 422
+    client.post("/d/vision/caps/a100/", {"a100-units": ""})
+    assert not UserCap.objects.exists()
+    client.force_login(world["member"])
+    assert client.get("/d/vision/caps/").status_code == 200
+    assert client.post("/d/vision/caps/a100/", {"a100-units": "2"}).status_code == 403
+
+
+def test_the_work_of_a_member_is_for_owners(client, world):
+    assert "train-cats" in page(client, world["owner"], "/d/vision/work/mia/")
+    page(client, world["member"], "/d/vision/work/mia/", 403)
+    assert "train-cats" not in page(client, world["borrower"], "/d/nlp/work/mia/")
