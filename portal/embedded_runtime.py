@@ -48,7 +48,8 @@ class Runtime:
         """True when both threads have ended."""
         self.stopping.set()
         state.should_stop = 0  # type: ignore[assignment]  # Celery's own flag, read by the worker's loop
-        for thread in self.threads:
+        started = [thread for thread in self.threads if thread.ident is not None]
+        for thread in started:
             thread.join(patience)
         state.should_stop = None
-        return not any(thread.is_alive() for thread in self.threads)
+        return not any(thread.is_alive() for thread in started)

@@ -63,7 +63,7 @@ def processes() -> None:
     ).serve()
 
 
-def one_process(listening: Callable[[], None], at_stop: Callable[[], object]) -> None:
+def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) -> None:
     """Everything of the demo. `listening` is called when both ports are open, `at_stop` after the background work ended.
 
     Raises PortTaken.
@@ -72,34 +72,29 @@ def one_process(listening: Callable[[], None], at_stop: Callable[[], object]) ->
 
     for port in (settings.PORT, settings.NOTEBOOK_PORT):
         refuse_taken(port)
-    asyncio.run(_serve(application, listening, at_stop))
+    runtime = Runtime()
+    try:
+        asyncio.run(_serve(application, runtime, listening))
+    finally:
+        runtime.stop()
+        at_stop()
 
 
-async def _serve(application: Any, listening: Callable[[], None], at_stop: Callable[[], object]) -> None:
+async def _serve(application: Any, runtime: Runtime, listening: Callable[[], object]) -> None:
     loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
     servers = [in_process(application, port) for port in (settings.PORT, settings.NOTEBOOK_PORT)]
     tasks = [asyncio.create_task(server.serve()) for server in servers]
     await asyncio.sleep(0)  # each binds its port in its first step
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    runtime = await loop.run_in_executor(None, started, listening)  # Django refuses queries on the event loop
-    await told.wait()
+    runtime.start()
+    await asyncio.to_thread(listening)  # it may ask the database, which must not happen on the loop
+    await asyncio.wait([asyncio.create_task(told.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED)
     log.info("serve.stopping", held=held.count())
     held.close()
     for server in servers:
         server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
-    await loop.run_in_executor(None, runtime.stop)
-    await loop.run_in_executor(None, at_stop)
-    for task in tasks:
-        task.cancel()
-
-
-def started(listening: Callable[[], None]) -> Runtime:
-    runtime = Runtime()
-    runtime.start()
-    listening()
-    return runtime
 
 
 def in_process(application: Any, port: int) -> InProcess:

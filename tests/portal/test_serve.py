@@ -1,0 +1,146 @@
+"""The web server on the real application: streams of the API, the demo's single process, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from portal import tokens
+from portal.events import emit
+from portal.models import ApiToken, Department
+from tests import builders as make
+from tests.portal.web_server import free_port, web_server
+
+STREAMS = 200
+
+
+def eventually(fact: Callable[[], Any], within: float = 30) -> None:
+    end = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_database() -> str:
+    """The address of this test's database, for another process."""
+    parts = urlsplit(os.environ["DATABASE_URL"])
+    return parts._replace(path=f"/{settings.DATABASES['default']['NAME']}").geturl()
+
+
+test_database.__test__ = False  # type: ignore[attr-defined]
+
+
+def bearer(department: Department) -> str:
+    prefix, token, digest = tokens.new_secret()
+    ApiToken.objects.create(
+        holder=make.member(department), department=department, name="ci", prefix=prefix, digest=digest,
+        scopes=["read"], expires_at=timezone.now() + dt.timedelta(days=1),
+    )  # fmt: skip
+    return token
+
+
+def read_until(stream: socket.socket, mark: bytes) -> bytes:
+    seen = b""
+    while mark not in seen:
+        part = stream.recv(1 << 16)
+        assert part, seen
+        seen += part
+    return seen
+
+
+@pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL")
+def test_200_event_streams_are_held_while_pages_answer_and_all_hear_what_happens(transactional_db: None) -> None:
+    department = make.department("vision")
+    token = bearer(department)
+    environment = {"DATABASE_URL": test_database(), "REDIS_URL": os.environ["TEST_REDIS_URL"], "LOG_LEVEL": "ERROR"}
+    with web_server(**environment) as server, contextlib.ExitStack() as opened:
+
+        def follow(_: int) -> socket.socket:
+            stream = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            stream.sendall(
+                f"GET /api/v1/events/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+                "Accept: text/event-stream\r\n\r\n".encode()
+            )
+            read_until(stream, b"event: open")
+            return stream
+
+        with ThreadPoolExecutor(8) as openers:
+            streams = list(openers.map(follow, range(STREAMS)))
+        for _ in range(20):
+            assert httpx.get(f"{server.url}/login/", timeout=10).status_code == 200
+            headers = {"Authorization": f"Bearer {token}"}
+            assert "vision" in httpx.get(f"{server.url}/api/v1/departments/", headers=headers, timeout=10).text
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            assert cursor.fetchone()[0] < 15  # not one connection a stream
+        emit("quota.changed", department=department, answer=42)
+        with ThreadPoolExecutor(STREAMS) as readers:
+            heard = list(readers.map(lambda stream: read_until(stream, b'"answer": 42'), streams))
+        assert len(heard) == STREAMS
+        assert server.terminate() < 5
+        for stream in streams:
+            assert stream.recv(1 << 16).endswith(b"0\r\n\r\n")  # said goodbye, not broken off
+
+
+DEMO = """
+import django; django.setup()
+from django.core.management import call_command
+from portal import serve
+call_command("migrate", verbosity=0)
+try:
+    serve.one_process(lambda: print("listening", flush=True), lambda: print("stopped", flush=True))
+except serve.PortTaken as error:
+    raise SystemExit(str(error))
+"""
+
+
+def demo_environment(folder: Path, port: int) -> dict[str, str]:
+    return {
+        "EMBEDDED": "true", "DEBUG": "true", "DATA_DIR": str(folder), "DATABASE_URL": f"sqlite:///{folder}/portal.sqlite3",
+        "REDIS_URL": "", "PORT": str(port), "NOTEBOOK_PORT": str(free_port()), "NOTEBOOK_URL": "", "LOG_LEVEL": "ERROR",
+    }  # fmt: skip
+
+
+def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_streams_are_open(tmp_path: Path) -> None:
+    port = free_port()
+    environment = {**os.environ, **demo_environment(tmp_path, port)}
+    environment.pop("NOTEBOOK_URL")
+    with subprocess.Popen([sys.executable, "-c", DEMO], env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            assert demo.stdout.readline() == "listening\n"
+            assert httpx.get(f"http://127.0.0.1:{port}/login/").status_code == 200
+            notebook = httpx.get(f"http://127.0.0.1:{environment['NOTEBOOK_PORT']}/",
+                                 headers={"Host": f"x.localhost:{environment['NOTEBOOK_PORT']}"})  # fmt: skip
+            assert notebook.status_code == 403
+            with sqlite3.connect(tmp_path / "portal.sqlite3") as database:
+                jobs = "SELECT count(DISTINCT job) FROM portal_jobrun WHERE finished_at IS NOT NULL AND error = ''"
+                eventually(lambda: database.execute(jobs).fetchone()[0] >= 4)
+            second = subprocess.run([sys.executable, "-c", DEMO], env=environment, stderr=subprocess.PIPE, text=True)
+            assert f"127.0.0.1:{port} cannot be listened on" in second.stderr
+            children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text()
+            assert children == ""
+            begun = time.monotonic()
+            demo.terminate()
+            assert demo.stdout.readline() == "stopped\n"
+            assert demo.wait(10) == 0
+            assert time.monotonic() - begun < 5
+        finally:
+            demo.kill()
