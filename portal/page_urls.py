@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import home, inbox, invite, login, members, profile, search, webhooks
+from portal.views import home, inbox, invite, live, login, members, profile, search, webhooks
 
 app_name = "portal"
 urlpatterns: list[URLPattern] = [
@@ -21,6 +21,7 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/webhooks/<int:webhook>/remove/", webhooks.remove, name="webhook_remove"),
     path("d/<slug:department>/webhooks/<int:webhook>/switch/", webhooks.switch, name="webhook_switch"),
     path("d/<slug:department>/webhooks/<int:webhook>/try/", webhooks.try_it, name="webhook_try"),
+    path("events/", live.events, name="events"),
     path("inbox/", inbox.inbox, name="inbox"),
     path("inbox/read/", inbox.read, name="inbox_read"),
     path("inbox/settings/", inbox.settings, name="inbox_settings"),

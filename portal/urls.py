@@ -12,6 +12,7 @@ api = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.page_urls")),
     path("", include("quotas.page_urls")),
+    path("", include("workloads.urls")),
     path("api/v1/", include((api, "api"))),
 ]
 

@@ -52,8 +52,9 @@
   const isLive = () => source && source.readyState === EventSource.OPEN;
   const listen = () => {
     if (source || !one("[data-live-state]") || document.hidden) return;
-    source = new EventSource("/events/");
-    for (const name of ["message", "change", "reset"]) source.addEventListener(name, refresh);
+    const narrow = one("[data-live-workload]")?.dataset.liveWorkload;
+    source = new EventSource(narrow ? `/events/?workload=${narrow}` : "/events/");
+    source.addEventListener("change", refresh);
     source.onopen = refresh;
     source.onerror = () => {
       if (source && source.readyState === EventSource.CLOSED) source = null;
@@ -106,6 +107,11 @@
     if (event.detail.requestConfig.triggeringEvent?.type === "live") updated = Date.now();
   });
   document.body.addEventListener("htmx:afterSettle", tick);
+  document.body.addEventListener("htmx:beforeRequest", (event) => {
+    // A refresh would take away what is being chosen.
+    const live = event.detail.requestConfig.triggeringEvent?.type === "live";
+    if (live && one("[data-bulk]:not([hidden])")) event.preventDefault();
+  });
 
   // Dialogs, copying, files, everything that a click starts.
   const open = (id) => {

@@ -6,14 +6,16 @@ import datetime as dt
 from typing import Any
 
 from django import template
-from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect, Select
+from django.forms import CheckboxInput, CheckboxSelectMultiple, RadioSelect, Select
+from django.forms.boundfield import BoundField, BoundWidget
 from django.template.defaultfilters import date as date_format
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+
+from portal import words
 
 register = template.Library()
 
@@ -29,7 +31,6 @@ STATE_ICONS = {
     "cancelled": "ban",
     "rejected": "circle-x",
 }
-UNIT_NAMES = {"card": "card", "replica": "replica", "MiB": "MiB", "percent": "percent", "slice": "slice"}
 
 
 @register.simple_tag
@@ -44,59 +45,8 @@ def icon(name: str, extra: str = "") -> SafeString:
     )
 
 
-@register.filter
-def amount(units: int | None, pool: Any) -> str:
-    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit"."""
-    if units is None:
-        return _("no limit")
-    unit = pool if isinstance(pool, str) else pool.unit
-    number = {"n": f"{units:,}"}
-    if unit == "card":
-        return ngettext("%(n)s card", "%(n)s cards", units) % number
-    if unit == "replica":
-        return ngettext("%(n)s replica", "%(n)s replicas", units) % number
-    if unit == "slice":
-        return ngettext("%(n)s slice", "%(n)s slices", units) % number
-    if unit == "percent":
-        return f"{units} %"
-    return memory(units)
-
-
-@register.filter
-def memory(mebibytes: int | None) -> str:
-    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB."""
-    if mebibytes is None:
-        return ""
-    if abs(mebibytes) < 1024:
-        return f"{mebibytes} MiB"
-    return f"{mebibytes / 1024:,.1f}".removesuffix(".0") + " GiB"
-
-
-@register.filter
-def file_size(size: int) -> str:
-    if size < 1024:
-        return f"{size} B"
-    step = min(3, (size.bit_length() - 1) // 10)
-    return f"{size / 1024**step:.1f} {('KiB', 'MiB', 'GiB')[step - 1]}"
-
-
-@register.filter
-def cores(cpu_milli: int | None) -> str:
-    return "" if cpu_milli is None else f"{cpu_milli / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-@register.filter
-def duration(seconds: float | dt.timedelta | None) -> str:
-    """Seconds → the two largest parts: "2 d 3 h", "4 min 10 s"."""
-    if seconds is None:
-        return ""
-    left = int(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
-    parts: list[str] = []
-    for size, label in ((86400, _("d")), (3600, _("h")), (60, _("min")), (1, _("s"))):
-        count, left = divmod(max(left, 0), size)
-        if count or (size == 1 and not parts):
-            parts.append(f"{count} {label}")
-    return " ".join(parts[:2])
+for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration):
+    register.filter(plain)
 
 
 @register.simple_tag
@@ -105,8 +55,8 @@ def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
     if moment is None:
         return never or _("never")
     seconds = (timezone.now() - moment).total_seconds()
-    words = _("%(time)s ago") if seconds >= 0 else _("in %(time)s")
-    return _time(moment, words % {"time": duration(abs(seconds))}, "relative")
+    text = _("%(time)s ago") if seconds >= 0 else _("in %(time)s")
+    return _time(moment, text % {"time": words.duration(abs(seconds))}, "relative")
 
 
 @register.simple_tag
@@ -123,7 +73,7 @@ def countdown(moment: dt.datetime | None) -> str | SafeString:
 @register.simple_tag
 def since(moment: dt.datetime | None) -> str | SafeString:
     """How long something has lasted, ticking."""
-    return "" if moment is None else _time(moment, duration(timezone.now() - moment), "since")
+    return "" if moment is None else _time(moment, words.duration(timezone.now() - moment), "since")
 
 
 @register.simple_tag
@@ -203,8 +153,20 @@ def field(bound: BoundField, hint: str = "") -> dict[str, Any]:
     style = "form-check-input" if check or several else "form-select" if isinstance(widget, Select) else "form-control"
     if bound.errors:
         style += " is-invalid"
-    rendered = bound.as_widget(attrs={"class": f"{widget.attrs.get('class', '')} {style}".strip()})
-    return {"bound": bound, "check": check, "several": several, "rendered": rendered, "hint": hint or bound.help_text}
+    attrs = {"class": f"{widget.attrs.get('class', '')} {style}".strip()}
+    return {
+        "bound": bound,
+        "check": check,
+        "several": several,
+        "rendered": "" if several else bound.as_widget(attrs=attrs),
+        "options": subwidgets(bound, style) if several else [],
+        "hint": hint or bound.help_text,
+    }
+
+
+def subwidgets(bound: BoundField, style: str) -> list[BoundWidget]:
+    bound.field.widget.attrs["class"] = style  # its options take it from there
+    return list(bound.subwidgets)
 
 
 @register.inclusion_tag("_components/pager.html", takes_context=True)

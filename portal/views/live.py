@@ -1,0 +1,58 @@
+"""`/events/`: the hint behind live pages. It says only that something the reader may see has changed, and which workload.
+
+Pages then ask for their parts again, so a lost hint costs a moment (static/portal.js).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.views.decorators.http import require_safe
+
+from portal import bus, streams
+from portal.access import actor_of
+from portal.api.events import OLDER_SOON, STREAM, Feed, end_of_feed
+from portal.models import Event
+
+
+@login_required
+@require_safe
+def events(request: HttpRequest) -> HttpResponseBase:
+    """`?workload=` narrows the stream to one workload."""
+    actor = actor_of(request)
+    if actor.user is None:  # unreachable behind login_required; tells the type checker
+        raise PermissionError
+    feed = Feed(actor.user, None, request.GET.get("workload", "")[:26])
+    if streams.can_hold(request):
+        return streams.streaming(hints(feed), STREAM)
+    # Where nothing can be held open the page polls; EventSource comes back after the pause named here.
+    return StreamingHttpResponse([b"retry: 15000\n\n"], content_type=STREAM)
+
+
+async def hints(feed: Feed) -> AsyncIterator[bytes]:
+    position = await streams.look(end_of_feed)
+    yield b"retry: 3000\n" + streams.message({}, event="open")
+    spoke = time.monotonic()
+    with streams.bell() as event:
+        while not bus.closing.is_set():
+            found = await streams.look(lambda: feed.after(position))  # noqa: B023
+            if found is None:
+                return
+            rows, position, soon = found
+            if rows:
+                yield streams.message(summary(rows), event="change")
+                spoke = time.monotonic()
+            elif time.monotonic() - spoke >= streams.KEEP_ALIVE:
+                yield b": still here\n\n"
+                spoke = time.monotonic()
+            await streams.rung(event, OLDER_SOON if soon else streams.LOOK_EVERY)
+
+
+def summary(rows: list[Event]) -> dict[str, list[str]]:
+    return {
+        "kinds": sorted({row.kind for row in rows}),
+        "workloads": sorted({row.workload for row in rows if row.workload}),
+    }

@@ -1,0 +1,31 @@
+// The request form: a pool decides what an amount is called, and whether a MIG profile is chosen instead.
+"use strict";
+(() => {
+  const form = document.getElementById("request");
+  if (!form) return;
+  const amount = form.querySelector("[data-amount]");
+  const profile = form.querySelector("[data-profile]");
+  const show = () => {
+    const pool = form.querySelector(`[data-pool="${CSS.escape(form.elements.pool.value)}"]`);
+    if (!pool) return;
+    amount.hidden = Boolean(pool.dataset.mig);
+    amount.querySelector("label").textContent = pool.dataset.label;
+    if (!profile) return;
+    profile.hidden = !pool.dataset.mig;
+    for (const group of profile.querySelectorAll("optgroup")) group.hidden = group.label !== pool.dataset.mig;
+    const chosen = profile.querySelector("option:checked");
+    if (pool.dataset.mig && (!chosen?.value || chosen.parentElement.hidden)) {
+      form.elements.profile.value = profile.querySelector("optgroup:not([hidden]) option")?.value ?? "";
+    }
+  };
+  form.elements.pool.addEventListener("change", show);
+  form.addEventListener("click", (event) => {
+    const taken = event.target.closest("[data-take-pool]");
+    if (!taken) return;
+    form.elements.pool.value = taken.dataset.takePool;
+    form.elements.units_per_pod.value = taken.dataset.takeUnits;
+    show();
+    form.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  show();
+})();
