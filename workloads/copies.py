@@ -1,0 +1,59 @@
+"""A request in the shapes of the REST API, to be pasted into a pipeline. Secret values are never in it, only their names."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import yaml
+from django.conf import settings
+from django.urls import reverse
+
+from workloads.requests import WorkloadRequest
+
+
+def body_of(request: WorkloadRequest) -> dict[str, Any]:
+    """The JSON body of POST …/workloads/; what has its default is left out."""
+    body: dict[str, Any] = {
+        "kind": request.kind,
+        "name": request.name,
+        "image": request.image.name,
+        "command": list(request.command),
+        "pool": request.pool.slug,
+    }
+    body |= {"profile": request.profile} if request.profile else {"units_per_pod": request.units_per_pod}
+    cores = request.cpu_milli / 1000
+    body |= {"cpu": int(cores) if cores.is_integer() else cores, "memory_mib": request.memory_mib}
+    optional = {
+        "env": {**request.env, **{name: {"secret": f"${name}"} for name in request.secret_env}},
+        "max_runtime": request.max_runtime,
+        "max_wait": request.max_wait,
+        "own_only": request.own_only,
+        "priority": request.priority,
+        "preset": request.preset.slug if request.preset else "",
+    }
+    return body | {name: value for name, value in optional.items() if value}
+
+
+def as_json(body: dict[str, Any]) -> str:
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def as_yaml(body: dict[str, Any]) -> str:
+    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+
+
+def as_curl(department: str, body: dict[str, Any]) -> str:
+    """One command for a shell; the token comes from the environment, the key makes a retry harmless."""
+    address = reverse("api:department-workloads", args=[department])
+    data = shlex.quote(json.dumps(body, ensure_ascii=False))
+    for name, value in body.get("env", {}).items():
+        if isinstance(value, dict):  # closes the single quotes around the shell's own variable
+            data = data.replace(f'"${name}"', f'"\'"${name}"\'"')
+    return (
+        f"curl -fsS {shlex.quote(settings.BASE_URL + address)} \\\n"
+        '  -H "Authorization: Bearer $PORTAL_TOKEN" \\\n'
+        '  -H "Idempotency-Key: $(uuidgen)" \\\n'
+        f"  --json {data}"
+    )

@@ -1,0 +1,159 @@
+"""The request form. Django checks the shapes, workloads.requests the meaning; both name the field."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, cast
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from portal.access import Actor
+from portal.models import Department
+from quotas.engine.mig import PRODUCTS
+from quotas.models import Pool
+from workloads.inputs import AmountField, CommandField, DurationField, MemoryField, VariablesField
+from workloads.models import Image, Kind, Preset, Workload
+from workloads.requests import InvalidRequest, WorkloadRequest
+
+HOUR = 3600
+SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
+
+
+class WorkloadForm(forms.Form):
+    kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
+    name = forms.CharField(label=_("Name"), max_length=100)
+    pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
+    units_per_pod = AmountField(label=_("Amount"), required=False)
+    profile = forms.ChoiceField(label=_("MIG profile"), required=False)
+    image = forms.ModelChoiceField(Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None)
+    command = CommandField(
+        label=_("Command"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL | {"rows": 3}),
+        help_text=_("As in a terminal; several lines run as one shell script. A notebook needs none."),
+    )
+    max_runtime = DurationField(
+        label=_("Max runtime"),
+        required=False,
+        help_text=_("8h, 90 min, 1d 12h. A short limit starts sooner; extend later."),
+    )
+    own_only = forms.BooleanField(label=_("Own quota only, never recalled by others"), required=False)
+    cpu = forms.DecimalField(label=_("CPU cores"), min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
+    memory_mib = MemoryField(label=_("Memory"), help_text=_("Of the machine, not of the card: 8 GiB"))
+    env = VariablesField(
+        label=_("Variables"), required=False, widget=forms.Textarea(attrs=SMALL), help_text=_("NAME=value, one a line")
+    )
+    secret_env = VariablesField(
+        label=_("Secret variables"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL | {"autocomplete": "off"}),
+        help_text=_("Kept encrypted, never shown again"),
+    )
+    max_wait = DurationField(
+        label=_("Give up waiting after"), required=False, help_text=_("Empty: it waits as long as it takes")
+    )
+    priority = forms.IntegerField(label=_("Priority"), required=False, min_value=-1000, max_value=1000)
+    preset = forms.ModelChoiceField(
+        Preset.objects.filter(active=True), required=False, to_field_name="slug", widget=forms.HiddenInput
+    )
+    rerun_of = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, actor: Actor, department: Department, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.actor, self.department = actor, department
+        pools = pools_of(department)
+        cast("forms.ModelChoiceField[Pool]", self.fields["pool"]).queryset = pools
+        cast("forms.ModelChoiceField[Image]", self.fields["image"]).queryset = Image.objects.filter(active=True)
+        profiles = [
+            (mig, [(name, name) for name in PRODUCTS.get(mig, {})]) for mig in sorted({p.mig for p in pools if p.mig})
+        ]
+        cast(forms.ChoiceField, self.fields["profile"]).choices = [("", "–"), *profiles]
+        if not profiles:
+            del self.fields["profile"]
+        if not actor.is_operator:
+            self.fields["priority"].help_text = _("At most 0: higher ones are the operator's")
+
+    def asked(self) -> WorkloadRequest:
+        """The request that a valid form means."""
+        data = self.cleaned_data
+        return WorkloadRequest(
+            kind=data["kind"],
+            name=data["name"],
+            pool=data["pool"],
+            image=data["image"],
+            command=data["command"],
+            env=data["env"],
+            secret_env=data["secret_env"],
+            units_per_pod=data["units_per_pod"] or 0,
+            profile=data.get("profile", "") if data["pool"].mig else "",
+            cpu_milli=int(data["cpu"] * 1000),
+            memory_mib=data["memory_mib"],
+            priority=data["priority"] or 0,
+            max_runtime=data["max_runtime"],
+            max_wait=data["max_wait"],
+            own_only=data["own_only"],
+            preset=data["preset"],
+            rerun_of=self.origin(),
+        )
+
+    def origin(self) -> Workload | None:
+        """The workload this one repeats, if it is this department's."""
+        return Workload.objects.filter(department=self.department, public_id=self.cleaned_data["rerun_of"]).first()
+
+    def blame(self, error: InvalidRequest) -> None:
+        """Puts each fault beside its field, in the reader's words."""
+        fields = {"cpu_milli": "cpu"}
+        for each in error.errors:
+            name = fields.get(each.field, each.field)
+            self.add_error(name if name in self.fields else None, each.detail)
+
+
+def pools_of(department: Department) -> Any:
+    """Pools the department, or one above it, has a quota in: those it may submit to."""
+    ids = [department.pk]
+    while department.parent is not None:
+        department = department.parent
+        ids.append(department.pk)
+    return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group")
+
+
+def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
+    """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
+    values: dict[str, Any] = {
+        "kind": Kind.JOB.value,
+        "units_per_pod": 1,
+        "cpu": Decimal(4),
+        "memory_mib": 16 * 1024,
+        "max_runtime": 8 * HOUR,
+        "priority": 0,
+    }
+    first = pools.first()
+    if first is not None:
+        values["pool"] = first.slug
+        values["units_per_pod"] = first.units_per_card if first.unit == "MiB" else 1
+    source = origin or preset
+    if source is not None:
+        values |= {
+            "kind": source.kind,
+            "pool": source.pool.slug,
+            "units_per_pod": source.units_per_pod,
+            "profile": source.profile,
+            "image": source.image.name,
+            "command": source.command,
+            "cpu": Decimal(source.cpu_milli) / 1000,
+            "memory_mib": source.memory_mib,
+            "max_runtime": source.max_runtime,
+        }
+    if preset is not None:
+        values |= {"preset": preset.slug, "name": preset.slug}
+    if origin is not None:
+        values |= {
+            "name": origin.name,
+            "env": origin.env,
+            "own_only": origin.own_only,
+            "max_wait": origin.max_wait,
+            "preset": origin.preset.slug if origin.preset else "",
+            "rerun_of": origin.public_id,
+        }
+    return values | query

@@ -1,0 +1,170 @@
+"""The one sentence of a workload's page: what it does now, why, and what its person can do."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor
+from portal.words import amount, duration
+from quotas.models import Claim, LedgerEntry
+from quotas.telling import named_claims, reader_for, reason_sentences
+from workloads.lifecycle import State
+from workloads.models import Attempt, Workload
+
+
+@dataclass(frozen=True)
+class Situation:
+    """`moment` is the number that counts: `ticks` says whether towards it (countdown) or from it (since)."""
+
+    sentence: str
+    details: list[str] = field(default_factory=list)
+    moment: dt.datetime | None = None
+    ticks: str = "since"
+    caption: str = ""
+    action: str = ""  # leave | rerun | notebook | extend
+
+
+def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
+    claim = attempt.claim if attempt else None
+    state = State(workload.state)
+    if attempt is None or claim is None:
+        return Situation(_("It was never queued."))
+    if state is State.QUEUED:
+        return queued(actor, workload, attempt, claim)
+    if state in (State.ADMITTED, State.STARTING):
+        where = where_of(attempt, claim)
+        return Situation(
+            _("Starting on %(where)s.") % {"where": where} if where else _("Starting."), shares_of(workload, claim),
+            workload.state_since, caption=_("starting for"),
+        )  # fmt: skip
+    if state is State.RUNNING:
+        where = where_of(attempt, claim)
+        return Situation(
+            _("Running on %(where)s.") % {"where": where} if where else _("Running."), shares_of(workload, claim),
+            attempt.started_at or workload.state_since, caption=_("running for"),
+        )  # fmt: skip
+    if state is State.RECALLED:
+        return recalled(workload, attempt, claim)
+    if state is State.STOPPING:
+        return stopping(workload, attempt)
+    return ended(workload, attempt)
+
+
+def where_of(attempt: Attempt, claim: Claim) -> str:
+    """ "n3, cards 4, 5" """
+    texts = []
+    for place in attempt.placement or claim.placement or []:
+        cards = ", ".join(str(card) for card in place.get("cards", []))
+        text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(place.get("cards", [])))
+        texts.append(text % {"node": place["node"], "cards": cards} if cards else place["node"])
+    return "; ".join(texts) or attempt.node
+
+
+def lenders_of(claim: Claim) -> list[str]:
+    rows = LedgerEntry.objects.filter(claim=claim, own=False, ended_at=None).select_related("lender")
+    return [entry.lender.name if entry.lender else _("the unpromised rest") for entry in rows]
+
+
+def shares_of(workload: Workload, claim: Claim) -> list[str]:
+    """Own or borrowed, and what borrowing means."""
+    pool = workload.pool
+    if not claim.borrowed:
+        return [_("All from your department's own quota: nobody can recall it.")]
+    numbers = {
+        "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool), "lenders": ", ".join(lenders_of(claim)),
+        "notice": duration(claim.notice), "grace": duration(claim.grace),
+    }  # fmt: skip
+    text = (
+        _("%(borrowed)s of %(all)s borrowed from %(lenders)s.")
+        if numbers["lenders"]
+        else _("%(borrowed)s of %(all)s borrowed.")
+    )
+    contract = _(
+        "Recallable: it can be called back with %(notice)s notice and %(grace)s grace;"
+        " then it is queued again with the same id."
+    )
+    return [text % numbers, contract % numbers]
+
+
+def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
+    reader = reader_for(actor, workload.pool, {*named_claims(claim.reasons), *claim.ahead})
+    details = reason_sentences(claim.reasons, reader)
+    if claim.ahead:
+        details.append(_("Ahead: %(claims)s.") % {"claims": ", ".join(reader.claim(each) for each in claim.ahead[:5])})
+    if attempt.number > 1:
+        details.append(
+            _("Attempt %(number)s: it keeps its id, its files and its place in time.") % {"number": attempt.number}
+        )
+    if claim.decision == "reclaim" and claim.promised_at:
+        text = _("Waits for lent capacity that is coming back; starts by the time shown at the latest.")
+        return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"))
+    if claim.position:
+        return Situation(
+            _("Waits, position %(position)s.") % {"position": claim.position}, details, attempt.queued_at,
+            caption=_("waiting for"),
+        )  # fmt: skip
+    return Situation(_("Waits for the next planning pass."), details, attempt.queued_at, caption=_("waiting for"))
+
+
+def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
+    taker = claim.held_for.department.name if claim.held_for else ""
+    text = (
+        _("%(department)s calls its capacity back: save your work now.") % {"department": taker}
+        if taker
+        else _("Its capacity is called back: save your work now.")
+    )
+    then = _(
+        "When the countdown ends it gets SIGTERM, and %(grace)s later SIGKILL; then it is queued again with the same id."
+    )
+    details = [then % {"grace": duration(attempt.grace)}]
+    if attempt.ready_at:
+        details = [_("It said that its work is saved; it is leaving now.")]
+    return Situation(text, details, attempt.reclaim_at, "countdown", _("until SIGTERM"), "leave")
+
+
+def stopping(workload: Workload, attempt: Attempt) -> Situation:
+    causes = {
+        "recalled": _("Stopping, because its capacity goes back; it will be queued again."),
+        "cancelled": _("Stopping, because somebody asked for it."),
+        "expired": _("Stopping: it ran as long as it asked for."),
+    }
+    limit = (attempt.stopping_at or workload.state_since) + dt.timedelta(seconds=attempt.grace)
+    text = causes.get(attempt.stop_cause, _("Stopping."))
+    return Situation(text, [], limit, "countdown", _("until SIGKILL"))
+
+
+def ended(workload: Workload, attempt: Attempt) -> Situation:
+    lasted = duration((attempt.finished_at or workload.state_since) - attempt.started_at) if attempt.started_at else ""
+    code = "" if workload.exit_code is None else str(workload.exit_code)
+    numbers = {"lasted": lasted, "code": code, "reason": reason_word(workload.reason)}
+    details = [workload.message] if workload.message else []
+    state = State(workload.state)
+    if state is State.SUCCEEDED:
+        text = _("Finished after %(lasted)s with exit code 0.") if lasted else _("Finished with exit code 0.")
+    elif state is State.CANCELLED:
+        by = workload.cancelled_by.label if workload.cancelled_by else ""
+        text = _("Stopped by %(by)s.") if by else _("Stopped.")
+        numbers["by"] = by
+    elif state is State.REJECTED:
+        text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
+    elif workload.reason and code:
+        text = _("Failed with exit code %(code)s: %(reason)s.")
+    elif code:
+        text = _("Failed with exit code %(code)s. The log below says more.")
+    else:
+        text = _("Failed: %(reason)s.") if workload.reason else _("Failed.")
+    return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
+
+
+def reason_word(code: str) -> str:
+    """Codes of our own as words; a cluster's reasons (OOMKilled, …) as they are."""
+    return {
+        "max_runtime": _("it ran longer than its max runtime"),
+        "max_reclaims": _("it was called back more often than this pool allows"),
+        "max_wait": _("it waited longer than it was allowed to"),
+        "OOMKilled": _("it used more memory than it asked for (OOMKilled)"),
+    }.get(code, code)

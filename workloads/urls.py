@@ -1,0 +1,31 @@
+"""Pages of workloads."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from workloads import notebooks
+from workloads.views import detail, files, listing, logs, mine, new, steer
+
+app_name = "workloads"
+HERE = "d/<slug:department>/workloads/"
+ONE = HERE + "<slug:workload>/"
+urlpatterns: list[URLPattern] = [
+    path("mine/", mine.mine, name="mine"),
+    path("search/workloads/", mine.search, name="search"),
+    path(HERE, listing.listing, name="list"),
+    path(HERE + "new/", new.new, name="new"),
+    path(HERE + "new/verdict/", new.verdict, name="verdict"),
+    path(HERE + "stop/", listing.stop_several, name="stop-several"),
+    path(ONE, detail.detail, name="detail"),
+    path(ONE + "extend/", steer.extend, name="extend"),
+    path(ONE + "files/", files.upload, name="upload"),
+    path(ONE + "files/delete/", files.delete, name="delete-file"),
+    path(ONE + "files/download/", files.download, name="download"),
+    path(ONE + "leave/", steer.leave, name="leave"),
+    path(ONE + "log/", logs.log, name="log"),
+    path(ONE + "notebook/", notebooks.open_notebook, name="notebook"),
+    path(ONE + "rerun/", steer.rerun, name="rerun"),
+    path(ONE + "share/", steer.share, name="share"),
+    path(ONE + "stop/", steer.stop, name="stop"),
+]

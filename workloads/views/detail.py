@@ -1,0 +1,168 @@
+"""One workload: is it running, and if not, why not and what can I do?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from portal.access import Actor, Right, actor_of
+from portal.errors import Problem
+from portal.models import Department, Event
+from portal.shell import address
+from portal.web import render_part
+from quotas.models import Decision, LedgerEntry
+from workloads import copies, volumes
+from workloads.actions import request_of
+from workloads.clusters.base import ClusterError
+from workloads.lifecycle import LIVE, State
+from workloads.models import Attempt, Kind, Workload
+from workloads.situation import situation_of
+from workloads.views.rows import ends_at, workload_for
+
+TABS = ("log", "files", "events", "spec")
+
+
+@login_required
+@require_safe
+def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    actor = actor_of(request)
+    here, row = workload_for(actor, department, workload)
+    attempts = list(row.attempts.select_related("claim", "cluster").order_by("number"))
+    last = attempts[-1] if attempts else None
+    tab = request.GET.get("tab", "log")
+    context = {
+        "department": here,
+        "workload": row,
+        "attempts": [(each, steps_of(each, row)) for each in reversed(attempts)],
+        "attempt": last,
+        "claim": last.claim if last else None,
+        "situation": situation_of(actor, row, last),
+        "ends_at": ends_at(row, last),
+        "cost": cost_of(row),
+        "places": places_of(row, last),
+        "tabs": [(name, name == tab) for name in TABS],
+        "tab": tab if tab in TABS else "log",
+        **rights(actor, here, row),
+        **tab_of(request, actor, row, tab),
+    }
+    return render_part(request, "workloads/detail.html", context, part="now")
+
+
+def rights(actor: Actor, department: Department, workload: Workload) -> dict[str, Any]:
+    own = workload.author is not None and workload.author == actor.user
+    submit = actor.may(Right.SUBMIT, department)
+    steer = actor.may(Right.STEER, department) or (own and submit)
+    live = workload.state in LIVE
+    notebook = workload.kind == Kind.NOTEBOOK and workload.state in (State.RUNNING, State.RECALLED)
+    return {
+        "own": own,
+        "may_submit": submit,
+        "may_steer": steer,
+        "may_stop": steer and live and workload.cancel_requested_at is None,
+        "may_extend": steer and live and workload.max_runtime is not None,
+        "may_rerun": submit and not live and (own or not workload.secret_env),
+        "may_share": own and submit and workload.kind == Kind.NOTEBOOK,
+        "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
+        if notebook and (own or (workload.shared and submit))
+        else "",
+    }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stretch of an attempt. `ended` None: it lasts."""
+
+    label: str
+    began: dt.datetime
+    ended: dt.datetime | None
+
+    @property
+    def lasted(self) -> dt.timedelta:
+        return (self.ended or timezone.now()) - self.began
+
+
+def steps_of(attempt: Attempt, workload: Workload) -> list[Step]:
+    """queued → starting → running → going back → stopping, each with how long."""
+    marks = [
+        (_("queued"), attempt.queued_at),
+        (_("starting"), attempt.admitted_at),
+        (_("running"), attempt.started_at),
+        (_("going back"), attempt.recalled_at),
+        (_("stopping"), attempt.stopping_at),
+    ]
+    known = [(label, at) for label, at in marks if at is not None]
+    ends = [at for _label, at in known[1:]] + [attempt.finished_at]
+    return [Step(label, at, end) for (label, at), end in zip(known, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """In card-hours: units in use ÷ units of a card × hours."""
+
+    own: float
+    borrowed: float
+
+    @property
+    def total(self) -> float:
+        return self.own + self.borrowed
+
+
+def cost_of(workload: Workload) -> Cost:
+    """From the ledger: what it held, own and borrowed, up to now."""
+    now, own, borrowed = timezone.now(), 0.0, 0.0
+    rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
+    for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
+        hours = units * ((ended or now) - began).total_seconds() / 3600 / workload.pool.units_per_card
+        own, borrowed = (own + hours, borrowed) if is_own else (own, borrowed + hours)
+    return Cost(own, borrowed)
+
+
+@dataclass(frozen=True)
+class Place:
+    node: str
+    cards: str
+
+
+def places_of(workload: Workload, attempt: Attempt | None) -> list[Place]:
+    """Where its pods are, or were last. What the cluster told wins over the plan's forecast."""
+    if attempt is None:
+        return []
+    if attempt.node and attempt.cards:
+        return [Place(attempt.node, ", ".join(str(card) for card in attempt.cards))]
+    planned = attempt.placement or attempt.claim.placement or []
+    return [Place(each["node"], ", ".join(str(card) for card in each.get("cards", []))) for each in planned]
+
+
+def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
+    """Only the open tab is read."""
+    if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
+        return {}
+    if tab == "files":
+        return files_of(workload, request.GET.get("path", ""))
+    if tab == "events":
+        decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
+        events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
+        return {"events": events[:200], "decisions": decisions[:50]}
+    if tab == "spec":
+        body = copies.body_of(request_of(workload))
+        return {"json": copies.as_json(body), "yaml": copies.as_yaml(body)}
+    return {}
+
+
+def files_of(workload: Workload, path: str) -> dict[str, Any]:
+    folders = [part for part in path.split("/") if part]
+    crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
+    try:
+        entries = volumes.listing(volumes.root_of(workload), path)
+    except Problem as problem:
+        return {"files_problem": problem.detail, "path": path, "crumbs": crumbs}
+    except ClusterError as error:
+        return {"files_problem": error.detail, "path": path, "crumbs": crumbs}
+    return {"entries": entries, "path": path, "crumbs": crumbs, "most": volumes.MOST_SHOWN}

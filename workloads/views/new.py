@@ -1,0 +1,113 @@
+"""The request: presets, form, and beside it what would happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.models import Department
+from workloads import actions, copies
+from workloads.forms import WorkloadForm, first_values, pools_of
+from workloads.models import Preset, Workload
+from workloads.requests import InvalidRequest
+from workloads.verdicts import verdict_of
+from workloads.views.files import store_all
+
+PREFILLED = ("name", "kind", "pool", "units_per_pod", "profile", "image", "command", "own_only")
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, department: str) -> HttpResponse:
+    """`?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.SUBMIT)
+    if request.method == "POST":
+        form = WorkloadForm(request.POST, actor=actor, department=here)
+        workload = submitted(request, actor, here, form)
+        if workload is not None:
+            return redirect("workloads:detail", here.slug, workload.public_id)
+        return page(request, here, form, status=422)
+    preset = Preset.objects.filter(active=True, slug=request.GET.get("preset", "")).first()
+    origin = Workload.objects.filter(department=here, public_id=request.GET.get("from", "")).first()
+    query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
+    if origin is not None and origin.secret_env:
+        messages.info(request, _("Secret values are not copied: fill them in again."))
+    initial = first_values(preset, origin, pools_of(here), query)
+    return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
+
+
+def page(request: HttpRequest, department: Department, form: WorkloadForm, status: int = 200) -> HttpResponse:
+    pools = list(pools_of(department))
+    context = {
+        "department": department,
+        "form": form,
+        "pools": pools,
+        "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
+        "chosen": form["preset"].value(),
+        "open_more": any(
+            form[name].errors for name in ("cpu", "memory_mib", "env", "secret_env", "max_wait", "priority")
+        ),
+    }
+    return render(request, "workloads/new.html", context, status=status)
+
+
+def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
+    """None when something is wrong; then the form says what."""
+    if not form.is_valid():
+        return None
+    try:
+        workload = actions.submit(
+            actor=actor, department=department, request=form.asked(), also=lambda row: keep_files(request, row)
+        )
+    except (Forbidden, NotVisible):
+        raise
+    except InvalidRequest as error:
+        form.blame(error)
+    except Problem as problem:
+        form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
+    else:
+        return workload
+    return None
+
+
+def keep_files(request: HttpRequest, workload: Workload) -> None:
+    """Files chosen in the form lie in the working directory before anything can start."""
+    if request.FILES:
+        store_all(request, workload, "")
+
+
+@login_required
+@require_POST
+def verdict(request: HttpRequest, department: str) -> HttpResponse:
+    """The panel for what the form holds now; never an error page: it says what is still missing."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.SUBMIT)
+    form = WorkloadForm(request.POST, actor=actor, department=here)
+    context: dict[str, Any] = {"department": here, "form": form}
+    if form.is_valid():
+        asked = form.asked()
+        try:
+            context["verdict"] = verdict_of(actor=actor, department=here, request=asked)
+        except InvalidRequest as error:
+            form.blame(error)
+        except (Forbidden, NotVisible):
+            raise
+        except Problem as problem:
+            form.add_error(None, problem.detail)
+        body = copies.body_of(asked)
+        context |= {
+            "json": copies.as_json(body),
+            "yaml": copies.as_yaml(body),
+            "curl": copies.as_curl(here.slug, body),
+            "asked": asked,
+        }
+    return render(request, "workloads/verdict.html", context)

@@ -1,0 +1,88 @@
+"""What lists of workloads show, read in a constant number of queries; and the one door to a single one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from django.db.models import Prefetch, QuerySet
+
+from portal.access import Actor, NotVisible, Right, department_for, visible
+from portal.models import Department
+from quotas.models import Claim
+from workloads.lifecycle import State
+from workloads.models import Attempt, Workload
+
+
+def workload_for(actor: Actor, slug: str, public_id: str, right: Right = Right.SEE) -> tuple[Department, Workload]:
+    """A workload of a department in which the actor has this right. Raises NotVisible, Forbidden."""
+    department = department_for(actor, slug, right)
+    rows = Workload.objects.select_related(
+        "department", "author", "pool", "image", "preset", "rerun_of", "cancelled_by"
+    )
+    workload = rows.filter(department=department, public_id=public_id).first()
+    if workload is None:
+        raise NotVisible
+    return department, workload
+
+
+@dataclass(frozen=True)
+class Row:
+    """A workload with its newest attempt and that attempt's claim."""
+
+    workload: Workload
+    attempt: Attempt | None
+
+    @property
+    def claim(self) -> Claim | None:
+        return self.attempt.claim if self.attempt else None
+
+    @property
+    def on_cluster(self) -> bool:
+        return self.workload.state in (State.ADMITTED, State.STARTING, State.RUNNING, State.RECALLED, State.STOPPING)
+
+    @property
+    def own(self) -> int:
+        return self.claim.own if self.claim and self.on_cluster else 0
+
+    @property
+    def borrowed(self) -> int:
+        return self.claim.borrowed if self.claim and self.on_cluster else 0
+
+    @property
+    def reclaim_at(self) -> dt.datetime | None:
+        """When SIGTERM is due, while notice runs."""
+        return self.attempt.reclaim_at if self.attempt and self.workload.state == State.RECALLED else None
+
+    @property
+    def ends_at(self) -> dt.datetime | None:
+        return ends_at(self.workload, self.attempt)
+
+
+def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
+    """When its max runtime is over, while it runs."""
+    if workload.state not in (State.RUNNING, State.RECALLED) or workload.max_runtime is None:
+        return None
+    if attempt is None or attempt.started_at is None:
+        return None
+    return attempt.started_at + dt.timedelta(seconds=workload.max_runtime)
+
+
+def with_attempts(workloads: QuerySet[Workload]) -> QuerySet[Workload]:
+    attempts = Attempt.objects.select_related("claim").order_by("number")
+    return workloads.select_related("department", "author", "pool").prefetch_related(
+        Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
+    )
+
+
+def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
+    """`workloads` sliced or small."""
+    found = []
+    for workload in with_attempts(workloads):
+        attempts: list[Attempt] = workload.known_attempts  # type: ignore[attr-defined]
+        found.append(Row(workload, attempts[-1] if attempts else None))
+    return found
+
+
+def seen(actor: Actor) -> QuerySet[Workload]:
+    return visible(actor, Workload.objects.all())
