@@ -61,6 +61,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.health.probes",  # a probe comes by address: before hosts are checked
     "portal.web.request_id",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -206,7 +207,7 @@ CONTENT_SECURITY_POLICY = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 2**20
 FILE_UPLOAD_LIMIT = env.integer("FILE_UPLOAD_LIMIT_MIB", 512, 1) * 2**20
 
-EMAIL_URL = env.text("EMAIL_URL", "consolemail://" if DEBUG else "dummymail://")
+EMAIL_URL = env.text("EMAIL_URL", f"filemail:///{DATA_DIR}/mail" if DEBUG else "dummymail://")
 vars().update(environ.Env.email_url_config(EMAIL_URL))
 DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "gpu-portal@localhost")
 # Webhooks go only to these hosts (exact names, or ".example.org" for all below it).
@@ -238,6 +239,10 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {"KindEnum": "workloads.models.Kind", "ClusterKindEnum": "quotas.models.ClusterKind"},
 }
+
+# Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.
+METRICS = ["portal.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
+METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))
 LOGGING_CONFIG = "portal.logs.configure"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from portal.metrics import metrics
+
 api = [
     path("", include("portal.api_urls")),
     path("", include("quotas.api_urls")),
@@ -14,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("quotas.page_urls")),
     path("", include("workloads.urls")),
     path("api/v1/", include((api, "api"))),
+    path("metrics", metrics),
 ]
 
 handler404 = "portal.problems.not_found"

@@ -6,8 +6,8 @@ import datetime as dt
 
 from django.db.models import QuerySet, Sum
 
-from portal.access import SYSTEM, Actor
 from portal import audit
+from portal.access import SYSTEM, Actor
 from portal.errors import N_, Invalid
 from portal.events import emit
 from portal.locks import durable

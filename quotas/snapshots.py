@@ -46,8 +46,7 @@ def moment(seconds: int) -> dt.datetime:
 def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
     nodes: dict[int, dict[str, list[Card]]] = defaultdict(lambda: defaultdict(list))
     for card in Card.objects.filter(pool__in=pools).select_related("node").order_by("node__name", "index"):
-        assert card.pool_id is not None
-        nodes[card.pool_id][card.node.name].append(card)
+        nodes[card.pool_id or 0][card.node.name].append(card)
     return tuple(
         e.Pool(
             id=e.PoolId(pool.slug),

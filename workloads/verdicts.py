@@ -32,6 +32,15 @@ class Impossible(Invalid):
     message = N_("%(department)s can never have %(asked)s of %(pool)s at once. Largest that can: %(largest)s.")
 
 
+DECISION = {
+    Headline.STARTS_OWN: e.DecisionKind.ADMIT,
+    Headline.STARTS_BORROWING: e.DecisionKind.ADMIT,
+    Headline.STARTS_BY: e.DecisionKind.RECLAIM,
+    Headline.WAITS: e.DecisionKind.WAIT,
+    Headline.CANNOT: e.DecisionKind.IMPOSSIBLE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """Another request that would start now."""
@@ -55,6 +64,15 @@ class Verdict:
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
     facts: engine.Verdict
+
+    @property
+    def decision(self) -> str:
+        """The engine's word: admit, reclaim, wait or impossible."""
+        return DECISION[self.headline].value
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(text for text in (self.title, *self.lines, self.contract) if text)
 
 
 def refuse_impossible(department: Department, request: WorkloadRequest, actor: Actor, *, now: dt.datetime) -> None:

@@ -28,8 +28,8 @@ NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 RUNNING = View(
     state=State.RUNNING, claim="holding", grace=10, created_at=NOW - 5 * MINUTE,
-    started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, checkpointed_at=None, ready=False, stop_cause="", cancel=False,
-    max_runtime=None, finished=False,
+    started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, checkpointed_at=None, ready=False,
+    stop_cause="", cancel=False, max_runtime=None, finished=False,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from portal.access import Actor
 from portal.models import Department
-from workloads import actions
+from workloads import verdicts
 from workloads.requests import WorkloadRequest
 
 
@@ -19,5 +19,5 @@ class VerdictOut(serializers.Serializer[Any]):
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
-    found = actions.verdict(actor=actor, department=department, request=request)
+    found = verdicts.verdict_of(actor=actor, department=department, request=request)
     return dict(VerdictOut(found).data)

@@ -1,0 +1,79 @@
+"""`/livez`: the process answers. `/readyz`: it can do its work – database reachable and migrated, Redis reachable.
+
+Answered before anything else looks at the request: a probe comes by address, without a Host that is allowed, and must
+not depend on sessions or users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import redis
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+
+log = structlog.get_logger(__name__)
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def probes(get_response: GetResponse) -> GetResponse:
+    """Middleware, the outermost."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if request.path == "/livez":
+            return HttpResponse("ok\n", content_type="text/plain")
+        if request.path == "/readyz":
+            return ready()
+        return get_response(request)
+
+    return middleware
+
+
+def ready() -> HttpResponse:
+    """Names what fails, never how: the reason is in the log."""
+    failed = []
+    for name, check in CHECKS.items():
+        try:
+            check()
+        except (DatabaseError, redis.RedisError, NotMigrated) as error:
+            log.warning("not_ready", check=name, error=str(error)[:300])
+            failed.append(name)
+    body = json.dumps({"status": "failed" if failed else "ok", "failed": failed})
+    return HttpResponse(body + "\n", status=503 if failed else 200, content_type="application/json")
+
+
+class NotMigrated(Exception):
+    pass
+
+
+def database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+_migrated = False  # migrations are never taken back under a running process, so one look that found all is enough
+
+
+def migrations() -> None:
+    global _migrated
+    if _migrated:
+        return
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        raise NotMigrated(f"{len(missing)} migrations are not applied, the first is {missing[0][0]}")
+    _migrated = True
+
+
+def redis_answers() -> None:
+    if settings.REDIS_URL:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2) as client:
+            client.ping()
+
+
+CHECKS: dict[str, Callable[[], None]] = {"database": database, "migrations": migrations, "redis": redis_answers}
+

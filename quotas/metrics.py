@@ -1,0 +1,112 @@
+"""Gauges and counters of pools and departments, for portal.metrics. Units are the pool's own, named in the label `unit`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+from django.db.models import Min, Sum
+from django.utils import timezone
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from quotas import board, live
+from quotas.models import Claim, ClaimState, Cluster, PlanPass, PoolGroup, UsageHour
+
+PASSES = dt.timedelta(hours=1)
+QUANTILES = (0.5, 0.95, 1.0)
+
+
+def quantile(sorted_values: Sequence[float], q: float) -> float:
+    """Nearest rank; `sorted_values` is not empty."""
+    return sorted_values[min(len(sorted_values) - 1, max(0, round(q * len(sorted_values) + 0.5) - 1))]
+
+
+def collect() -> Iterator[Metric]:
+    now = live.read()
+    yield from pools(now)
+    yield from departments(now)
+    yield from passes()
+    yield from metered()
+
+
+def pools(now: live.Live) -> Iterator[Metric]:
+    units = GaugeMetricFamily(
+        "portal_pool_units", "Capacity of a pool: nominal, present on healthy cards, free for anyone.",
+        labels=["pool", "unit", "kind"],
+    )  # fmt: skip
+    oldest = GaugeMetricFamily("portal_queue_oldest_seconds", "Wait of the oldest claim in a queue.", labels=["pool"])
+    waiting = Claim.objects.filter(state=ClaimState.PENDING, pods__gt=0).values("pool")
+    since = dict(waiting.annotate(since=Min("submitted_at")).values_list("pool", "since"))
+    for pk, pool in now.pools.items():
+        for kind, amount in (
+            ("nominal", pool.nominal),
+            ("present", now.present(pk)),
+            ("promised", sum(q.guaranteed for (_, its), q in now.quotas.items() if its == pk)),
+            ("free", live.free(now, pk)),
+        ):
+            units.add_metric([pool.slug, pool.unit, kind], amount)
+        waited = (timezone.now() - since[pk]).total_seconds() if pk in since else 0
+        oldest.add_metric([pool.slug], max(0, waited))
+    yield units
+    yield oldest
+    reachable = GaugeMetricFamily("portal_cluster_reachable", "1 if the cluster answered last time.", labels=["cluster"])
+    for cluster in Cluster.objects.filter(active=True):
+        reachable.add_metric([cluster.name], int(cluster.unreachable_since is None))
+    yield reachable
+
+
+def departments(now: live.Live) -> Iterator[Metric]:
+    """A department's figures cover all teams below it: sum only over leaf="true", or everything counts twice."""
+    labels = ["pool", "department", "leaf", "unit"]
+    usage = GaugeMetricFamily(
+        "portal_usage_units", "What a department uses of its own, borrows, lends, and what is held for it.",
+        labels=[*labels, "share"],
+    )  # fmt: skip
+    promised = GaugeMetricFamily("portal_guaranteed_units", "What a department is promised.", labels=labels)
+    queued = GaugeMetricFamily("portal_queue_units", "Units that wait in a department's queue.", labels=labels)
+    length = GaugeMetricFamily("portal_queue_length", "Claims that wait in a department's queue.", labels=labels)
+    for (department, pool), row in rows(now).items():
+        leaf = "false" if now.children.get(department) else "true"
+        values = [row.pool.slug, row.department.slug, leaf, now.pools[pool].unit]
+        for share in ("own", "borrowed", "lent", "held", "leaving"):
+            usage.add_metric([*values, share], getattr(row, share))
+        promised.add_metric(values, row.guaranteed)
+        queued.add_metric(values, row.queue_units)
+        length.add_metric(values, row.queue_len)
+    yield from (usage, promised, queued, length)
+
+
+def rows(now: live.Live) -> dict[tuple[int, int], board.PoolUsage]:
+    concerned = now.quotas.keys() | {key for key, claims in now.claims.items() if claims}
+    return {(department, pool): board.usage(now, department, pool) for department, pool in sorted(concerned)}
+
+
+def passes() -> Iterator[Metric]:
+    took = GaugeMetricFamily(
+        "portal_plan_pass_seconds", "How long the planning passes of the last hour took that decided something.",
+        labels=["group", "quantile"],
+    )  # fmt: skip
+    last = GaugeMetricFamily("portal_plan_pass_timestamp_seconds", "End of a pool group's last pass.", labels=["group"])
+    for group in PoolGroup.objects.all():
+        recent = PlanPass.objects.filter(group=group, at__gte=timezone.now() - PASSES)
+        times = sorted(recent.values_list("milliseconds", flat=True))
+        for q in QUANTILES if times else ():
+            took.add_metric([group.name, str(q)], quantile(times, q) / 1000)
+        if group.planned_at:
+            last.add_metric([group.name], group.planned_at.timestamp())
+    yield took
+    yield last
+
+
+def metered() -> Iterator[Metric]:
+    """Unit-seconds since the installation began, from the metered hours."""
+    used = CounterMetricFamily(
+        "portal_used_unit_seconds", "Unit-seconds used of one's own, borrowed, and lent to others.",
+        labels=["pool", "department", "unit", "share"],
+    )  # fmt: skip
+    keys = ("pool__slug", "department__slug", "pool__unit")
+    shares = ("own", "borrowed", "lent")
+    for row in UsageHour.objects.values(*keys).annotate(**{f"all_{share}": Sum(share) for share in shares}):
+        for share in shares:
+            used.add_metric([*(row[key] for key in keys), share], row[f"all_{share}"])
+    yield used

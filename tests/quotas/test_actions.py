@@ -1,0 +1,167 @@
+"""What owners and operators may change about quotas, and what is refused with which numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from portal.access import Actor, Forbidden, NotVisible
+from portal.errors import Invalid
+from portal.models import AuditEntry, Department, Role, User
+from quotas import actions
+from quotas.admission import run_pass
+from quotas.models import Claim, ClaimState, Pool, Quota
+from quotas.previews import preview_quota, preview_recall
+from quotas.recalls import end_overdue
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 4, borrow_limit=2)
+    return vision
+
+
+@pytest.fixture
+def nlp(pool: Pool) -> Department:
+    nlp = make.department("nlp")
+    make.quota(nlp, pool, 4)
+    return nlp
+
+
+@pytest.fixture
+def operator() -> User:
+    return make.user("operator", is_operator=True)
+
+
+def change(who: User, where: Department, pool: Pool, version: int | None = 1, **numbers: int | None) -> Quota:
+    values = {"guaranteed": 4, "borrow_limit": 2, "lend_limit": None} | numbers
+    return actions.set_quota(actor=Actor(who), department=where, pool=pool, expected_version=version, **values)
+
+
+def test_the_operator_changes_a_quota_and_the_audit_has_both_values(
+    operator: User, vision: Department, pool: Pool
+) -> None:
+    quota = change(operator, vision, pool, guaranteed=3)
+    assert (quota.guaranteed, quota.version) == (3, 2)
+    row = AuditEntry.objects.get(action="quota.changed")
+    assert (row.before["guaranteed"], row.after["guaranteed"]) == (4, 3)
+
+
+def test_a_stale_change_is_refused(operator: User, vision: Department, pool: Pool) -> None:
+    change(operator, vision, pool, guaranteed=3)
+    with pytest.raises(actions.Stale) as refused:
+        change(operator, vision, pool, guaranteed=2)
+    assert refused.value.numbers == {"current": 2, "given": 1}
+    assert Quota.objects.get(department=vision).guaranteed == 3
+
+
+def test_promising_more_than_there_is_is_refused_with_both_numbers(
+    operator: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    with pytest.raises(actions.OverPromised) as refused:
+        change(operator, vision, pool, guaranteed=5)
+    assert (refused.value.numbers["promised"], refused.value.numbers["nominal"]) == (9, 8)
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_guarantee_never_goes_below_work_that_must_not_be_stopped(
+    operator: User, vision: Department, pool: Pool
+) -> None:
+    make.claim(vision, pool, 3, ClaimState.HOLDING, preemptible=False)
+    with pytest.raises(actions.BelowNonPreemptible):
+        change(operator, vision, pool, guaranteed=2)
+
+
+def test_an_owner_sets_the_lend_limit_and_nothing_else(vision: Department, pool: Pool) -> None:
+    owner = make.member(vision, Role.OWNER)
+    assert change(owner, vision, pool, lend_limit=1).lend_limit == 1
+    with pytest.raises(Forbidden):
+        change(owner, vision, pool, version=2, lend_limit=1, guaranteed=5)
+    with pytest.raises(Forbidden):
+        change(make.member(vision), vision, pool, version=2, lend_limit=0)
+    with pytest.raises(NotVisible):
+        change(make.user(), vision, pool, version=2, lend_limit=0)
+
+
+def test_the_owner_of_a_parent_splits_among_its_teams(operator: User, vision: Department, pool: Pool) -> None:
+    team = make.department("detection", parent=vision)
+    owner = make.member(vision, Role.OWNER)
+    made = change(owner, team, pool, version=None, guaranteed=2, borrow_limit=None)
+    assert made.guaranteed == 2
+
+
+def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Department, pool: Pool) -> None:
+    borrower = make.claim(nlp, pool, 8, ClaimState.HOLDING, notice=60, grace=5,
+                          placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])  # fmt: skip
+    owner = Actor(make.member(vision, Role.OWNER))
+    preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
+    assert [(s.department, s.units, s.name) for s in preview.stopped] == [(nlp, 8, "")]
+    assert preview.promised_at is not None
+    recall = actions.recall(actor=owner, department=vision, pool=pool, units=3, until=None)
+    run_pass(group_id=pool.group_id)
+    borrower.refresh_from_db()
+    recall.refresh_from_db()
+    assert (borrower.state, borrower.held_for) == (ClaimState.LEAVING, recall)
+    assert recall.reserved == {"units": 3, "places": []}
+    actions.withdraw_recall(actor=owner, claim=recall)
+    run_pass(group_id=pool.group_id)
+    borrower.refresh_from_db()
+    assert borrower.state == ClaimState.HOLDING
+
+
+def test_no_more_can_be_recalled_than_is_guaranteed(vision: Department, pool: Pool) -> None:
+    owner = Actor(make.member(vision, Role.OWNER))
+    actions.recall(actor=owner, department=vision, pool=pool, units=3, until=None)
+    with pytest.raises(Invalid) as refused:
+        actions.recall(actor=owner, department=vision, pool=pool, units=2, until=None)
+    assert refused.value.numbers["most"] == 1
+
+
+def test_a_recall_ends_at_its_time(vision: Department, pool: Pool) -> None:
+    now = timezone.now()
+    until = now + dt.timedelta(hours=1)
+    actions.recall(actor=Actor(make.member(vision, Role.OWNER)), department=vision, pool=pool, units=1, until=until)
+    assert end_overdue(now=now) == 0
+    assert end_overdue(now=until) == 1
+    assert end_overdue(now=until) == 0
+    assert Claim.objects.get().state == ClaimState.RELEASED
+
+
+def test_a_preview_changes_nothing_and_says_who_is_affected(
+    operator: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    make.claim(nlp, pool, 4, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3]}])
+    preview = preview_quota(
+        actor=Actor(operator), department=nlp, pool=pool, guaranteed=1, borrow_limit=None, lend_limit=None
+    )
+    assert preview.sentence == "Nobody has to go now; 3 cards more in use would count as borrowed and could be called back."
+    assert Quota.objects.get(department=nlp).guaranteed == 4
+
+
+def test_a_user_cap_is_the_owner_s_and_can_be_lifted(vision: Department, pool: Pool) -> None:
+    owner = Actor(make.member(vision, Role.OWNER))
+    actions.set_user_cap(actor=owner, department=vision, pool=pool, units=2)
+    assert vision.user_caps.get().units == 2
+    actions.set_user_cap(actor=owner, department=vision, pool=pool, units=None)
+    assert not vision.user_caps.exists()
+
+
+def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, pool: Pool) -> None:
+    node = pool.cards.first().node
+    actions.set_drained(actor=Actor(operator), node=node, drained=True)
+    make.claim(vision, pool, 1)
+    run_pass(group_id=pool.group_id)
+    claim = Claim.objects.get()
+    assert (claim.state, claim.decision) == (ClaimState.PENDING, "wait")
+    assert "pool_short" in {reason["code"] for reason in claim.reasons}

@@ -1,0 +1,146 @@
+"""What a pass writes down: answers, the decision log, the ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+import zlib
+from typing import Any
+
+import orjson
+import pytest
+from django.utils import timezone
+
+from portal.models import Department
+from quotas.admission import run_pass
+from quotas.engine.wire import parse_snapshot, snapshot_to_json
+from quotas.ledger import settle
+from quotas.metering import sum_hours
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, UsageHour
+from quotas.snapshots import load_snapshot
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8, notice=60, grace=5)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 4)
+    return vision
+
+
+@pytest.fixture
+def nlp(pool: Pool) -> Department:
+    nlp = make.department("nlp")
+    make.quota(nlp, pool, 4)
+    return nlp
+
+
+def again(claim: Claim) -> Claim:
+    claim.refresh_from_db()
+    return claim
+
+
+def test_an_admitted_claim_holds_its_place_and_its_notice_is_frozen(vision: Department, pool: Pool) -> None:
+    claim = make.claim(vision, pool, 3)
+    run_pass(group_id=pool.group_id)
+    assert (again(claim).state, claim.notice, claim.grace, claim.own) == (ClaimState.HOLDING, 60, 5, 3)
+    assert claim.placement == [{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2]}]
+
+
+def test_a_second_pass_writes_nothing(vision: Department, pool: Pool) -> None:
+    make.claim(vision, pool, 3)
+    make.claim(vision, pool, 8)
+    run_pass(group_id=pool.group_id)
+    before = list(Decision.objects.values_list("kind", flat=True))
+    run_pass(group_id=pool.group_id)
+    assert list(Decision.objects.values_list("kind", flat=True)) == before
+
+
+def test_the_logged_snapshot_is_the_one_decided_on(vision: Department, pool: Pool) -> None:
+    make.claim(vision, pool, 3)
+    now = timezone.now()
+    expected = snapshot_to_json(load_snapshot(pool.group, now=now))
+    run_pass(group_id=pool.group_id, now=now)
+    kept = orjson.loads(zlib.decompress(PlanPass.objects.get().snapshot))
+    assert kept == orjson.loads(orjson.dumps(expected))
+    assert parse_snapshot(kept) == load_without_changes(kept)
+
+
+def load_without_changes(data: Any) -> Any:
+    return parse_snapshot(orjson.loads(orjson.dumps(snapshot_to_json(parse_snapshot(data)))))
+
+
+def test_reclaim_tells_the_victim_and_holds_what_it_frees(vision: Department, nlp: Department, pool: Pool) -> None:
+    victim = make.claim(nlp, pool, 8)
+    run_pass(group_id=pool.group_id)
+    owner = make.claim(vision, pool, 4)
+    now = timezone.now()
+    run_pass(group_id=pool.group_id, now=now)
+    assert again(victim).state == ClaimState.LEAVING
+    assert victim.leave_by == now + dt.timedelta(seconds=60)
+    assert victim.held_for == owner
+    assert again(owner).reserved is not None
+    late = make.claim(nlp, pool, 4, priority=100)
+    victim.state, victim.released_at = ClaimState.RELEASED, now
+    victim.save()
+    run_pass(group_id=pool.group_id)
+    assert (again(owner).state, again(late).state) == (ClaimState.HOLDING, ClaimState.HOLDING)
+    assert again(owner).reserved is None
+
+
+def test_the_ledger_follows_who_borrows_from_whom(vision: Department, nlp: Department, pool: Pool) -> None:
+    borrower = make.claim(nlp, pool, 6)
+    run_pass(group_id=pool.group_id)
+    assert open_entries() == {("nlp", True, None, 4), ("nlp", False, "vision", 2)}
+    Claim.objects.filter(pk=borrower.pk).update(units_per_pod=3)
+    settle(pool.group, now=timezone.now())
+    assert open_entries() == {("nlp", True, None, 3)}
+
+
+def open_entries() -> set[tuple[str, bool, str | None, int]]:
+    rows = LedgerEntry.objects.filter(ended_at=None)
+    return set(rows.values_list("department__slug", "own", "lender__slug", "units"))
+
+
+def test_metered_seconds_add_up_to_what_was_allocated(vision: Department, nlp: Department, pool: Pool) -> None:
+    now = timezone.now().replace(minute=30, second=0, microsecond=0)
+    claim = make.claim(nlp, pool, 6, submitted_at=now - dt.timedelta(hours=2))
+    run_pass(group_id=pool.group_id, now=now - dt.timedelta(hours=2))
+    LedgerEntry.objects.update(ended_at=now)
+    sum_hours(now=now)
+    sum_hours(now=now)
+    rows = UsageHour.objects.filter(department=nlp)
+    assert sum(row.own + row.borrowed for row in rows) == claim.units * 7200
+    assert sum(row.lent for row in UsageHour.objects.filter(department=vision)) == 2 * 7200
+
+
+def test_a_claim_cancelled_during_the_pass_stays_cancelled(
+    vision: Department, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = make.claim(vision, pool, 3)
+    from quotas import admission
+
+    def loading(group: Any, **kwargs: Any) -> Any:
+        snapshot = load_snapshot(group, **kwargs)
+        Claim.objects.filter(pk=claim.pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
+        return snapshot
+
+    monkeypatch.setattr(admission, "load_snapshot", loading)
+    run_pass(group_id=pool.group_id)
+    assert again(claim).state == ClaimState.RELEASED
+    assert not Decision.objects.exists()
+
+
+def test_a_snapshot_takes_a_constant_number_of_queries(
+    vision: Department, nlp: Department, pool: Pool, django_assert_num_queries: Any
+) -> None:
+    for _ in range(30):
+        make.claim(vision, pool, 1)
+    with django_assert_num_queries(6):
+        load_snapshot(pool.group, now=timezone.now())
