@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import DataError
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 from rest_framework import exceptions
@@ -13,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 LIMIT = 500
+NO_CURSOR = _("This is not a cursor of this list.")
 
 
 class CursorPages(CursorPagination):
@@ -31,11 +33,19 @@ class CursorPages(CursorPagination):
         ordering = getattr(view, "ordering", self.ordering)
         return (ordering,) if isinstance(ordering, str) else tuple(ordering)
 
+    def paginate_queryset(self, queryset: Any, request: Request, view: APIView | None = None) -> Any:
+        try:
+            return super().paginate_queryset(queryset, request, view)
+        except (ValueError, DataError):
+            if "cursor" in request.query_params:  # well-formed, with a position that is none of this list's
+                raise exceptions.ValidationError({"cursor": NO_CURSOR}) from None
+            raise
+
     def decode_cursor(self, request: Request) -> Any:
         try:
             return super().decode_cursor(request)
         except exceptions.NotFound:
-            raise exceptions.ValidationError({"cursor": _("This is not a cursor of this list.")}) from None
+            raise exceptions.ValidationError({"cursor": NO_CURSOR}) from None
 
     def get_paginated_response(self, data: Any, **more: Any) -> Response:
         """`more` adds fields beside the page, such as facets."""

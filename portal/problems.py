@@ -106,6 +106,8 @@ def as_problem(exc: Exception) -> Problem | None:
         return InUse()
     if isinstance(exc, IntegrityError):
         return AlreadyThere() if is_duplicate(exc) else InUse()
+    if isinstance(exc, ValueError) and "NUL" in str(exc):
+        return Invalid(N_("Text cannot contain zero bytes."))
     if isinstance(exc, DataError | OverflowError):
         return Invalid(N_("A value is larger than the database can hold."))
     if isinstance(exc, InterfaceError) or (isinstance(exc, OperationalError) and "no such" not in str(exc)):

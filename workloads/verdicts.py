@@ -29,7 +29,7 @@ class Impossible(Invalid):
     """Above the ceiling, or larger than any node; `largest` is the biggest request that could run."""
 
     code = "impossible"
-    message = N_("%(department)s can never have %(asked)s of %(pool)s at once. Largest that can: %(largest)s.")
+    message = N_("%(department)s can never have %(size)s of %(pool)s at once. Largest that can: %(largest_size)s.")
 
 
 DECISION = {
@@ -84,10 +84,11 @@ def refuse_impossible(department: Department, request: WorkloadRequest, actor: A
         raise Impossible(
             field="units_per_pod",
             department=department.name,
-            asked=amount(asked.units, request.pool),
+            size=amount(asked.units, request.pool),
             pool=request.pool.name,
-            largest=amount(answer.largest or 0, request.pool),
-            largest_units=answer.largest or 0,
+            largest_size=amount(answer.largest or 0, request.pool),
+            asked=asked.units,
+            largest=answer.largest or 0,
             unit=request.pool.unit,
         )
 

@@ -14,14 +14,15 @@ from portal.access import Actor, NotVisible, department_for
 from portal.api.base import ApiView
 from portal.schema import page_of
 from quotas.api.quotas import BY_DEPARTMENT, pool_for
-from quotas.api.reasons import REASONS, Reader, SideOut, named_in
+from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Decision, LedgerEntry
+from quotas.telling import named_claims
 
 
 def reader_of(actor: Actor, rows: list[Decision]) -> Reader:
     named: set[str] = set()
     for row in rows:
-        named |= named_in(row.data.get("reasons", ())) | set(row.data.get("waiting_on", ()))
+        named |= named_claims(row.data.get("reasons", ())) | set(row.data.get("waiting_on", ()))
     return Reader(actor, named)
 
 
@@ -61,7 +62,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
     @extend_schema_field(REASONS)
     def get_reasons(self, row: Decision) -> list[dict[str, Any]]:
-        return self.reader.reasons(row.data.get("reasons", ()))
+        return self.reader.reasons(row.data.get("reasons", ()), row.pool)
 
     @extend_schema_field(SideOut(many=True))
     def get_victims(self, row: Decision) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from portal.api.base import ApiView, Strict
 from portal.models import Department
 from portal.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
 from quotas import actions, previews
-from quotas.api.reasons import SideOut
 from quotas.board import usage_of
 from quotas.models import Pool, Quota, UserCap
 
@@ -53,12 +52,28 @@ class QuotaInWithReason(QuotaIn):
     why = serializers.CharField(max_length=300, default="", allow_blank=True, help_text="For the history.")
 
 
+class StoppedOut(serializers.Serializer[Any]):
+    """One who would be told to go, as the reader may know it."""
+
+    department = serializers.CharField(source="department.slug")
+    units = serializers.IntegerField()
+    own = serializers.BooleanField(help_text="In a department that you see.")
+    workload = serializers.CharField(help_text="Empty outside your own departments.")
+    name = serializers.CharField(help_text="Empty outside your own departments.")
+
+
 class PreviewOut(serializers.Serializer[Any]):
     """What would happen; nothing has."""
 
-    stopped = SideOut(many=True, help_text="Who would be told to go.")
-    promised_at = serializers.DateTimeField(allow_null=True)
+    unit = serializers.CharField()
+    stopped = StoppedOut(many=True)
+    promised_at = serializers.DateTimeField(allow_null=True, help_text="By when all would be back.")
     sentence = serializers.CharField()
+
+
+def preview_answer(found: previews.Preview, pool: Pool) -> Response:
+    data = {"unit": pool.unit, "stopped": found.stopped, "promised_at": found.promised_at, "sentence": found.sentence}
+    return Response(PreviewOut(data).data)
 
 
 class Quotas(ApiView):
@@ -92,7 +107,7 @@ class QuotaView(ApiView):
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
         if self.flag("dry_run"):
-            return Response(PreviewOut(previews.preview_quota(**asked)).data)
+            return preview_answer(previews.preview_quota(**asked), of)
         row = actions.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)
 

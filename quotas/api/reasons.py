@@ -6,10 +6,14 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
+from django.utils.translation import gettext
 from rest_framework import serializers
 
 from portal.access import Actor
-from quotas.models import Claim
+from quotas.engine import explain
+from quotas.engine.wire import reason_from_json
+from quotas.models import Claim, Pool
+from quotas.telling import reader_for
 
 TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
 
@@ -30,8 +34,10 @@ class Reader:
     """What one reader sees of claims that are named in answers. One query for all of them."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
+        self.actor, self.named = actor, set(named)
+        self.words: dict[int, explain.Reader] = {}  # by pool
         self.seen = set(actor.departments.values_list("pk", flat=True))
-        rows = Claim.objects.filter(public_id__in=set(named)).select_related("department", "pool")
+        rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool")
         self.claims = {claim.public_id: claim for claim in rows}
 
     def side(self, claim: Claim) -> dict[str, Any]:
@@ -48,11 +54,13 @@ class Reader:
     def sides(self, ids: Iterable[str]) -> list[dict[str, Any]]:
         return [self.side(self.claims[each]) for each in ids if each in self.claims]
 
-    def reasons(self, reasons: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [self.reason(reason) for reason in reasons]
+    def reasons(self, reasons: Iterable[dict[str, Any]], pool: Pool) -> list[dict[str, Any]]:
+        return [self.reason(reason, pool) for reason in reasons]
 
-    def reason(self, reason: dict[str, Any]) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+    def reason(self, reason: dict[str, Any], pool: Pool) -> dict[str, Any]:
+        words = self.words.get(pool.pk) or reader_for(self.actor, pool, self.named)
+        self.words[pool.pk] = words
+        told: dict[str, Any] = {"text": explain.sentence(reason_from_json(reason), gettext, words)}
         for name, value in reason.items():
             if name in TIMES and value is not None:
                 told[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
@@ -63,15 +71,6 @@ class Reader:
             else:
                 told[name] = value
         return told
-
-
-def named_in(reasons: Iterable[dict[str, Any]]) -> set[str]:
-    """The claims that reasons speak of."""
-    named: set[str] = set()
-    for reason in reasons:
-        named |= set(reason.get("victims", ()))
-        named |= {reason["claim"]} if isinstance(reason.get("claim"), str) else set()
-    return named
 
 
 class SideOut(serializers.Serializer[Any]):

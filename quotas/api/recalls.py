@@ -17,7 +17,7 @@ from portal.api.base import ApiView, Strict
 from portal.idempotency import idempotent
 from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from quotas import actions, previews
-from quotas.api.quotas import MOST, PreviewOut, pool_for
+from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
 from quotas.models import Claim, ClaimState
 
@@ -103,7 +103,7 @@ class Recalls(ApiView):
         where = department_for(self.actor, values.pop("department"), Right.STEER)
         asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": pool_for(values.pop("pool"))}
         if self.flag("dry_run"):
-            return Response(PreviewOut(previews.preview_recall(**asked, units=values["units"])).data)
+            return preview_answer(previews.preview_recall(**asked, units=values["units"]), asked["pool"])
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:

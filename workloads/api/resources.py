@@ -27,7 +27,7 @@ from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.tokens import bearer_of
 from workloads import actions
 from workloads.api.shapes import WorkloadIn, WorkloadOut, reader_for, request_from, told, with_attempts
-from workloads.api.verdicts import VerdictOut, verdict_of
+from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.lifecycle import FINAL
 from workloads.models import State, Workload
 from workloads.requests import InvalidRequest
@@ -128,7 +128,7 @@ class DepartmentWorkloads(WorkloadList):
         asked = request_from(self.read(WorkloadIn))
         try:
             if self.flag("dry_run"):
-                return Response(verdict_of(actor=self.actor, department=where, request=asked))
+                return Response(before_submitting(self.actor, where, asked))
             return accepted(self, partial(actions.submit, actor=self.actor, department=where, request=asked))
         except InvalidRequest as error:
             for fault in error.errors:

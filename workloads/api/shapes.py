@@ -13,9 +13,10 @@ from portal.access import Actor
 from portal.api.base import Strict
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Invalid
-from quotas.api.reasons import REASONS, Reader, SideOut, named_in
+from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
-from workloads.api.fields import VARIABLES, Cores, Variables
+from quotas.telling import named_claims
+from workloads.api.fields import Cores, Variables
 from workloads.lifecycle import State
 from workloads.models import Attempt, Image, Kind, Preset, Workload
 from workloads.requests import LONGEST, WorkloadRequest
@@ -42,7 +43,8 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
     preset = serializers.CharField(source="preset.slug", default=None, allow_null=True)
     image = serializers.CharField(source="image.name")
     command = serializers.ListField(child=serializers.CharField())
-    env = serializers.SerializerMethodField()
+    env = serializers.DictField(child=serializers.CharField())
+    secret_env = serializers.SerializerMethodField(help_text="Names only; values are never given out again.")
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")
     units = serializers.IntegerField()
@@ -62,7 +64,8 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
         model = Workload
         fields = [
             "id", "department", "author", "kind", "name", "state", "final", "version", "state_since", "preset", "image",
-            "command", "env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu", "memory_mib", "priority",
+            "command", "env", "secret_env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu",
+            "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
             "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims",
             "submitted_at", "finished_at", "attempts",
@@ -81,9 +84,8 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
         claim = claim_of(workload)
         return claim if claim is not None and claim.state in {ClaimState.HOLDING, ClaimState.LEAVING} else None
 
-    @extend_schema_field(VARIABLES)
-    def get_env(self, workload: Workload) -> dict[str, Any]:
-        return {**workload.env, **{name: {"secret": True} for name in secret_names(workload)}}
+    def get_secret_env(self, workload: Workload) -> list[str]:
+        return secret_names(workload)
 
     def get_own(self, workload: Workload) -> int:
         claim = self.holding(workload)
@@ -111,7 +113,7 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
     @extend_schema_field(REASONS)
     def get_reasons(self, workload: Workload) -> list[dict[str, Any]]:
         claim = self.pending(workload)
-        return self.reader.reasons(claim.reasons) if claim else []
+        return self.reader.reasons(claim.reasons, workload.pool) if claim else []
 
     @extend_schema_field({"type": ["string", "null"], "format": "date-time"})
     def get_reclaim_at(self, workload: Workload) -> Any:
@@ -160,7 +162,7 @@ def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
     for row in rows:
         claim = claim_of(row)
         if claim is not None and claim.state == ClaimState.PENDING:
-            named |= named_in(claim.reasons) | set(claim.ahead)
+            named |= named_claims(claim.reasons) | set(claim.ahead)
     return Reader(actor, named)
 
 
@@ -178,6 +180,7 @@ class WorkloadIn(Strict):
     image = serializers.CharField(max_length=200, required=False)
     command = serializers.ListField(child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False)
     env = Variables(required=False)
+    secret_env = Variables(required=False, help_text="Values are kept encrypted and never given out again.")
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
@@ -202,7 +205,6 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
             "units_per_pod": preset.units_per_pod, "profile": preset.profile, "command": tuple(preset.command),
             "cpu_milli": preset.cpu_milli, "memory_mib": preset.memory_mib, "max_runtime": preset.max_runtime,
         }  # fmt: skip
-    env, secret_env = values.pop("env", ({}, {}))
     if "cpu" in values:
         fields["cpu_milli"] = values.pop("cpu")
     if "pool" in values:
@@ -211,7 +213,7 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
         fields["image"] = image_named(values.pop("image"))
     if "command" in values:
         fields["command"] = tuple(values.pop("command"))
-    fields |= {"env": env, "secret_env": secret_env, **values}
+    fields |= values
     fields.setdefault("kind", Kind.JOB.value)
     missing = [name for name in ("name", "pool", "image") if name not in fields]
     if missing:

@@ -1,0 +1,34 @@
+"""Who calls the API in tests: a person with a session, a program with a token."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from portal.models import ApiToken, Department, User
+from portal.tokens import new_secret
+
+ALL = ("read", "submit", "quota", "admin")
+
+
+def person(who: User) -> APIClient:
+    client = APIClient()
+    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def token_of(who: User, where: Department, scopes: Sequence[str] = ALL, **fields: Any) -> tuple[ApiToken, str]:
+    prefix, secret, digest = new_secret()
+    fields = {"name": f"{who.username}-ci", "expires_at": timezone.now() + dt.timedelta(days=1), **fields}
+    row = ApiToken.objects.create(
+        holder=who, department=where, prefix=prefix, digest=digest, scopes=list(scopes), **fields
+    )
+    return row, secret
+
+
+def program(who: User, where: Department, scopes: Sequence[str] = ALL, **fields: Any) -> APIClient:
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {token_of(who, where, scopes, **fields)[1]}")

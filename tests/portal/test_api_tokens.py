@@ -1,0 +1,162 @@
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from portal.models import ApiToken, AuditEntry, Department, Role, User
+from tests import builders
+from tests.clients import person, program, token_of
+
+pytestmark = pytest.mark.django_db
+URL = "/api/v1/tokens/"
+
+
+@pytest.fixture
+def vision() -> Department:
+    return builders.department("vision")
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    return builders.member(vision, Role.MEMBER, "alice")
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    soon = (timezone.now() + dt.timedelta(days=30)).isoformat()
+    return {"department": "vision", "name": "ci", "scopes": ["read", "submit"], "expires_at": soon, **changes}
+
+
+def test_a_token_is_shown_once_and_kept_as_a_digest(alice: User) -> None:
+    made = person(alice).post(URL, body())
+    assert made.status_code == 201
+    whole = made.json()["token"]
+    assert whole.startswith(f"gqp_{made.json()['id']}_")
+    row = ApiToken.objects.get()
+    assert whole not in (row.digest, row.prefix)
+    assert len(row.digest) == 64
+    listed = person(alice).get(URL).json()["results"]
+    assert [each["id"] for each in listed] == [row.prefix]
+    assert "token" not in listed[0]
+    assert whole not in str(list(AuditEntry.objects.values()))
+
+
+def test_a_token_opens_the_api_until_it_is_revoked(alice: User, vision: Department) -> None:
+    client = program(alice, vision)
+    assert client.get("/api/v1/departments/").json()["results"][0]["id"] == "vision"
+    row = ApiToken.objects.get()
+    assert row.last_used_at is not None
+    assert person(alice).delete(f"{URL}{row.prefix}/").status_code == 204
+    refused = client.get("/api/v1/departments/")
+    assert refused.status_code == 401
+    assert refused["WWW-Authenticate"].startswith("Bearer")
+    assert person(alice).delete(f"{URL}{row.prefix}/").status_code == 204, "revoking twice is harmless"
+    assert AuditEntry.objects.filter(action="token.revoked").count() == 1
+
+
+@pytest.mark.parametrize("given", ["gqp_", "gqp_nope_nope", "gqp__x", "x", "gqp_000000000000_é", "gqp_" + "a" * 500])
+def test_every_bad_token_gets_the_same_401(given: str) -> None:
+    answer = APIClient(HTTP_AUTHORIZATION=f"Bearer {given}").get("/api/v1/departments/")
+    assert (answer.status_code, answer.json()["code"]) == (401, "authentication_failed")
+
+
+def test_an_expired_token_and_one_of_a_locked_account_are_not_valid(alice: User, vision: Department) -> None:
+    expired = program(alice, vision, expires_at=timezone.now() - dt.timedelta(seconds=1))
+    assert expired.get(URL).status_code == 401
+    live = program(alice, vision)
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    assert live.get(URL).status_code == 401
+
+
+def test_a_token_works_only_from_its_addresses(alice: User, vision: Department) -> None:
+    client = program(alice, vision, addresses=["10.1.0.0/16", "2001:db8::/32"])
+    assert client.get(URL, REMOTE_ADDR="10.1.2.3").status_code == 200
+    assert client.get(URL, REMOTE_ADDR="::ffff:10.1.2.3").status_code == 200
+    assert client.get(URL, REMOTE_ADDR="2001:db8::5").status_code == 200
+    assert client.get(URL, REMOTE_ADDR="10.2.2.3").status_code == 401
+
+
+def test_last_use_is_written_at_most_once_a_minute(alice: User, vision: Department) -> None:
+    recently = timezone.now() - dt.timedelta(seconds=30)
+    client = program(alice, vision, last_used_at=recently)
+    client.get(URL)
+    assert ApiToken.objects.get().last_used_at == recently
+    ApiToken.objects.update(last_used_at=timezone.now() - dt.timedelta(seconds=61))
+    client.get(URL)
+    last = ApiToken.objects.get().last_used_at
+    assert last is not None
+    assert last > recently
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"scopes": ["quota"]}, "scopes"),
+        ({"scopes": ["everything"]}, "scopes"),
+        ({"scopes": []}, "scopes"),
+        ({"name": "  "}, "name"),
+        ({"addresses": ["10.0.0.0/33"]}, "addresses"),
+        ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
+        ({"expires_at": "2999-01-01T00:00:00Z"}, "expires_at"),
+        ({"holder": "bob"}, "holder"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_token_that_makes_no_sense_is_refused_by_field(alice: User, changes: dict[str, Any], field: str) -> None:
+    answer = person(alice).post(URL, body(**changes))
+    assert answer.status_code == 422, answer.content
+    assert answer["Content-Type"] == "application/problem+json"
+    assert [each["attr"].split(".")[0] for each in answer.json()["errors"]] == [field]
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_cannot_make_a_stronger_or_longer_one(alice: User, vision: Department) -> None:
+    until = timezone.now() + dt.timedelta(hours=1)
+    client = program(alice, vision, ["read"], expires_at=until)
+    assert client.post(URL, body(scopes=["submit"], expires_at=until)).json()["errors"][0]["attr"] == "scopes"
+    assert client.post(URL, body(scopes=["read"])).json()["errors"][0]["attr"] == "expires_at"
+    assert client.post(URL, body(scopes=["read"], expires_at=until)).status_code == 201
+
+
+def test_a_token_sees_only_its_department(alice: User, vision: Department) -> None:
+    builders.department("nlp")
+    other = Department.objects.get(slug="nlp")
+    alice.memberships.create(department=other, role=Role.OWNER)
+    client = program(alice, vision)
+    assert [d["id"] for d in client.get("/api/v1/departments/").json()["results"]] == ["vision"]
+    assert client.get("/api/v1/departments/nlp/").status_code == 404
+    assert person(alice).get("/api/v1/departments/nlp/").status_code == 200
+
+
+def test_a_missing_scope_is_named(alice: User, vision: Department) -> None:
+    owner = builders.member(vision, Role.OWNER)
+    client = program(owner, vision, ["read"])
+    answer = client.post("/api/v1/departments/vision/members/", {"username": alice.username})
+    assert answer.status_code == 403
+    assert (answer.json()["code"], answer.json()["scope"]) == ("scope_missing", "quota")
+
+
+def test_owners_keep_service_accounts_and_their_tokens(alice: User, vision: Department) -> None:
+    owner = builders.member(vision, Role.OWNER, "olga")
+    accounts = "/api/v1/departments/vision/service_accounts/"
+    assert person(alice).post(accounts, {"name": "nightly"}).status_code == 403
+    made = person(owner).post(accounts, {"name": "nightly"})
+    assert (made.status_code, made.json()["username"]) == (201, "vision.nightly")
+    assert person(owner).post(accounts, {"name": "nightly"}).status_code == 422
+    token = person(owner).post(URL, body(holder="vision.nightly"))
+    assert token.status_code == 201
+    robot = APIClient(HTTP_AUTHORIZATION=f"Bearer {token.json()['token']}")
+    assert robot.get("/api/v1/departments/vision/").json()["role"] == "member"
+    assert person(owner).get(accounts).json()["results"][0]["tokens"] == 1
+    assert person(owner).delete(f"{accounts}vision.nightly/").status_code == 204
+    assert robot.get("/api/v1/departments/vision/").status_code == 401
+
+
+def test_another_persons_token_does_not_exist_for_a_member(alice: User, vision: Department) -> None:
+    bob = builders.member(vision, Role.MEMBER, "bob")
+    row, _secret = token_of(bob, vision)
+    assert person(alice).get(f"{URL}{row.prefix}/").status_code == 404
+    assert person(alice).delete(f"{URL}{row.prefix}/").status_code == 404
+    owner = builders.member(vision, Role.OWNER)
+    assert person(owner).delete(f"{URL}{row.prefix}/").status_code == 204
