@@ -237,7 +237,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {"KindEnum": "workloads.models.Kind", "ClusterKindEnum": "quotas.models.ClusterKind"},
+    "ENUM_NAME_OVERRIDES": {
+        "ClaimStateEnum": "quotas.models.ClaimState",
+        "ClusterKindEnum": "quotas.models.ClusterKind",
+        "KindEnum": "workloads.models.Kind",
+        "StateEnum": "workloads.models.State",
+    },
 }
 
 # Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.

@@ -111,7 +111,7 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
 
     with pytest.raises(Impossible) as refused:
         refuse_impossible(vision, asked(pool, 16), Actor(alice), now=timezone.now())
-    assert refused.value.numbers["largest_units"] == 8
+    assert refused.value.numbers["largest"] == 8
 
 
 def test_every_fault_of_a_request_is_named_at_once(alice: User, vision: Department, pool: Pool) -> None:

@@ -1,4 +1,4 @@
-"""Fields that several answers share: cores as people write them, variables."""
+"""Fields that several answers share: cores as people write them, variables whose values may be secret."""
 
 from __future__ import annotations
 
@@ -28,14 +28,57 @@ class Cores(serializers.Field[int, Any, float, Any]):
         return value / 1000
 
 
-class Variables(serializers.DictField):
-    """Names and values of the environment."""
+VARIABLES = {
+    "type": "object",
+    "description": 'Environment: {"NAME": "value"}, or {"NAME": {"secret": "value"}}, which is never given out again.',
+    "additionalProperties": {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "object", "required": ["secret"], "properties": {"secret": {"type": "string"}}},
+        ]
+    },
+}
 
-    default_error_messages = {"most": _("At most %(most)s variables.")}
-    child = serializers.CharField(max_length=LONGEST_VALUE, allow_blank=True, trim_whitespace=False)
 
-    def to_internal_value(self, data: Any) -> dict[str, str]:
-        values: dict[str, str] = super().to_internal_value(data)
-        if len(values) > MOST_VARIABLES:
-            raise serializers.ValidationError(str(self.error_messages["most"]) % {"most": MOST_VARIABLES})
-        return values
+VARIABLES = {
+    "type": "object",
+    "description": 'Environment: {"NAME": "value"}, or {"NAME": {"secret": "value"}}, which is never given out again.',
+    "additionalProperties": {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "object", "required": ["secret"], "properties": {"secret": {"type": "string"}}},
+        ]
+    },
+}
+
+
+@extend_schema_field(VARIABLES)
+class Variables(serializers.Field[Any, Any, Any, Any]):
+    """Gives (open, secret), two dicts of name → value."""
+
+    default_error_messages = {
+        "shape": _("An object of names and values."),
+        "value": _("%(name)s: a text, or an object with the one key “secret”."),
+        "most": _("At most %(most)s variables."),
+        "long": _("%(name)s: at most %(most)s characters."),
+    }
+
+    def wrong(self, key: str, **numbers: Any) -> serializers.ValidationError:
+        return serializers.ValidationError(str(self.error_messages[key]) % numbers)
+
+    def to_internal_value(self, data: Any) -> tuple[dict[str, str], dict[str, str]]:
+        if not isinstance(data, dict):
+            raise self.wrong("shape")
+        if len(data) > MOST_VARIABLES:
+            raise self.wrong("most", most=MOST_VARIABLES)
+        told: dict[str, str] = {}
+        secret: dict[str, str] = {}
+        for name, value in data.items():
+            hidden = isinstance(value, dict) and set(value) == {"secret"}
+            text = value["secret"] if hidden else value
+            if not isinstance(text, str) or "\0" in text:
+                raise self.wrong("value", name=name)
+            if len(text) > LONGEST_VALUE:
+                raise self.wrong("long", name=name, most=LONGEST_VALUE)
+            (secret if hidden else told)[name] = text
+        return told, secret

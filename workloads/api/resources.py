@@ -26,7 +26,7 @@ from portal.models import Department
 from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.tokens import bearer_of
 from workloads import actions
-from workloads.api.shapes import WorkloadIn, WorkloadOut, reader_for, request_from, told, with_attempts
+from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told, with_attempts
 from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.lifecycle import FINAL
 from workloads.models import State, Workload
@@ -93,11 +93,11 @@ class WorkloadList(ApiView):
         found = conditions(self)
         more = {"facets": facets(rows, found)} if self.flag("facets") else {}
         page = with_attempts(rows.filter(*found.values()))
-        return self.page(page, WorkloadOut, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
+        return self.page(page, WorkloadRow, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
 
 
 FACETS_OUT = serializers.DictField(child=serializers.DictField(child=serializers.IntegerField()), required=False)
-WORKLOAD_PAGE = page_of(WorkloadOut, facets=FACETS_OUT)
+WORKLOAD_PAGE = page_of(WorkloadRow, facets=FACETS_OUT)
 
 
 class Workloads(WorkloadList):

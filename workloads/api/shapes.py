@@ -16,7 +16,8 @@ from portal.errors import N_, Invalid
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
-from workloads.api.fields import Cores, Variables
+from workloads.api.fields import VARIABLES, Cores, Variables
+from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.lifecycle import State
 from workloads.models import Attempt, Image, Kind, Preset, Workload
 from workloads.requests import LONGEST, WorkloadRequest
@@ -34,7 +35,7 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
         ]  # fmt: skip
 
 
-class WorkloadOut(serializers.ModelSerializer[Workload]):
+class WorkloadRow(serializers.ModelSerializer[Workload]):
     """One workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
     id = serializers.CharField(source="public_id")
@@ -43,8 +44,7 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
     preset = serializers.CharField(source="preset.slug", default=None, allow_null=True)
     image = serializers.CharField(source="image.name")
     command = serializers.ListField(child=serializers.CharField())
-    env = serializers.DictField(child=serializers.CharField())
-    secret_env = serializers.SerializerMethodField(help_text="Names only; values are never given out again.")
+    env = serializers.SerializerMethodField()
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")
     units = serializers.IntegerField()
@@ -58,17 +58,16 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
     promised_at = serializers.SerializerMethodField(help_text="It starts by then at the latest.")
     reasons = serializers.SerializerMethodField()
     reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
-    attempts = serializers.SerializerMethodField()
 
     class Meta:
         model = Workload
         fields = [
             "id", "department", "author", "kind", "name", "state", "final", "version", "state_since", "preset", "image",
-            "command", "env", "secret_env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu",
+            "command", "env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu",
             "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
             "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims",
-            "submitted_at", "finished_at", "attempts",
+            "submitted_at", "finished_at",
         ]  # fmt: skip
 
     @property
@@ -84,8 +83,9 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
         claim = claim_of(workload)
         return claim if claim is not None and claim.state in {ClaimState.HOLDING, ClaimState.LEAVING} else None
 
-    def get_secret_env(self, workload: Workload) -> list[str]:
-        return secret_names(workload)
+    @extend_schema_field(VARIABLES)
+    def get_env(self, workload: Workload) -> dict[str, Any]:
+        return {**workload.env, **{name: {"secret": True} for name in secret_names(workload)}}
 
     def get_own(self, workload: Workload) -> int:
         claim = self.holding(workload)
@@ -119,6 +119,21 @@ class WorkloadOut(serializers.ModelSerializer[Workload]):
     def get_reclaim_at(self, workload: Workload) -> Any:
         attempts = known_attempts(workload)
         return moment(attempts[-1].reclaim_at) if attempts and workload.state == State.RECALLED else None
+
+
+class WorkloadOut(WorkloadRow):
+    """With the sentence of the workload's page and all its attempts."""
+
+    verdict = serializers.SerializerMethodField()
+    attempts = serializers.SerializerMethodField()
+
+    class Meta(WorkloadRow.Meta):
+        fields = [*WorkloadRow.Meta.fields, "verdict", "attempts"]
+
+    @extend_schema_field(VerdictOut)
+    def get_verdict(self, workload: Workload) -> dict[str, Any]:
+        attempts = known_attempts(workload)
+        return verdict_now(self.context["actor"], workload, attempts[-1] if attempts else None)
 
     @extend_schema_field(AttemptOut(many=True))
     def get_attempts(self, workload: Workload) -> list[dict[str, Any]]:
@@ -180,7 +195,6 @@ class WorkloadIn(Strict):
     image = serializers.CharField(max_length=200, required=False)
     command = serializers.ListField(child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False)
     env = Variables(required=False)
-    secret_env = Variables(required=False, help_text="Values are kept encrypted and never given out again.")
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
@@ -213,6 +227,8 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
         fields["image"] = image_named(values.pop("image"))
     if "command" in values:
         fields["command"] = tuple(values.pop("command"))
+    if "env" in values:
+        fields["env"], fields["secret_env"] = values.pop("env")
     fields |= values
     fields.setdefault("kind", Kind.JOB.value)
     missing = [name for name in ("name", "pool", "image") if name not in fields]

@@ -9,10 +9,14 @@ from rest_framework import serializers
 from portal.access import Actor
 from portal.models import Department
 from quotas.engine.verdict import Headline
+from quotas.models import Claim, ClaimState
+from workloads.models import Attempt, Workload
 from workloads.requests import WorkloadRequest
+from workloads.situation import situation_of
 from workloads.verdicts import verdict_of
 
 HEADLINES = [headline.value for headline in Headline]
+HEADLINE_OF = {"reclaim": Headline.STARTS_BY, "impossible": Headline.CANNOT}  # of a claim that waits; else WAITS
 
 
 class AlternativeOut(serializers.Serializer[Any]):
@@ -25,9 +29,11 @@ class AlternativeOut(serializers.Serializer[Any]):
 
 
 class VerdictOut(serializers.Serializer[Any]):
-    headline = serializers.ChoiceField(HEADLINES)
-    title = serializers.CharField()
-    lines = serializers.ListField(child=serializers.CharField())
+    """Before submitting: what would happen. Of a workload: what happens now; `headline` is null once it has ended."""
+
+    headline = serializers.ChoiceField(HEADLINES, allow_null=True)
+    title = serializers.CharField(help_text="One sentence.")
+    lines = serializers.ListField(child=serializers.CharField(), help_text="The numbers, as sentences.")
     contract = serializers.CharField(help_text="What borrowing means.")
     alternatives = AlternativeOut(many=True)
     by = serializers.DateTimeField(allow_null=True, help_text="It starts by then at the latest.")
@@ -55,3 +61,32 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "position": found.facts.position or None,
     }
     return dict(VerdictOut(told).data)
+
+
+def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> dict[str, Any]:
+    """The sentence of the workload's own page, with the last answer's numbers."""
+    situation = situation_of(actor, workload, attempt)
+    claim = attempt.claim if attempt else None
+    waiting = claim is not None and claim.state == ClaimState.PENDING
+    told = {
+        "headline": headline_of(claim),
+        "title": situation.sentence,
+        "lines": situation.details,
+        "contract": "",
+        "alternatives": [],
+        "by": claim.promised_at if claim and waiting else None,
+        "unit": workload.pool.unit,
+        "own": claim.own if claim else 0,
+        "borrowed": claim.borrowed if claim else 0,
+        "largest": None,
+        "position": claim.position if claim and waiting else None,
+    }
+    return dict(VerdictOut(told).data)
+
+
+def headline_of(claim: Claim | None) -> str | None:
+    if claim is None or claim.state == ClaimState.RELEASED:
+        return None
+    if claim.state == ClaimState.PENDING:
+        return HEADLINE_OF.get(claim.decision, Headline.WAITS).value
+    return (Headline.STARTS_BORROWING if claim.borrowed else Headline.STARTS_OWN).value
