@@ -65,6 +65,7 @@ def read_until(stream: socket.socket, mark: bytes) -> bytes:
     return seen
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL")
 def test_200_event_streams_are_held_while_pages_answer_and_all_hear_what_happens(transactional_db: None) -> None:
     department = make.department("vision")
@@ -118,6 +119,7 @@ def demo_environment(folder: Path, port: int) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.timeout(240)
 def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_streams_are_open(tmp_path: Path) -> None:
     port = free_port()
     environment = {**os.environ, **demo_environment(tmp_path, port)}
