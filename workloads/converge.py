@@ -18,6 +18,7 @@ from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
 from workloads.reconcile import (
+    ENDED,
     Announce,
     Checkpointed,
     Ensure,
@@ -151,7 +152,7 @@ def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cl
         if Attempt.objects.filter(submission_id=run.ref.submission_id, removed_at=None).exists():
             continue  # created after our list of attempts was read
         log.warning("cluster.orphan", cluster=cluster.name, run=run.ref.name)
-        _forget(driver, run.ref, ended=run.finished_at is not None)
+        _forget(driver, run.ref, ended=run.phase in ENDED)
 
 
 def _forget(driver: ClusterDriver, ref: RunRef, *, ended: bool) -> None:

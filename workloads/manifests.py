@@ -35,7 +35,7 @@ class Options:
     """What an operator may set for one cluster. The portal's name on it (`instance`) tells two portals' pods apart."""
 
     instance: str = "portal"
-    namespace_prefix: str = "gpu-"
+    namespace_prefix: str = "gqp-"
     volume: str = "pvc"  # pvc: one claim a workload, survives its attempts | emptyDir: lost with the pod
     storage_class: str = ""  # empty: the cluster's default
     volume_size: str = "50Gi"

@@ -113,8 +113,7 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
             plane.start()
             if arguments.real_node:
                 real_node.RealNode(plane, cache()).start()
-            if arguments.gpu_nodes:
-                plane.add_gpu_nodes()
+            plane.add_gpu_nodes()
         except BaseException:
             _stop()
             raise
@@ -147,7 +146,6 @@ def main() -> int:
     commands.add_parser("build", help="build the binaries into the cache")
     starter = commands.add_parser("start", help="start a cluster, or find the running one; prints JSON")
     starter.add_argument("--real-node", action="store_true", help="add a node on which pods really run (root)")
-    starter.add_argument("--gpu-nodes", action="store_true", help="add the nodes of data/kwok_gpu_nodes.yaml")
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
     commands.add_parser("stop", help="end it and remove everything it made")
     commands.add_parser("path-of-cache", help="print the folder that a build fills")

@@ -5,7 +5,9 @@ The device-plugin socket (/var/lib/kubelet/device-plugins) and the bridge are gl
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,7 @@ class RealNode:
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": False,
             "failSwapOn": False,
-            "cgroupsPerQOS": False,
+            "cgroupsPerQOS": True,  # without, 1.36 crashes on a container that does not start at its first attempt
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "makeIPTablesUtilChains": False,
@@ -189,3 +191,7 @@ def end(processes: Processes) -> None:
             subprocess.run([*command, "tasks", "rm", "-f", container], capture_output=True)
             subprocess.run([*command, "containers", "rm", container], capture_output=True)
     subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True)
+    for group in (*Path("/sys/fs/cgroup").glob("kubepods"), *Path("/sys/fs/cgroup").glob("*/kubepods")):
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)

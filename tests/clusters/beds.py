@@ -18,7 +18,6 @@ from workloads.clusters.doubles import InMemoryCluster, Life
 from workloads.clusters.embedded import EmbeddedCluster
 from workloads.clusters.embedded_plan import node_from
 from workloads.clusters.kubernetes import Connection, KubernetesCluster
-from workloads.manifests import Options
 
 T = TypeVar("T")
 
@@ -63,7 +62,6 @@ PROGRAMS: dict[str, tuple[str, Life]] = {
 
 class Bed(Protocol):
     driver: ClusterDriver
-    executes: bool  # whether a program's code is really run
 
     def spec(self, program: str, **changes: Any) -> RunSpec: ...
 
@@ -77,7 +75,6 @@ class PlainBed:
     python: str
     node: str
     namespace: str = "gpu-test"
-    executes: bool = True
 
     def spec(self, program: str, **changes: Any) -> RunSpec:
         """A run nobody else has: two cards of one node unless `changes` say otherwise."""
@@ -112,7 +109,7 @@ class PlainBed:
 def in_memory(kind: type[InMemoryCluster] = InMemoryCluster, **options: Any) -> PlainBed:
     node = node_from({"name": "n1", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8})
     driver = kind("memory", (node,), lambda spec: PROGRAMS[spec.env["PROGRAM"]][1], **options)
-    return PlainBed(driver, "any", "python", "n1", executes=False)
+    return PlainBed(driver, "any", "python", "n1")
 
 
 def embedded(root: Path) -> PlainBed:
@@ -124,8 +121,8 @@ def embedded(root: Path) -> PlainBed:
 
 def kubernetes(kubeconfig: str, name: str) -> PlainBed:
     """Every bed is a portal of its own on the shared cluster: its instance and its namespace are unique."""
-    options = Options(instance=name, namespace_prefix=f"{name}-", storage_class="local", image_pull_policy="Never")
-    driver = KubernetesCluster(name, Connection(kubeconfig), options)
+    options = {"storage_class": "local", "image_pull_policy": "Never"}
+    driver = KubernetesCluster(name, Connection(kubeconfig, options))
     return PlainBed(driver, "test.local/python:3", "python3", "real-0", namespace=f"{name}-vision")
 
 

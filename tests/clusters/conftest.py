@@ -16,10 +16,8 @@ from workloads.clusters.kubernetes import KubernetesCluster
 
 @pytest.fixture(scope="session")
 def admin() -> Iterator[Admin]:
-    info, ours = realcluster.started()
-    yield Admin(info)
-    if ours:
-        realcluster.kit("stop")
+    with realcluster.shared() as info:
+        yield Admin(info)
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +40,22 @@ def kubernetes_bed(admin: Admin, portal_account: str) -> Iterator[beds.PlainBed]
     bed.driver.api.close()
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("memory"),
-        pytest.param("embedded"),
-        pytest.param("kubernetes", marks=pytest.mark.cluster),
-    ]
-)
+EMBEDDED, KUBERNETES = pytest.param("embedded"), pytest.param("kubernetes", marks=pytest.mark.cluster)
+
+
+@pytest.fixture(params=["memory", EMBEDDED, KUBERNETES])
 def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
+    """Every driver."""
+    yield from _bed(request, tmp_path)
+
+
+@pytest.fixture(params=[EMBEDDED, KUBERNETES])
+def executing_bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
+    """Every driver that really runs a program's code."""
+    yield from _bed(request, tmp_path)
+
+
+def _bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
     match request.param:
         case "memory":
             yield beds.in_memory()

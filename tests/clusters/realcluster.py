@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from ssl import create_default_context
 from typing import Any
@@ -96,23 +98,47 @@ class Admin:
         )
 
 
-def started() -> tuple[dict[str, Any], bool]:
-    """The running cluster, and whether it was started for this test run and should be stopped after it."""
-    cache = Path(kit("path-of-cache").stdout.strip())
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with (cache.parent / "tests.lock").open("w") as lock:  # one of several workers starts it
+@contextlib.contextmanager
+def shared() -> Iterator[dict[str, Any]]:
+    """The running cluster, started if need be. Whoever is the last of several workers and runs to use one that was
+    started for tests stops it."""
+    home = Path(kit("path-of-cache").stdout.strip()).parent
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "tests-users.lock").open("w") as users:
+        with _alone(home):
+            info = _running_or_started(home)
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield info
+        with _alone(home):
+            try:
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            if (home / "tests-cluster").exists() and (home / "tests-cluster").read_text() == info["state"]:
+                kit("stop")
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    with (home / "tests.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        running = kit("status")
-        if running.returncode == 0 and json.loads(running.stdout)["real_node"]:
-            return json.loads(running.stdout), False
-        if not (cache / "bin").exists():
-            cannot("the test cluster is not built here: `make cluster` builds and starts it")
-        if os.geteuid():
-            cannot("the test cluster's real node needs root")
-        done = kit("start", "--real-node", "--gpu-nodes")
-        if done.returncode:
-            pytest.fail(f"the test cluster does not start: {done.stderr[-2000:]}")
-        return json.loads(done.stdout), True
+        yield
+
+
+def _running_or_started(home: Path) -> dict[str, Any]:
+    running = kit("status")
+    if running.returncode == 0 and json.loads(running.stdout)["real_node"]:
+        return dict(json.loads(running.stdout))
+    if not (Path(kit("path-of-cache").stdout.strip()) / "bin").exists():
+        cannot("the test cluster is not built here: `make cluster` builds and starts it")
+    if os.geteuid():
+        cannot("the test cluster's real node needs root")
+    done = kit("start", "--real-node")
+    if done.returncode:
+        pytest.fail(f"the test cluster does not start: {done.stderr[-2000:]}")
+    info = dict(json.loads(done.stdout))
+    (home / "tests-cluster").write_text(info["state"])
+    return info
 
 
 def unique(prefix: str) -> str:

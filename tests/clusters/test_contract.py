@@ -16,11 +16,6 @@ from workloads.clusters.base import NoSuchRun, Phase, Refused, RunRef
 LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
 
 
-def executing(bed: Bed) -> None:
-    if not bed.executes:
-        pytest.skip("this double executes nothing")
-
-
 class TestARun:
     def test_that_exits_0_has_succeeded_and_tells_where_and_when(self, bed: Bed) -> None:
         spec = bed.spec("hello")
@@ -47,12 +42,11 @@ class TestARun:
         up(bed.driver, spec.ref)
         assert len(eventually(lambda: in_phase(bed.driver, spec.ref, Phase.RUNNING).cards)) == 1
 
-    def test_finds_the_portals_variables(self, bed: Bed) -> None:
-        executing(bed)
-        spec = bed.spec("tells", env={"EPOCHS": "3", "PORTAL_WORKLOAD": "a lie"})
-        bed.driver.ensure(spec)
-        ended(bed.driver, spec.ref)
-        env = json.loads(log(bed.driver, spec.ref))
+    def test_finds_the_portals_variables(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("tells", env={"EPOCHS": "3", "PORTAL_WORKLOAD": "a lie"})
+        executing_bed.driver.ensure(spec)
+        ended(executing_bed.driver, spec.ref)
+        env = json.loads(log(executing_bed.driver, spec.ref))
         told = {key: env[key] for key in env if key.startswith("PORTAL_") or key == "EPOCHS"}
         assert told.pop("PORTAL_WORKDIR") == env["HOME"]
         assert told.pop("PORTAL_RECLAIM_AT_FILE")
@@ -68,24 +62,22 @@ class TestARun:
         }
         assert env["NVIDIA_VISIBLE_DEVICES"] not in ("", "all", "void")
 
-    def test_finds_its_working_directory_again_in_the_next_attempt(self, bed: Bed) -> None:
-        executing(bed)
-        first = bed.spec("remembers")
+    def test_finds_its_working_directory_again_in_the_next_attempt(self, executing_bed: Bed) -> None:
+        first = executing_bed.spec("remembers")
         again = replace(first, attempt=2, ref=RunRef(first.ref.name[:-1] + "2", first.ref.namespace, "s-second"))
         for attempt, marks in ((first, "+\n"), (again, "++\n")):
-            bed.driver.ensure(attempt)
-            assert ended(bed.driver, attempt.ref).phase is Phase.SUCCEEDED
-            assert log(bed.driver, attempt.ref) == marks
-            bed.driver.remove(attempt.ref)
+            executing_bed.driver.ensure(attempt)
+            assert ended(executing_bed.driver, attempt.ref).phase is Phase.SUCCEEDED
+            assert log(executing_bed.driver, attempt.ref) == marks
+            executing_bed.driver.remove(attempt.ref)
 
-    def test_of_a_notebook_is_reached_where_the_driver_says(self, bed: Bed) -> None:
-        executing(bed)
-        spec = bed.spec("listens", kind="notebook", port=18888, token="its-secret")
-        assert bed.driver.endpoint(spec.ref) is None
-        bed.driver.ensure(spec)
+    def test_of_a_notebook_is_reached_where_the_driver_says(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("listens", kind="notebook", port=18888, token="its-secret")
+        assert executing_bed.driver.endpoint(spec.ref) is None
+        executing_bed.driver.ensure(spec)
 
         def answer() -> bytes:
-            if (where := bed.driver.endpoint(spec.ref)) is None:
+            if (where := executing_bed.driver.endpoint(spec.ref)) is None:
                 return b""
             try:
                 return urllib.request.urlopen(f"http://{where[0]}:{where[1]}/", timeout=2).read()  # type: ignore[no-any-return]
@@ -130,16 +122,15 @@ class TestEnsure:
 
 
 class TestNotice:
-    def test_is_read_in_the_container_and_withdrawn_again(self, bed: Bed) -> None:
-        executing(bed)
-        spec = bed.spec("waits_for_notice")
-        bed.driver.ensure(spec)
-        up(bed.driver, spec.ref)
-        bed.driver.announce(spec.ref, LATER)
-        eventually(lambda: "2031-05-01T12:00:00Z\n" in log(bed.driver, spec.ref), within=90)
-        bed.driver.announce(spec.ref, None)
-        assert in_phase(bed.driver, spec.ref, Phase.SUCCEEDED).exit_code == 0
-        assert log(bed.driver, spec.ref).endswith("withdrawn\n")
+    def test_is_read_in_the_container_and_withdrawn_again(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("waits_for_notice")
+        executing_bed.driver.ensure(spec)
+        up(executing_bed.driver, spec.ref)
+        executing_bed.driver.announce(spec.ref, LATER)
+        eventually(lambda: "2031-05-01T12:00:00Z\n" in log(executing_bed.driver, spec.ref), within=90)
+        executing_bed.driver.announce(spec.ref, None)
+        assert in_phase(executing_bed.driver, spec.ref, Phase.SUCCEEDED).exit_code == 0
+        assert log(executing_bed.driver, spec.ref).endswith("withdrawn\n")
 
 
 class TestStop:

@@ -96,8 +96,8 @@ class EmbeddedCluster:
                 record.start()
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
-        file = self.record(ref).directory / "reclaim-at"
         with unreachable():
+            file = self.own(ref).directory / "reclaim-at"
             if reclaim_at is None or not file.parent.exists():
                 file.unlink(missing_ok=True)
             else:
@@ -106,11 +106,11 @@ class EmbeddedCluster:
 
     def stop(self, ref: RunRef, grace: int) -> None:
         with unreachable():
-            self.record(ref).order_stop(grace)
+            self.own(ref).order_stop(grace)
 
     def remove(self, ref: RunRef) -> None:
-        record = self.record(ref)
         with unreachable():
+            record = self.own(ref)
             seen = record.look()
             if seen is None or seen.phase in {Phase.PENDING, Phase.RUNNING}:
                 return
@@ -126,8 +126,8 @@ class EmbeddedCluster:
     def logs(
         self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
     ) -> LogChunk:
-        record = self.record(ref)
         with unreachable():
+            record = self.own(ref)
             if record.read("spec") is None:
                 raise NoSuchRun(f"{ref.name} has left no log here")
             return record.log(rank, offset, tail, limit)
@@ -137,7 +137,7 @@ class EmbeddedCluster:
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         with unreachable():
-            return self.record(ref).endpoint()
+            return self.own(ref).endpoint()
 
     def files(self, volume: str) -> Path:
         directory = self.root / "volumes" / safe(volume)
@@ -160,6 +160,13 @@ class EmbeddedCluster:
 
     def record(self, ref: RunRef) -> Record:
         return Record(self.root / "runs" / safe(ref.name))
+
+    def own(self, ref: RunRef) -> Record:
+        """The record of this very submission; one that does not exist where the name is another's."""
+        record = self.record(ref)
+        claimed = record.read("spec")
+        theirs = claimed is not None and claimed.get("submission_id") != ref.submission_id
+        return Record(self.root / "runs" / ".none") if theirs else record
 
     def records(self) -> list[Record]:
         return [Record(path) for path in sorted((self.root / "runs").iterdir()) if not path.name.startswith(".")]

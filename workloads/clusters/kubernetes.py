@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,55 +48,60 @@ NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach one cluster: the text of a kubeconfig, or the service account of the pod that the portal runs in."""
+    """How to reach one cluster: the text of a kubeconfig, or "" for the service account of the portal's own pod; and
+    what the operator says about it, as manifests.Options.from_json understands it."""
 
     kubeconfig_text: str = field(default="", repr=False)
-    in_cluster: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def client(self) -> Any:
-        """Raises Unreachable where there is no account, ValueError for a kubeconfig that cannot be used."""
+        """Raises Unreachable where there is no account, Refused for a kubeconfig that cannot be used."""
         configuration = kubernetes_client.Configuration()
         try:
-            if self.in_cluster:
-                kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                parsed = _parsed(self.kubeconfig_text)
+            if self.kubeconfig_text:
                 kubernetes_config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
-                    parsed, client_configuration=configuration
+                    parsed(self.kubeconfig_text), client_configuration=configuration
                 )
+            else:
+                kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except ConfigException as error:
-            if self.in_cluster:
-                raise Unreachable(f"no service account: {error}") from error
-            raise ValueError(f"kubeconfig: {error}") from error
+            if self.kubeconfig_text:
+                raise Refused(f"kubeconfig: {error}", code="bad_kubeconfig") from error
+            raise Unreachable(f"there is no service account: {error}") from error
         configuration.retries = False  # the caller knows what may be repeated, and when
         configuration.connection_pool_maxsize = 32
         return kubernetes_client.ApiClient(configuration)
 
 
-def _parsed(text: str) -> Json:
-    """A kubeconfig that stands alone. One that runs a command or names a file would do so on the portal's machine."""
+def parsed(kubeconfig: str) -> Json:
+    """A kubeconfig that stands alone: one that runs a command or names a file would do so on the portal's machine.
+
+    Raises Refused with what to change.
+    """
     try:
-        parsed = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"kubeconfig: not YAML: {error}") from error
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("clusters"), list):
-        raise ValueError("kubeconfig: it has no clusters")
-    for entry in parsed.get("users") or ():
-        for key in ("exec", "auth-provider", "client-certificate", "client-key", "tokenFile"):
-            if key in (entry.get("user") or {}):
-                raise ValueError(f"kubeconfig: {key} is not allowed; give a token, or certificates inline (…-data)")
-    for entry in parsed["clusters"]:
-        if "certificate-authority" in (entry.get("cluster") or {}):
-            raise ValueError("kubeconfig: certificate-authority is a file; give certificate-authority-data")
-    return parsed
+        found = yaml.safe_load(kubeconfig)
+        clusters = [entry["cluster"] for entry in found["clusters"]]
+        users = [entry["user"] for entry in found["users"]]
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise Refused(f"this is not a kubeconfig: {error}", code="bad_kubeconfig") from error
+    forbidden = {"exec", "auth-provider", "client-certificate", "client-key", "tokenFile", "certificate-authority"}
+    for key in sorted(forbidden & {key for entry in (*clusters, *users) for key in entry or ()}):
+        advice = "give a token, and certificates inline (certificate-authority-data, client-certificate-data, …)"
+        raise Refused(f"kubeconfig: {key} is not allowed here; {advice}", code="bad_kubeconfig")
+    return dict(found)
 
 
 class KubernetesCluster:
-    """The driver. `options` as manifests.Options.from_json understands them; raises ValueError for others."""
+    """The driver. Raises Refused for a connection that can never work."""
 
-    def __init__(self, name: str, connection: Connection, options: Options | None = None) -> None:
+    def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
-        self.options = options or Options()
+        try:
+            self.options = Options.from_json({"instance": name} | dict(connection.options))
+        except ValueError as error:
+            raise Refused(str(error), code="bad_options") from error
+        if connection.kubeconfig_text:
+            parsed(connection.kubeconfig_text)
         self.api = Api(connection.client, (ApiException,))
         self._namespaces: set[str] = set()
 
@@ -240,10 +245,10 @@ class KubernetesCluster:
     def files(self, volume: str) -> Path | None:
         return None
 
-    def watch(self, on_run: Callable[[Observed], None], on_nodes: Callable[[], None], stop: threading.Event) -> None:
-        """Blocks until `stop`. Tells every change of a run, the last state of one that was removed, and that some node
-        changed. What is told is a hint: observe() and nodes() alone are enough to be right."""
-        reflector.watch(self.api, manifests.selector(self.options), on_run, on_nodes, stop)
+    def watch(self, on_change: Callable[[], None], stop: threading.Event) -> None:
+        """Calls `on_change` whenever a run or a node is new, changed or gone; blocks until `stop`. Only a hint:
+        observe() and nodes() alone are enough to be right."""
+        reflector.watch(self.api, manifests.selector(self.options), on_change, stop)
 
 
 def _pod(ref: RunRef) -> str:

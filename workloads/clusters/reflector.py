@@ -11,10 +11,8 @@ from typing import Any
 
 import structlog
 
-from workloads.clusters import pods
-from workloads.clusters.base import ClusterError, Observed
+from workloads.clusters.base import ClusterError
 from workloads.clusters.kubeapi import Api
-from workloads.manifests import SUBMISSION
 
 log = structlog.get_logger(__name__)
 
@@ -84,21 +82,9 @@ def _version(item: Json | None) -> str | None:
     return str(item["metadata"]["resourceVersion"]) if item else None
 
 
-def watch(
-    api: Api,
-    selector: str,
-    on_run: Callable[[Observed], None],
-    on_nodes: Callable[[], None],
-    stop: threading.Event,
-) -> None:
+def watch(api: Api, selector: str, on_change: Callable[[], None], stop: threading.Event) -> None:
     """Pods in one thread, nodes in another. Both may hang in a read when `stop` comes, so nobody waits for them."""
-
-    def tell(pod: Json) -> None:
-        if SUBMISSION in (pod["metadata"].get("annotations") or {}):
-            on_run(pods.observed(pod))
-
-    nodes = Reflector(api, "/api/v1/nodes", "", lambda node: on_nodes(), stop)
-    runs = Reflector(api, "/api/v1/pods", selector, tell, stop)
-    for follower in (runs, nodes):
-        threading.Thread(target=follower.run, name=f"watch-{follower.path}", daemon=True).start()
+    for path, of_ours in (("/api/v1/pods", selector), ("/api/v1/nodes", "")):
+        follower = Reflector(api, path, of_ours, lambda item: on_change(), stop)
+        threading.Thread(target=follower.run, name=f"watch-{path}", daemon=True).start()
     stop.wait()

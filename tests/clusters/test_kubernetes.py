@@ -1,0 +1,218 @@
+"""What only Kubernetes can do to a run, on the shared test cluster and with the rights that deploy/kubernetes grants."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.clusters.beds import PlainBed, ended, eventually, in_phase, log, seen, up
+from tests.clusters.realcluster import Admin, unique
+from workloads.clusters.base import Phase, PodPlacement, Refused, RunSpec, Unreachable
+from workloads.clusters.kubernetes import Connection, KubernetesCluster
+from workloads.manifests import FINALIZER
+
+pytestmark = pytest.mark.cluster
+KWOK = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
+
+
+def pod_path(spec: RunSpec) -> str:
+    return f"/api/v1/namespaces/{spec.ref.namespace}/pods/{spec.ref.name}"
+
+
+def quota(admin: Admin, namespace: str, **hard: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    name = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "second-lock"}, "spec": {"hard": hard}}
+    admin.call("POST", path, name)
+    eventually(lambda: admin.call("GET", f"{path}/second-lock").get("status", {}).get("hard"))
+
+
+def used(admin: Admin, namespace: str) -> str:
+    status = admin.call("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/second-lock")["status"]
+    return str(status["used"]["requests.nvidia.com/gpu"])
+
+
+class TestQuota:
+    def test_a_run_that_is_there_is_not_charged_again_nor_refused_at_full_quota(
+        self, kubernetes_bed: PlainBed, admin: Admin
+    ) -> None:
+        first, spec = kubernetes_bed.spec("hello"), kubernetes_bed.spec("forever")
+        kubernetes_bed.driver.ensure(first)
+        ended(kubernetes_bed.driver, first.ref)
+        quota(admin, spec.ref.namespace, **{"requests.nvidia.com/gpu": "1"})
+        kubernetes_bed.driver.ensure(spec)
+        for _ in range(5):
+            kubernetes_bed.driver.ensure(spec)
+        assert used(admin, spec.ref.namespace) == "1"
+        with pytest.raises(Refused) as refused:
+            kubernetes_bed.driver.ensure(kubernetes_bed.spec("forever"))
+        assert refused.value.code == "exceeded_quota"
+        assert "second-lock" in refused.value.detail
+
+
+class TestPod:
+    def test_obeys_the_restricted_standard_its_namespace_enforces(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("hello")
+        kubernetes_bed.driver.ensure(spec)
+        namespace = admin.call("GET", f"/api/v1/namespaces/{spec.ref.namespace}")
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        pod = admin.call("GET", pod_path(spec))
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not any("projected" in volume for volume in pod["spec"]["volumes"])
+        assert pod["metadata"]["finalizers"] == [FINALIZER]
+
+    def test_is_not_put_into_a_namespace_of_others(self, kubernetes_bed: PlainBed) -> None:
+        spec = kubernetes_bed.spec("hello")
+        with pytest.raises(Refused) as refused:
+            kubernetes_bed.driver.ensure(replace(spec, ref=replace(spec.ref, namespace="default")))
+        assert refused.value.code == "name_taken"
+
+    def test_that_someone_deletes_is_lost_not_failed_and_keeps_its_exit_code_until_removed(
+        self, kubernetes_bed: PlainBed, admin: Admin
+    ) -> None:
+        spec = kubernetes_bed.spec("polite", grace=20)
+        kubernetes_bed.driver.ensure(spec)
+        up(kubernetes_bed.driver, spec.ref)
+        admin.call("DELETE", pod_path(spec))
+        run = ended(kubernetes_bed.driver, spec.ref)
+        assert (run.phase, run.reason, run.stopping) == (Phase.LOST, "Deleted", True)
+        kubernetes_bed.driver.remove(spec.ref)
+        eventually(lambda: seen(kubernetes_bed.driver, spec.ref) is None)
+
+    def test_that_is_evicted_says_so(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("forever")
+        kubernetes_bed.driver.ensure(spec)
+        up(kubernetes_bed.driver, spec.ref)
+        name = {"name": spec.ref.name, "namespace": spec.ref.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": name}
+        admin.call("POST", f"{pod_path(spec)}/eviction", eviction)
+        run = ended(kubernetes_bed.driver, spec.ref)
+        assert (run.phase, run.reason) == (Phase.LOST, "EvictionByEvictionAPI")
+
+    def test_that_takes_too_much_memory_was_killed_for_it(self, kubernetes_bed: PlainBed) -> None:
+        hungry = ("python3", "-c", "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1")
+        spec = kubernetes_bed.spec("hello", command=hungry, memory_mib=64)
+        kubernetes_bed.driver.ensure(spec)
+        run = ended(kubernetes_bed.driver, spec.ref)
+        assert (run.phase, run.reason, run.exit_code) == (Phase.FAILED, "OOMKilled", 137)
+
+    def test_whose_image_is_not_there_waits_and_says_why(self, kubernetes_bed: PlainBed) -> None:
+        spec = kubernetes_bed.spec("hello", image="test.local/missing:1")
+        kubernetes_bed.driver.ensure(spec)
+        run = eventually(lambda: (r := seen(kubernetes_bed.driver, spec.ref)) and r.reason.startswith("ErrImage") and r)
+        assert run.phase is Phase.PENDING
+        assert "test.local/missing:1" in run.message
+        kubernetes_bed.driver.stop(spec.ref, 2)
+        assert ended(kubernetes_bed.driver, spec.ref).reason == "Stopped"
+
+    def test_that_no_node_can_take_waits_and_a_stop_ends_it(self, kubernetes_bed: PlainBed) -> None:
+        spec = kubernetes_bed.spec("hello", cpu_milli=10_000_000)
+        kubernetes_bed.driver.ensure(spec)
+        run = eventually(lambda: (r := seen(kubernetes_bed.driver, spec.ref)) and r.reason == "Unschedulable" and r)
+        assert run.phase is Phase.PENDING
+        kubernetes_bed.driver.stop(spec.ref, 2)
+        run = ended(kubernetes_bed.driver, spec.ref)
+        assert (run.phase, run.reason, run.node) == (Phase.LOST, "Stopped", "")
+        kubernetes_bed.driver.remove(spec.ref)
+        eventually(lambda: seen(kubernetes_bed.driver, spec.ref) is None)
+
+    def test_log_and_exit_code_are_still_there_a_while_after_a_stop(self, kubernetes_bed: PlainBed) -> None:
+        """A deleted pod's containers are gone within seconds; a stopped one's must not be."""
+        spec = kubernetes_bed.spec("polite", grace=5)
+        kubernetes_bed.driver.ensure(spec)
+        up(kubernetes_bed.driver, spec.ref)
+        kubernetes_bed.driver.stop(spec.ref, 5)
+        ended(kubernetes_bed.driver, spec.ref)
+        time.sleep(8)
+        assert log(kubernetes_bed.driver, spec.ref) == "up\nsaved\n"
+
+
+class TestService:
+    def test_goes_with_its_pod(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("listens", kind="notebook", port=18888)
+        kubernetes_bed.driver.ensure(spec)
+        path = f"/api/v1/namespaces/{spec.ref.namespace}/services/{spec.ref.name}"
+        assert admin.call("GET", path)["spec"]["ports"][0]["port"] == 18888
+        up_again = in_phase(kubernetes_bed.driver, spec.ref, Phase.RUNNING)
+        kubernetes_bed.driver.stop(up_again.ref, 1)
+        ended(kubernetes_bed.driver, spec.ref)
+        kubernetes_bed.driver.remove(spec.ref)
+        eventually(lambda: admin.call("GET", path).get("code") == 404)
+
+
+class TestNodes:
+    def test_of_every_kind_are_listed_and_those_not_served_are_held_back(self, kubernetes_bed: PlainBed) -> None:
+        nodes = {node.name: node for node in kubernetes_bed.driver.nodes()}
+        assert nodes["gpushare-v100x4"].sharing == "memory"
+        assert nodes["dgx-a100-80-mig-mixed"].instances == {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
+        assert "HAMi" in nodes["hami-a100-40"].held_back
+
+    @pytest.mark.parametrize(
+        ("node", "changes"),
+        [
+            ("dgx-a100-80-whole-0", {"product": "NVIDIA-A100-SXM4-80GB", "units_per_pod": 2}),
+            ("dgx-a100-80-mig-mixed", {"sharing": "mig", "product": "NVIDIA-A100-SXM4-80GB",
+                                       "profile": "3g.40gb", "units_per_pod": 4}),
+            ("dgx-a100-40-mig-single", {"sharing": "mig", "product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb",
+                                        "profile": "1g.5gb", "units_per_pod": 1}),
+            ("gpushare-v100x4", {"sharing": "memory", "units_per_pod": 4096}),
+        ],
+    )  # fmt: skip
+    def test_take_the_pods_that_ask_in_their_way(
+        self, kubernetes_bed: PlainBed, node: str, changes: dict[str, Any]
+    ) -> None:
+        place = (PodPlacement(0, node, (0,)),)
+        spec = kubernetes_bed.spec("forever", placement=place, tolerations=(KWOK,), **changes)
+        kubernetes_bed.driver.ensure(spec)
+        assert in_phase(kubernetes_bed.driver, spec.ref, Phase.RUNNING).node == node
+        kubernetes_bed.driver.stop(spec.ref, spec.grace)
+        assert ended(kubernetes_bed.driver, spec.ref).reason == "Stopped"
+
+
+class TestConnection:
+    def test_to_a_port_where_nobody_listens_is_unreachable_and_quick(self, admin: Admin) -> None:
+        driver = KubernetesCluster("away", Connection(admin.kubeconfig({"token": "x"}, "https://127.0.0.1:9")))
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            driver.observe()
+        assert time.monotonic() - began < 5
+
+    def test_with_a_wrong_token_is_unreachable_too(self, admin: Admin) -> None:
+        driver = KubernetesCluster("stranger", Connection(admin.kubeconfig({"token": "wrong"})))
+        with pytest.raises(Unreachable, match="401"):
+            driver.nodes()
+
+
+class TestWatch:
+    def test_tells_that_a_run_was_created_changed_and_removed(self, kubernetes_bed: PlainBed) -> None:
+        driver = kubernetes_bed.driver
+        assert isinstance(driver, KubernetesCluster)
+        told, stop = threading.Semaphore(0), threading.Event()
+        thread = threading.Thread(target=driver.watch, args=(told.release, stop), daemon=True)
+        thread.start()
+        try:
+            time.sleep(1)
+            while told.acquire(blocking=False):
+                pass
+            spec = kubernetes_bed.spec("hello")
+            driver.ensure(spec)
+            assert told.acquire(timeout=5), "created"
+            ended(driver, spec.ref)
+            while told.acquire(timeout=0.5):
+                pass
+            driver.remove(spec.ref)
+            assert told.acquire(timeout=5), "removed"
+        finally:
+            stop.set()
+            thread.join(5)
+        assert not thread.is_alive()
+
+    def test_of_one_portal_hears_nothing_of_anothers_runs(self, kubernetes_bed: PlainBed, portal_account: str) -> None:
+        other = KubernetesCluster(unique("other"), Connection(portal_account))
+        spec = kubernetes_bed.spec("hello")
+        kubernetes_bed.driver.ensure(spec)
+        assert seen(kubernetes_bed.driver, spec.ref) is not None
+        assert other.observe() == ()
