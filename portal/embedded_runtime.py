@@ -9,7 +9,8 @@ from celery import signals
 from celery.beat import Scheduler
 from celery.worker import WorkController, state
 
-from portal.celery import TIMETABLE, app
+from portal import wake
+from portal.celery import app
 
 
 class Runtime:
@@ -33,8 +34,7 @@ class Runtime:
 
     def start(self) -> None:
         signals.worker_init.send(sender=self.worker)  # lets Celery's Django part give connections back after each task
-        for job in TIMETABLE:  # what was left undone when the last process ended need not wait for the first tick
-            app.send_task(job)
+        wake.catch_up()
         for thread in self.threads:
             thread.start()
 

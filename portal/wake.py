@@ -8,7 +8,7 @@ import structlog
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from portal.celery import app
+from portal.celery import TIMETABLE, app
 
 WAKES = frozenset({"quotas.plan", "workloads.converge", "workloads.converge_all", "portal.deliver"})
 log = structlog.get_logger(__name__)
@@ -19,6 +19,12 @@ def wake(name: str, **ids: int | str) -> None:
     if name not in WAKES:
         raise ValueError(f"{name} is not a task that may be woken: {sorted(WAKES)}")
     transaction.on_commit(partial(_send, name, ids))
+
+
+def catch_up() -> None:
+    """Every scheduled job once, now: what was left undone when the last process ended need not wait for its tick."""
+    for job in TIMETABLE:
+        _send(job, {})
 
 
 def _send(name: str, ids: dict[str, int | str]) -> None:
