@@ -15,6 +15,7 @@ from portal.models import Department, User
 from quotas.admission import run_pass
 from quotas.models import Cluster, Pool, PoolGroup
 from tests import builders as make
+from tests.workloads.embedded_bed import driver  # noqa: F401 a fixture
 from workloads import actions, deadlines, inventory
 from workloads.converge import converge_cluster
 from workloads.drivers import driver_for

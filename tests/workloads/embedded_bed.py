@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from workloads.clusters.base import Observed, Phase, PodPlacement, RunRef, RunSpec
 from workloads.clusters.embedded import EmbeddedCluster
@@ -19,6 +21,9 @@ NODES = [
     node_from({"name": "n2", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}),
 ]
 IMAGE = "python:3.11-demo"
+FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
+POLITE = "import signal, sys, time\nsignal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\n" + FOREVER[12:]
+STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + FOREVER[12:]
 
 
 def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
@@ -100,3 +105,17 @@ def processes_of(driver: EmbeddedCluster) -> list[int]:
         if mark in text and int(process.name) != os.getpid():
             found.append(int(process.name))
     return found
+
+
+def up(driver: EmbeddedCluster, name: str = "w-one-1") -> None:
+    """Waits until the program has said so."""
+    eventually(lambda: "up" in log(driver, name))
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    """Leaves no process behind."""
+    made = cluster(tmp_path / "cluster")
+    yield made
+    made.shutdown(grace=0)
+    eventually(lambda: processes_of(made) == [])
