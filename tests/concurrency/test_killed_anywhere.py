@@ -113,7 +113,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, Killer], World]]:
+def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
     made: list[World] = []
     monkeypatch.setattr(happenings, "BACKOFF", 0)
     monkeypatch.setattr(converge, "driver_for", lambda cluster: made[-1].cluster)
@@ -135,7 +135,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, Killer], W
     for module in (admission, happenings):
         monkeypatch.setattr(module, "durable", durable)
     monkeypatch.setattr(Deadly, "look_at_all", InMemoryCluster.observe, raising=False)
-    yield make_world
+    return make_world
 
 
 def live(number: int, killer: Killer, world: Callable[[int, Killer], World]) -> None:
@@ -159,7 +159,7 @@ def live(number: int, killer: Killer, world: Callable[[int, Killer], World]) -> 
     assert Pool.objects.filter(pk=here.pool.pk).exists()
 
 
-LINES = 120  # more than a whole life has; the last ones die nowhere
+LINES = 160  # more than a whole life has; the last ones die nowhere
 EVERY = 1 if os.environ.get("NIGHTLY") else 4  # each life takes most of a second
 
 
