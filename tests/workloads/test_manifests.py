@@ -1,0 +1,229 @@
+"""RunSpec → Kubernetes objects, and pods back → Observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workloads import manifests
+from workloads.clusters import pods
+from workloads.clusters.base import Phase, PodPlacement, RunRef, RunSpec
+from workloads.manifests import Options, Unsupported
+
+OPTIONS = Options(instance="east")
+
+
+def spec(**changes: Any) -> RunSpec:
+    options: dict[str, Any] = {
+        "ref": RunRef("w-one-1", "gqp-vision", "s-1"),
+        "workload_id": "one",
+        "attempt": 1,
+        "kind": "job",
+        "department": "vision",
+        "user": "alice@example.org",
+        "image": "registry.example/train:3",
+        "command": ("python", "train.py"),
+        "env": {"EPOCHS": "3"},
+        "pods": 1,
+        "cpu_milli": 4000,
+        "memory_mib": 16384,
+        "sharing": "whole",
+        "product": "NVIDIA-A100-SXM4-80GB",
+        "units_per_pod": 2,
+        "profile": None,
+        "placement": (PodPlacement(0, "n1", (0, 1)),),
+        "grace": 120,
+        "max_runtime": 3600,
+        "volume": "w-one",
+        "ready_url": "https://portal.example/ready/",
+        "ready_token": "r",
+    }
+    return RunSpec(**(options | changes))
+
+
+def container(made: dict[str, Any]) -> dict[str, Any]:
+    return dict(made["spec"]["containers"][0])
+
+
+def env(made: dict[str, Any]) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container(made)["env"]}
+
+
+class TestPod:
+    def test_asks_for_what_was_granted_and_stands_where_the_plan_put_it(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)
+        assert container(made)["resources"] == {
+            "requests": {"cpu": "4000m", "memory": "16384Mi"},
+            "limits": {"cpu": "4000m", "memory": "16384Mi", "nvidia.com/gpu": "2"},
+        }
+        (term,) = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n1"]
+        assert "nodeName" not in made["spec"]
+        assert made["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+
+    def test_is_never_restarted_and_leaves_its_deadline_to_the_portal(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)["spec"]
+        assert made["restartPolicy"] == "Never"
+        assert made["terminationGracePeriodSeconds"] == 120
+        assert "activeDeadlineSeconds" not in made
+
+    def test_is_restricted_and_has_no_token(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)
+        assert made["spec"]["automountServiceAccountToken"] is False
+        assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert container(made)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+    def test_carries_whose_it_is_in_labels_and_the_exact_words_in_annotations(self) -> None:
+        meta = manifests.pod(spec(), OPTIONS)["metadata"]
+        assert meta["labels"]["gpu-quota-portal/user"] == "alice-example.org"
+        assert meta["annotations"]["gpu-quota-portal/user"] == "alice@example.org"
+        wanted = dict(part.split("=") for part in manifests.selector(OPTIONS).split(","))
+        assert wanted.items() <= meta["labels"].items()
+
+    def test_cannot_see_cards_it_did_not_ask_for(self) -> None:
+        assert env(manifests.pod(spec(units_per_pod=0), OPTIONS))["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+    def test_gets_the_portals_variables_whatever_the_user_says(self) -> None:
+        made = env(manifests.pod(spec(env={"PORTAL_WORKLOAD": "lie", "PORTAL_WORKDIR": "/", "HOME": "/me"}), OPTIONS))
+        assert (made["PORTAL_WORKLOAD"], made["PORTAL_WORKDIR"], made["HOME"]) == ("one", "/workdir", "/workdir")
+
+    def test_reads_the_time_of_reclaim_from_its_own_annotation(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)
+        (item,) = next(v for v in made["spec"]["volumes"] if v["name"] == "notices")["downwardAPI"]["items"]
+        assert item["fieldRef"]["fieldPath"] == "metadata.annotations['gpu-quota-portal/reclaim-at']"
+        assert env(made)["PORTAL_RECLAIM_AT_FILE"] == f"{manifests.NOTICES}/{item['path']}"
+
+    def test_keeps_its_working_directory_where_the_operator_says(self) -> None:
+        kept = manifests.pod(spec(), OPTIONS)["spec"]["volumes"][0]
+        assert kept["persistentVolumeClaim"] == {"claimName": "w-one"}
+        lost = manifests.pod(spec(), Options(volume="emptyDir"))["spec"]["volumes"][0]
+        assert lost["emptyDir"] == {}
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"pods": 2}, "more than one pod"),
+            ({"sharing": "hami"}, "no module serves the sharing system hami"),
+            ({"env": {"LD_PRELOAD": "x.so"}}, "LD_PRELOAD"),
+        ],
+    )
+    def test_that_cannot_be_is_unsupported_with_the_reason(self, changes: dict[str, Any], said: str) -> None:
+        with pytest.raises(Unsupported, match=said):
+            manifests.pod(spec(**changes), OPTIONS)
+
+    def test_is_the_same_for_the_same_input(self) -> None:
+        assert manifests.pod(spec(), OPTIONS) == manifests.pod(spec(), OPTIONS)
+
+
+@pytest.mark.parametrize("text", ["a" * 80, "李雷", "-x-", "a b/c", ""])
+def test_any_text_becomes_a_valid_label(text: str) -> None:
+    made = manifests.label(text)
+    assert len(made) <= 63
+    assert made == "" or (made[0].isalnum() and made[-1].isalnum())
+
+
+def test_options_say_which_key_is_wrong() -> None:
+    assert Options.from_json({"tolerations": [{"key": "x"}]}).tolerations == ({"key": "x"},)
+    with pytest.raises(ValueError, match=r"unknown option storage; known: .*storage_class"):
+        Options.from_json({"storage": "fast"})
+
+
+def seen(status: dict[str, Any], **metadata: Any) -> tuple[Phase, str, int | None]:
+    """Phase, reason and exit code of a pod of ours with this status."""
+    made = manifests.pod(spec(), OPTIONS)
+    made["spec"]["nodeName"] = metadata.pop("node", "n1")
+    made["metadata"]["annotations"] |= metadata.pop("annotations", {})
+    made["metadata"] |= metadata
+    made["status"] = status
+    run = pods.observed(made)
+    return run.phase, run.reason, run.exit_code
+
+
+def ended(code: int, reason: str = "Error", at: str = "2031-01-01T00:00:10Z") -> list[dict[str, Any]]:
+    times = {"startedAt": "2031-01-01T00:00:00Z", "finishedAt": at}
+    return [{"name": "main", "state": {"terminated": {"exitCode": code, "reason": reason, **times}}}]
+
+
+class TestObserved:
+    @pytest.mark.parametrize(
+        ("status", "metadata", "expected"),
+        [
+            ({"phase": "Pending"}, {}, (Phase.PENDING, "", None)),
+            ({"phase": "Running"}, {}, (Phase.RUNNING, "", None)),
+            ({"phase": "Succeeded", "containerStatuses": ended(0, "Completed")}, {}, (Phase.SUCCEEDED, "Completed", 0)),
+            ({"phase": "Failed", "containerStatuses": ended(7)}, {}, (Phase.FAILED, "Error", 7)),
+            ({"phase": "Failed", "containerStatuses": ended(137, "OOMKilled")}, {}, (Phase.FAILED, "OOMKilled", 137)),
+            # the cluster took it away: nobody's failure
+            ({"phase": "Failed", "reason": "Evicted"}, {}, (Phase.LOST, "Evicted", None)),
+            ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, {}, (Phase.LOST, "UnexpectedAdmissionError", None)),
+            ({"phase": "Failed", "reason": "NodeShutdown", "containerStatuses": ended(137)}, {},
+             (Phase.LOST, "NodeShutdown", None)),
+            (
+                {"phase": "Failed", "containerStatuses": ended(143),
+                 "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+                {},
+                (Phase.LOST, "PreemptionByScheduler", None),
+            ),
+            # the node was removed, and pod garbage collection wrote the end
+            (
+                {"phase": "Failed",
+                 "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 0},
+                (Phase.LOST, "DeletionByPodGC", None),
+            ),
+            # somebody deleted it while it ran; somebody deleted it after it had failed by itself
+            (
+                {"phase": "Failed", "containerStatuses": ended(143, at="2031-01-01T00:00:12Z")},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
+                (Phase.LOST, "Deleted", None),
+            ),
+            (
+                {"phase": "Failed", "containerStatuses": ended(7, at="2031-01-01T00:00:05Z")},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
+                (Phase.FAILED, "Error", 7),
+            ),
+            # our own stop
+            (
+                {"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": ended(3)},
+                {"annotations": {manifests.STOPPED_AT: "2031-01-01T00:00:09Z"}},
+                (Phase.FAILED, "Stopped", 3),
+            ),
+            (
+                {"phase": "Succeeded", "containerStatuses": ended(0, "Completed")},
+                {"annotations": {manifests.STOPPED_AT: "2031-01-01T00:00:09Z"}},
+                (Phase.SUCCEEDED, "Stopped", 0),
+            ),
+            # waiting, and why
+            (
+                {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+                {},
+                (Phase.PENDING, "ImagePullBackOff", None),
+            ),
+            (
+                {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]},
+                {},
+                (Phase.PENDING, "", None),
+            ),
+            (
+                {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+                {"node": ""},
+                (Phase.PENDING, "Unschedulable", None),
+            ),
+            ({"phase": "Pending"}, {"node": "", "deletionTimestamp": "2031-01-01T00:00:40Z"}, (Phase.LOST, "Deleted", None)),
+        ],
+    )  # fmt: skip
+    def test_says_how_a_pod_is(
+        self, status: dict[str, Any], metadata: dict[str, Any], expected: tuple[Phase, str, int | None]
+    ) -> None:
+        assert seen(status, **metadata) == expected
+
+    def test_reads_times_and_cards(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)
+        state = {"running": {"startedAt": "2031-01-01T00:00:00Z"}}
+        device = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1"}, {"resourceID": "GPU-2"}]}]
+        made["status"] = {"phase": "Running", "containerStatuses": [{"state": state, "allocatedResourcesStatus": device}]}
+        run = pods.observed(made)
+        assert run.started_at is not None
+        assert (run.started_at.isoformat(), run.finished_at) == ("2031-01-01T00:00:00+00:00", None)
+        assert run.cards == ("GPU-1", "GPU-2")
