@@ -1,0 +1,219 @@
+"""The event stream: commit order, resuming, what a reader may see, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+
+from portal import bus
+from portal.api import events as stream
+from portal.events import emit
+from portal.models import ApiToken, Department, Event, Role, User
+from tests import builders as make
+from tests.clients import person, program, token_of
+
+
+@pytest.fixture
+def vision(db: None) -> Department:
+    return make.department("vision")
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    return make.member(vision, Role.MEMBER, "alice")
+
+
+def happen(kind: str, department: Department | None, **data: Any) -> Event:
+    with transaction.atomic():
+        row = emit(kind, department=department, **data)
+    row.refresh_from_db()
+    return row
+
+
+def messages(raw: bytes) -> list[dict[str, str]]:
+    found = []
+    for block in raw.decode().split("\n\n"):
+        lines = [line.partition(": ") for line in block.splitlines() if not line.startswith(":")]
+        if fields := {name: value for name, _, value in lines if name in {"id", "event", "data"}}:
+            found.append(fields)
+    return found
+
+
+def heard(client: Any, **headers: str) -> list[dict[str, str]]:
+    """What a server that cannot hold requests gives at once."""
+    answer = client.get("/api/v1/events/", headers={"Accept": "text/event-stream", **headers})
+    assert answer["Content-Type"] == "text/event-stream"
+    return messages(b"".join(answer.streaming_content))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_list_shows_the_newest_first_and_filters(alice: User, vision: Department) -> None:
+    first = happen("workload.queued", vision, workload="w1")
+    last = happen("quota.changed", vision, pool="a100")
+    page = person(alice).get("/api/v1/events/").json()["results"]
+    assert [each["kind"] for each in page] == ["quota.changed", "workload.queued"]
+    assert page[0]["id"] == f"{last.tx}-{last.pk}"
+    assert page[0]["data"] == {"pool": "a100"}
+    assert [e["workload"] for e in person(alice).get("/api/v1/events/?kind=workload.queued").json()["results"]] == ["w1"]
+    after = person(alice).get(f"/api/v1/events/?after={first.tx}-{first.pk}").json()["results"]
+    assert [each["kind"] for each in after] == ["quota.changed"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_hears_of_other_departments(alice: User, vision: Department) -> None:
+    nlp = make.department("nlp")
+    happen("workload.queued", nlp, workload="theirs")
+    happen("cluster.changed", None)
+    happen("workload.queued", vision, workload="ours")
+    assert [e["workload"] for e in person(alice).get("/api/v1/events/").json()["results"]] == ["ours"]
+    operator = make.user("root", is_operator=True)
+    assert len(person(operator).get("/api/v1/events/").json()["results"]) == 3
+    assert len(program(operator, vision).get("/api/v1/events/").json()["results"]) == 1, "a token stays in its department"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_resumes_behind_its_last_event(alice: User, vision: Department) -> None:
+    rows = [happen("a", vision, n=n) for n in range(3)]
+    told = heard(person(alice), **{"Last-Event-ID": f"{rows[0].tx}-{rows[0].pk}"})
+    assert told[0]["event"] == "open"
+    assert [json.loads(each["data"])["data"]["n"] for each in told[1:]] == [1, 2]
+    assert [each["id"] for each in told[1:]] == [f"{row.tx}-{row.pk}" for row in rows[1:]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_stream_begins_now_and_can_be_resumed_from_its_opening(alice: User, vision: Department) -> None:
+    happen("old", vision)
+    [opening] = heard(person(alice))
+    happen("new", vision)
+    told = heard(person(alice), **{"Last-Event-ID": opening["id"]})
+    assert [each["event"] for each in told] == ["open", "new"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("given", ["1-999999", "x", "5", "-", "99999999999999999999-1", "²-1"])
+def test_an_id_that_is_gone_or_none_gives_reset(alice: User, vision: Department, given: str) -> None:
+    row = happen("a", vision)
+    told = stream.opening(*stream.start(given))
+    assert messages(told)[0] == {"id": f"{row.tx}-{row.pk}", "event": "reset", "data": "{}"}
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_an_event_waits_for_older_transactions_that_are_still_at_work(alice: User, vision: Department) -> None:
+    """Without it a reader that has seen the younger one would never hear of the older one."""
+    written, seen = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        try:
+            with transaction.atomic():
+                emit("older", department=vision)
+                written.set()
+                assert seen.wait(20)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert written.wait(20)
+    happen("younger", vision)
+    feed = stream.Feed(alice, None)
+    found = feed.after((0, 0))
+    assert found is not None
+    assert ([row.kind for row in found[0]], found[2]) == ([], True), "not yet, but soon"
+    assert Event.objects.filter(kind="younger").exists(), "a reader by id would have seen the younger one"
+    seen.set()
+    thread.join()
+    found = feed.after((0, 0))
+    assert found is not None
+    assert [row.kind for row in found[0]] == ["older", "younger"]
+
+
+async def collect(feed: stream.Feed, given: str, until: Any) -> bytes:
+    raw = b""
+    async with asyncio.timeout(20):
+        async for part in stream.follow(feed, given):
+            raw += part
+            if until(raw):
+                break
+    return raw
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, vision: Department) -> None:
+    def later() -> None:
+        try:
+            happen("news", vision, text="héllo\n\ndata: not a new message")
+        finally:
+            connections.close_all()
+
+    timer = threading.Timer(0.3, later)
+    timer.start()
+    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: b"news" in raw))
+    timer.join()
+    told = messages(raw)
+    assert [each["event"] for each in told] == ["open", "news"]
+    assert json.loads(told[1]["data"])["data"]["text"] == "héllo\n\ndata: not a new message"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_held_stream_ends_when_its_token_is_revoked(
+    alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CHECK_EVERY", 0.0)
+    row, _secret = token_of(alice, vision)
+
+    def revoke() -> None:
+        try:
+            ApiToken.objects.filter(pk=row.pk).update(revoked_at=row.created_at)
+            bus.ring()
+        finally:
+            connections.close_all()
+
+    timer = threading.Timer(0.3, revoke)
+    timer.start()
+    raw = asyncio.run(collect(stream.Feed(alice, row), "", lambda raw: False))
+    timer.join()
+    assert [each["event"] for each in messages(raw)] == ["open"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_held_stream_ends_by_itself_when_the_process_closes(
+    alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "closing", threading.Event())
+    timer = threading.Timer(0.3, bus.close)
+    timer.start()
+    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: False))
+    timer.join()
+    assert len(messages(raw)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_quiet_stream_says_that_it_is_alive(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("portal.streams.KEEP_ALIVE", 0.1)
+    monkeypatch.setattr("portal.streams.LOOK_EVERY", 0.1)
+    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: b": still here" in raw))
+    assert raw.endswith(b": still here\n\n")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_is_read_in_few_queries(alice: User, vision: Department) -> None:
+    happen("a", vision)
+    feed = stream.Feed(alice, None)
+    feed.after((0, 0))
+    with connection.execute_wrapper(counter := Counter()):
+        feed.after((0, 0))
+    assert counter.count <= 4
+
+
+class Counter:
+    count = 0
+
+    def __call__(self, execute: Any, *args: Any) -> Any:
+        self.count += 1
+        return execute(*args)
