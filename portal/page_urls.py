@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import home, inbox, invite, live, login, members, profile, search, webhooks
+from portal.views import home, inbox, invite, live, login, members, profile, search, tokens, webhooks
 
 app_name = "portal"
 urlpatterns: list[URLPattern] = [
@@ -31,4 +31,6 @@ urlpatterns: list[URLPattern] = [
     path("preferences/", profile.preferences, name="preferences"),
     path("profile/", profile.profile, name="profile"),
     path("search/", search.search, name="search"),
+    path("tokens/", tokens.tokens, name="tokens"),
+    path("tokens/<slug:prefix>/revoke/", tokens.revoke, name="token-revoke"),
 ]

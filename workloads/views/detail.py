@@ -20,10 +20,10 @@ from portal.web import render_part
 from quotas.models import Decision, LedgerEntry
 from workloads import copies, volumes
 from workloads.actions import request_of
-from workloads.clusters.base import ClusterError
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.situation import situation_of
+from workloads.views.files import reached
 from workloads.views.rows import ends_at, workload_for
 
 TABS = ("log", "files", "events", "spec")
@@ -160,9 +160,7 @@ def files_of(workload: Workload, path: str) -> dict[str, Any]:
     folders = [part for part in path.split("/") if part]
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
     try:
-        entries = volumes.listing(volumes.root_of(workload), path)
+        entries = volumes.listing(reached(workload), path)
     except Problem as problem:
         return {"files_problem": problem.detail, "path": path, "crumbs": crumbs}
-    except ClusterError as error:
-        return {"files_problem": error.detail, "path": path, "crumbs": crumbs}
     return {"entries": entries, "path": path, "crumbs": crumbs, "most": volumes.MOST_SHOWN}

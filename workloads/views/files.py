@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -15,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import N_, Invalid, Problem
 from workloads import volumes
+from workloads.clusters.base import ClusterError
 from workloads.models import Workload
 from workloads.views.rows import workload_for
 
@@ -24,12 +27,26 @@ class TooLarge(Invalid):
     message = N_("%(name)s has %(size)s MiB; one file may have %(limit)s MiB.")
 
 
+class Away(Problem):
+    status = 503
+    code = "cluster_unreachable"
+    message = N_("The cluster does not answer: %(why)s")
+
+
+def reached(workload: Workload) -> Path:
+    """The working directory. Raises Away, NoFiles, NoSuchFile."""
+    try:
+        return volumes.root_of(workload)
+    except ClusterError as error:
+        raise Away(why=error.detail) from error
+
+
 @login_required
 @require_safe
 def download(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
     """`?path=`; always as an attachment: a user's page never runs on the portal's origin."""
     _department, row = workload_for(actor_of(request), department, workload)
-    path = volumes.file_in(volumes.root_of(row), request.GET.get("path", ""))
+    path = volumes.file_in(reached(row), request.GET.get("path", ""))
     return FileResponse(
         path.open("rb"), as_attachment=True, filename=path.name, content_type="application/octet-stream"
     )
@@ -56,7 +73,7 @@ def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
     files = request.FILES.getlist("files")
     if not files:
         raise Invalid(N_("Choose a file first."), field="files")
-    root = volumes.root_of(workload)
+    root = reached(workload)
     for file in files:
         if (file.size or 0) > settings.FILE_UPLOAD_LIMIT:
             limit = settings.FILE_UPLOAD_LIMIT >> 20
@@ -74,7 +91,7 @@ def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse
     actor.require_own_or_steer(row.department, row.author)
     path = request.POST.get("path", "")
     try:
-        volumes.remove(volumes.root_of(row), path)
+        volumes.remove(reached(row), path)
         messages.success(request, _("%(path)s is deleted.") % {"path": path})
     except (Forbidden, NotVisible):
         raise
