@@ -139,7 +139,7 @@ def body_of(problem: Problem, path: str) -> dict[str, Any]:
 
 
 def document(
-    status: int, code: str, detail: str, path: str, errors: list[dict[str, Any]], **numbers: Any
+    status: int, code: str, detail: str, path: str, errors: list[dict[str, Any]], /, **numbers: Any
 ) -> dict[str, Any]:
     return {
         "type": f"urn:portal:problem:{code}",

@@ -186,6 +186,7 @@ class WorkloadView(ApiView):
     @extend_schema(operation_id="workloads_change", request=WorkloadChange, responses=WorkloadOut)
     def patch(self, request: Request, workload: str) -> Response:
         row = workload_for(self.actor, workload)
+        self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
         actions.set_shared(actor=self.actor, workload=row, shared=self.read(WorkloadChange)["shared"])
         return Response(told(self.actor, workload_for(self.actor, workload)))
 
@@ -229,6 +230,7 @@ class Extend(ApiView):
     @idempotent
     def post(self, request: Request, workload: str) -> Response:
         row = workload_for(self.actor, workload)
+        self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
         values = self.read(ExtendIn)
         actions.extend(actor=self.actor, workload=row, seconds=values["seconds"])
         return Response(told(self.actor, workload_for(self.actor, workload)))

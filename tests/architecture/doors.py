@@ -1,0 +1,149 @@
+"""Every address of the project, filled with one world's objects, for the walk in test_doors.py."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+
+from portal.actions.members import digest_of
+from portal.models import AuditEntry, Department, Invitation, Role, User, Webhook
+from quotas.models import ClaimState, Decision, PlanPass
+from tests import builders as make
+from tests.clients import token_of
+from workloads.models import Attempt, Image, Workload
+
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
+SECRET = "an-invitation-that-nobody-knows"
+
+
+@dataclass(frozen=True)
+class Door:
+    """`parts`: the names of its variable parts."""
+
+    path: str
+    name: str
+    parts: frozenset[str]
+
+    @property
+    def is_api(self) -> bool:
+        return self.path.startswith("/api/")
+
+    def __str__(self) -> str:
+        return self.name or self.path
+
+
+@dataclass
+class World:
+    """Department vision with people of every role and one thing of every kind; a stranger who owns biology."""
+
+    vision: Department
+    people: dict[str, User]
+    values: dict[str, str]
+
+    def client(self, who: str) -> Client:
+        client = Client(raise_request_exception=False)
+        if who != "anonymous":
+            client.force_login(self.people[who], backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+
+def build() -> World:
+    vision, biology = make.department("vision"), make.department("biology")
+    pool = make.pool("a100", cards=4)
+    make.quota(vision, pool, 4)
+    people = {
+        "viewer": make.member(vision, Role.VIEWER, "viewer"),
+        "member": make.member(vision, Role.MEMBER, "member"),
+        "owner": make.member(vision, Role.OWNER, "owner"),
+        "stranger": make.member(biology, Role.OWNER, "stranger"),
+        "operator": make.user("operator", is_operator=True),
+        "robot": make.user("robot", service_of=vision),
+    }
+    workload = workload_of(vision, pool, people["owner"])
+    recall = make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=people["owner"])
+    decision = Decision.objects.create(
+        plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""),
+        kind="admit", claim=workload.attempts.get().claim, department=vision, pool=pool, data={},
+    )  # fmt: skip
+    invitation = Invitation.objects.create(
+        department=vision, digest=digest_of(SECRET), created_by=people["owner"],
+        expires_at=timezone.now() + dt.timedelta(days=1),
+    )  # fmt: skip
+    hook = Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/")
+    token, _secret = token_of(people["owner"], vision)
+    values = {
+        "department": "vision",
+        "pool": "a100",
+        "workload": workload.public_id,
+        "recall": recall.public_id,
+        "decision": decision.public_id,
+        "invitation": str(invitation.pk),
+        "webhook": str(hook.pk),
+        "token": SECRET,
+        "prefix": token.prefix,
+        "username": "robot",
+        "cluster": pool.group.cluster.name,
+        "node": str(pool.group.cluster.nodes.get().pk),
+        "path": "result.json",
+    }
+    return World(vision, people, values)
+
+
+def workload_of(department: Department, pool: Any, author: User) -> Workload:
+    """Running, with its one attempt."""
+    image = Image.objects.create(name="python:3.11", title="Python", interpreter="python")
+    workload = Workload.objects.create(
+        department=department, author=author, kind="job", name="train", pool=pool, image=image, command=["python"],
+        units_per_pod=1, state="running", attempts_made=1, max_runtime=3600,
+    )  # fmt: skip
+    claim = make.holding(department, pool, own=1, workload=workload.public_id, user=author)
+    Attempt.objects.create(
+        workload=workload, number=1, claim=claim, cluster=pool.group.cluster, run_name=f"w-{workload.public_id}-1",
+        started_at=timezone.now(),
+    )  # fmt: skip
+    return workload
+
+
+def all_doors(world: World) -> list[Door]:
+    """Raises KeyError for a variable part that the world has no value for: add one."""
+    return [door for door in _walk(get_resolver(), "/", "", world.values) if not door.path.startswith("/admin/")]
+
+
+def _walk(resolver: URLResolver, prefix: str, namespace: str, values: dict[str, str]) -> Iterator[Door]:
+    for pattern in resolver.url_patterns:
+        if isinstance(pattern, URLResolver):
+            below = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
+            yield from _walk(pattern, prefix + str(pattern.pattern), below, values)
+        elif isinstance(pattern, URLPattern):
+            path = prefix + str(pattern.pattern)
+            if path.startswith("/admin/"):
+                continue
+            parts = frozenset(pattern.pattern.converters)
+            for part in parts:
+                path = path.replace(f"<{_converter(path, part)}>", values[part])
+            yield Door(path, f"{namespace}{pattern.name}" if pattern.name else "", parts)
+
+
+def _converter(path: str, part: str) -> str:
+    return next(piece for piece in path.replace(">", "<").split("<") if piece.split(":")[-1] == part)
+
+
+def knock(client: Client, door: Door, method: str) -> HttpResponseBase:
+    """An empty request: whoever answers it with anything about its content has let it in."""
+    kind = {"content_type": "application/json", "data": "{}"} if door.is_api else {}
+    if method in ("GET", "HEAD"):
+        return client.get(door.path)
+    if method != "POST" and not door.is_api:
+        return client.generic(method, door.path)
+    return getattr(client, method.lower())(door.path, **kind)  # type: ignore[no-any-return]
+
+
+def writes() -> int:
+    return AuditEntry.objects.count()
