@@ -169,9 +169,10 @@ def seat_of(cookie: str) -> Seat:
             answer = _find_seat(unseal(cookie))
         except Problem as problem:
             answer = problem
-        for old in [key for key, (at, _) in _answers.items() if now - at >= RECHECK]:
+        for old in [key for key, (at, _) in list(_answers.items()) if now - at >= RECHECK]:
             _answers.pop(old, None)
-        _answers[cookie] = (now, answer)
+        if not isinstance(answer, StillStarting | Unanswered):  # those are asked again at once
+            _answers[cookie] = (now, answer)
     if isinstance(answer, Problem):
         raise answer
     return answer

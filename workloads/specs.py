@@ -88,4 +88,5 @@ def notebook_command() -> tuple[str, ...]:
         "jupyter", "lab", "--no-browser", "--allow-root", "--ip=$(PORTAL_ADDRESS)", "--port=$(PORTAL_PORT)",
         "--ServerApp.port_retries=0", "--ServerApp.base_url=$(PORTAL_BASE_PATH)",
         "--ServerApp.allow_remote_access=True", "--ServerApp.root_dir=$(PORTAL_WORKDIR)",
+        "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     )  # fmt: skip

@@ -147,3 +147,12 @@ def test_a_person_who_stopped_it_first_is_not_overruled_by_the_shutdown(driver: 
     eventually(lambda: seen(driver).stopping)
     driver.shutdown(grace=0)
     assert (ended(driver).phase, ended(driver).reason) == (Phase.FAILED, "Stopped")
+
+
+def test_what_a_killed_claimer_left_is_swept_away_and_young_claims_stay(driver: EmbeddedCluster) -> None:
+    old, young = driver.root / "runs" / ".w-one-1.abcd", driver.root / "runs" / ".w-two-1.abcd"
+    for draft in (old, young):
+        draft.mkdir()
+    os.utime(old, (0, 0))
+    assert cluster(driver.root).observe() == ()
+    assert (old.exists(), young.exists()) == (False, True)

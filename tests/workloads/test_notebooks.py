@@ -16,6 +16,8 @@ import httpx
 import pytest
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
+from django.test import Client
+from django.urls import reverse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -28,7 +30,7 @@ from tests.portal.web_server import free_port
 from tests.workloads.conftest import Bed
 from workloads import actions, notebook_sockets, notebooks
 from workloads.models import Workload
-from workloads.notebook_proxy import application, own_cookies
+from workloads.notebook_proxy import application, client, own_cookies
 from workloads.notebooks import NoTicket, NotRunning, NotYours
 from workloads.requests import WorkloadRequest
 
@@ -155,6 +157,7 @@ def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
         nonlocal server
         server = serve.in_process(Hybrid(application, threads=2), port)
         await server.serve()
+        await client().aclose()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
@@ -226,6 +229,22 @@ class TestWhoMayOpen:
         assert "is not running" in answer.text
         with pytest.raises(NotRunning):
             notebooks.issue_ticket(Actor(site.bed.alice), "s", notebook.public_id)
+
+    def test_the_button_leads_there_with_a_ticket(self, site: Site) -> None:
+        notebook = site.submit()
+        address = reverse("workloads:notebook", args=["vision", notebook.public_id])
+        browser = Client()
+        browser.force_login(site.bed.alice)
+        assert browser.get(address).status_code == 405  # a link must not open it
+        answer = browser.post(address)
+        assert answer.status_code == 303
+        assert answer["Location"].startswith(f"http://{notebook.public_id}.localhost:{site.port}/enter?ticket=")
+        other = reverse("workloads:notebook", args=["nlp", notebook.public_id])
+        assert browser.post(other).status_code == 404
+        browser.force_login(site.bed.bob)
+        assert browser.post(address).status_code == 404
+        browser.logout()
+        assert browser.post(address)["Location"].startswith("/login/")
 
     def test_a_ticket_is_redeemed_by_one_of_many_at_once(self, site: Site) -> None:
         from concurrent.futures import ThreadPoolExecutor

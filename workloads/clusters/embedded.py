@@ -79,6 +79,12 @@ class EmbeddedCluster:
         with unreachable():
             for directory in (self.root, self.root / "runs", self.root / "volumes"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for draft in (self.root / "runs").glob(
+                ".*"
+            ):  # of somebody who was killed while he claimed or removed a run
+                with contextlib.suppress(FileNotFoundError):
+                    if draft.stat().st_mtime < time.time() - 60:
+                        shutil.rmtree(draft)
 
     def ensure(self, spec: RunSpec) -> None:
         """Claims the name by one rename, then starts the supervisor; a longer `max_runtime` replaces the first one."""
