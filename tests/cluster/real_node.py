@@ -17,7 +17,7 @@ from control_plane import ControlPlane
 from processes import Processes, free_port, sh, wait
 
 NAME, BRIDGE, SUBNET, GATEWAY = "real-0", "tcbr0", "10.250.0.0/24", "10.250.0.1"
-DEVICES, VOLUMES = 8, 128
+DEVICES, VOLUMES, PRODUCT = 8, 128, "Pretended-GPU"
 
 CONTAINERD = """version = 2
 root = "{run}/containerd"
@@ -118,7 +118,7 @@ class RealNode:
             "--node-ip=127.0.0.1",
             f"--root-dir={run}/kubelet",
             f"--cert-dir={run}/pki",
-            "--node-labels=testcluster/real=true",
+            f"--node-labels=testcluster/real=true,nvidia.com/gpu.present=true,nvidia.com/gpu.product={PRODUCT}",
         )
         self.plane.seconds["real node"] = wait("node", self._ready)
         addresses = {"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}}

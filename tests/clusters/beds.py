@@ -75,6 +75,7 @@ class PlainBed:
     python: str
     node: str
     namespace: str = "gpu-test"
+    product: str = ""
 
     def spec(self, program: str, **changes: Any) -> RunSpec:
         """A run nobody else has: two cards of one node unless `changes` say otherwise."""
@@ -93,7 +94,7 @@ class PlainBed:
             "cpu_milli": 50,
             "memory_mib": 128,
             "sharing": "whole",
-            "product": "",
+            "product": self.product,
             "units_per_pod": 1,
             "profile": None,
             "placement": (PodPlacement(0, self.node, (0,)),),
@@ -123,7 +124,9 @@ def kubernetes(kubeconfig: str, name: str) -> PlainBed:
     """Every bed is a portal of its own on the shared cluster: its instance and its namespace are unique."""
     options = {"storage_class": "local", "image_pull_policy": "Never"}
     driver = KubernetesCluster(name, Connection(kubeconfig, options))
-    return PlainBed(driver, "test.local/python:3", "python3", "real-0", namespace=f"{name}-vision")
+    return PlainBed(
+        driver, "test.local/python:3", "python3", "real-0", namespace=f"{name}-vision", product="Pretended-GPU"
+    )
 
 
 def eventually(fact: Callable[[], T], within: float = 30.0) -> T:

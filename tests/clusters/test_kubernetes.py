@@ -158,7 +158,7 @@ class TestNodes:
                                        "profile": "3g.40gb", "units_per_pod": 4}),
             ("dgx-a100-40-mig-single", {"sharing": "mig", "product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb",
                                         "profile": "1g.5gb", "units_per_pod": 1}),
-            ("gpushare-v100x4", {"sharing": "memory", "units_per_pod": 4096}),
+            ("gpushare-v100x4", {"sharing": "memory", "product": "", "units_per_pod": 4096}),
         ],
     )  # fmt: skip
     def test_take_the_pods_that_ask_in_their_way(

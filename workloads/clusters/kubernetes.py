@@ -223,7 +223,7 @@ class KubernetesCluster:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
         status, data = self.api.text(f"{_pod(ref)}/log", **query)
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
-            data = b""  # not started yet, or its container is gone
+            return LogChunk(b"", offset, end=pods.is_over(pod))  # not started yet, or its container is gone
         if tail is not None:
             lines = data.splitlines(keepends=True)[-tail:] if tail else []
             part = b"".join(lines)[-limit:]

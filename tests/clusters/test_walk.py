@@ -1,0 +1,130 @@
+"""The main path on Kubernetes: what people submit runs in real pods, comes back by reclaim and resumes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.access import Actor
+from portal.crypt import encrypt
+from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, LedgerEntry, Pool
+from tests import builders as make
+from tests.clusters import realcluster
+from tests.clusters.realcluster import Admin
+from tests.workloads.conftest import Bed
+from tests.workloads.test_main_path import CHECKPOINTS, FOREVER, log_of
+from workloads import actions, inventory
+from workloads.drivers import driver_for
+from workloads.models import Attempt, Image, Workload
+
+pytestmark = pytest.mark.cluster
+
+
+class PodBed(Bed):
+    """The same departments, on four cards of the test cluster's real node."""
+
+    def program(self, text: str) -> tuple[str, ...]:
+        return ("python3", "-u", "-c", text)
+
+    def pod(self, workload: Workload) -> str:
+        attempt = workload.attempts.latest("number")
+        return f"/api/v1/namespaces/{attempt.namespace}/pods/{attempt.run_name}"
+
+
+@pytest.fixture
+def bed(transactional_db: None, admin: Admin, portal_account: str, tmp_path: Path) -> Iterator[PodBed]:
+    name = realcluster.unique("walk")
+    options = {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-"}
+    cluster = Cluster.objects.create(
+        name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account), options=options
+    )
+    inventory.refresh(cluster)
+    pool = Pool.objects.get(product="Pretended-GPU")
+    Card.objects.filter(pool=pool, index__gte=4).delete()
+    Pool.objects.filter(pk=pool.pk).update(notice=1, grace=5, nominal=4)
+    pool.refresh_from_db()
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 2)
+    make.quota(nlp, pool, 2)
+    image = Image.objects.create(name="test.local/python:3", title="Python")
+    yield PodBed(cluster, pool, vision, nlp, make.member(vision), make.member(nlp), image, tmp_path)
+    driver = driver_for(cluster)
+    for run in driver.observe():
+        with contextlib.suppress(Exception):
+            driver.stop(run.ref, 0)
+            driver.remove(run.ref)
+    for department in (vision, nlp):
+        admin.call("DELETE", f"/api/v1/namespaces/{name}-{department.slug}")
+
+
+SMALL = {"cpu_milli": 100, "memory_mib": 128}
+
+
+def test_a_jobs_output_and_exit_code_come_back_and_outlive_the_pod(bed: PodBed, admin: Admin) -> None:
+    text = "import os; print(len(os.environ['NVIDIA_VISIBLE_DEVICES'].split(','))); raise SystemExit(7)"
+    job = bed.submit(bed.alice, bed.vision, text, cards=2, **SMALL)
+    bed.until(lambda: bed.state(job) == "failed")
+    attempt = job.attempts.get()
+    assert (job.exit_code, job.reason, attempt.node) == (7, "Error", "real-0")
+    bed.until(lambda: Attempt.objects.get().removed_at is not None)
+    assert admin.call("GET", bed.pod(job))["code"] == 404
+    assert log_of(attempt) == "2\n"
+    assert Claim.objects.get().state == ClaimState.RELEASED
+
+
+def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkpoint(bed: PodBed) -> None:
+    borrower = bed.submit(bed.bob, bed.nlp, CHECKPOINTS, cards=4, **SMALL)
+    bed.until(lambda: bed.state(borrower) == "running")
+    bed.until(lambda: "from 0" in log_of(borrower.attempts.get()))
+    owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
+    bed.until(lambda: bed.state(borrower) == "recalled")
+    bed.until(lambda: bed.state(owner) == "running")
+    assert bed.state(borrower) == "queued"
+    first, second = borrower.attempts.order_by("number")
+    assert (first.outcome, second.number) == ("recalled", 2)
+    actions.cancel(actor=Actor(bed.alice), workload=owner)
+    bed.until(lambda: bed.state(owner) == "cancelled")
+    Claim.objects.filter(pk=second.claim_id).update(backoff_until=None)
+    bed.until(lambda: bed.state(borrower) == "running")
+    second.refresh_from_db()
+    bed.until(lambda: log_of(second).startswith("from "))
+    assert int(log_of(second).split()[1]) > 0
+    assert log_of(first) == "from 0\n"
+
+
+def test_a_pod_that_somebody_deletes_is_queued_again_and_not_called_a_failure(bed: PodBed, admin: Admin) -> None:
+    job = bed.submit(bed.alice, bed.vision, FOREVER, **SMALL)
+    bed.until(lambda: bed.state(job) == "running")
+    admin.call("DELETE", f"{bed.pod(job)}?gracePeriodSeconds=1")
+    bed.until(lambda: job.attempts.count() == 2 and bed.state(job) == "running")
+    assert job.attempts.order_by("number")[0].outcome == "lost"
+    assert LedgerEntry.objects.filter(ended_at=None).count() == 1
+
+
+def test_a_pod_of_ours_that_no_attempt_knows_is_stopped_and_removed(bed: PodBed, admin: Admin) -> None:
+    job = bed.submit(bed.alice, bed.vision, FOREVER, **SMALL)
+    bed.until(lambda: bed.state(job) == "running")
+    path = bed.pod(job)
+    Attempt.objects.filter(workload=job).update(submission_id="s-of-an-older-backup", run_name="w-other-1")
+
+    def gone() -> bool:
+        return bool(admin.call("GET", path).get("code") == 404)
+
+    bed.until(gone)
+
+
+def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:
+    node: dict[str, Any] = {"spec": {"unschedulable": True}}
+    path, merge = "/api/v1/nodes/kai-a100-80", "application/merge-patch+json"
+    try:
+        admin.call("PATCH", path, node, merge)
+        inventory.refresh(bed.cluster)
+        assert bed.cluster.nodes.get(name="kai-a100-80").held_back == "cordoned"
+    finally:
+        admin.call("PATCH", path, {"spec": {"unschedulable": None}}, merge)
+    inventory.refresh(bed.cluster)
+    assert bed.cluster.nodes.get(name="kai-a100-80").held_back == ""
