@@ -158,6 +158,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "terminationGracePeriodSeconds": max(1, spec.grace),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": options.run_as,

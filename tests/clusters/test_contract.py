@@ -144,6 +144,13 @@ class TestStop:
         assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
         assert log(bed.driver, spec.ref) == "up\nsaved\n"
 
+    def test_ends_at_once_what_does_not_handle_the_signal(self, bed: Bed) -> None:
+        spec = bed.spec("forever", grace=600)
+        bed.driver.ensure(spec)
+        up(bed.driver, spec.ref)
+        bed.driver.stop(spec.ref, 600)
+        assert ended(bed.driver, spec.ref).exit_code == 143
+
     def test_kills_after_the_grace_what_does_not_heed_it(self, bed: Bed) -> None:
         spec = bed.spec("stubborn", grace=2)
         bed.driver.ensure(spec)

@@ -13,6 +13,7 @@ from portal.access import Actor
 from portal.crypt import encrypt
 from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, LedgerEntry, Pool
 from tests import builders as make
+from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.workloads.conftest import Bed
@@ -115,6 +116,20 @@ def test_a_pod_of_ours_that_no_attempt_knows_is_stopped_and_removed(bed: PodBed,
         return bool(admin.call("GET", path).get("code") == 404)
 
     bed.until(gone)
+
+
+def test_a_pipeline_submits_follows_and_reads_the_log_through_the_api(bed: PodBed) -> None:
+    ci = program(bed.alice, bed.vision, ("read", "submit"))
+    body = {
+        "name": "nightly", "pool": bed.pool.slug, "image": bed.image.name, "units_per_pod": 2, "env": {"EPOCHS": "3"},
+        "command": ["python3", "-c", "import os; print('epochs', os.environ['EPOCHS']); raise SystemExit(3)"], "memory_mib": 128,
+    }  # fmt: skip
+    answer = ci.post("/api/v1/departments/vision/workloads/", body, headers={"Idempotency-Key": "night-1"})
+    assert answer.status_code == 202, answer.json()
+    url = answer["Location"]
+    bed.until(lambda: ci.get(url).json()["state"] == "failed")
+    assert ci.get(url).json()["exit_code"] == 3
+    assert ci.get(f"{url}logs/").content == b"epochs 3\n"
 
 
 def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:
