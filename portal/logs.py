@@ -15,13 +15,16 @@ SHARED: list[Any] = [
     structlog.processors.StackInfoRenderer(),
 ]
 
+# Local variables may hold secrets: they never go into a log.
+TRACEBACK = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
 
 def config(*, json: bool, level: str) -> dict[str, Any]:
     """Django's LOGGING value; read by configure()."""
     render: list[Any] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        [structlog.processors.ExceptionRenderer(TRACEBACK), structlog.processors.JSONRenderer()]
         if json
-        else [structlog.dev.ConsoleRenderer(colors=False)]
+        else [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
     )
     return {
         "version": 1,

@@ -15,7 +15,7 @@ from django.conf import settings
 from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
-from quotas.models import LIVE_CLAIMS, Card, Claim, Pool, PoolGroup, Quota, UserCap
+from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
@@ -44,14 +44,12 @@ def moment(seconds: int) -> dt.datetime:
 
 
 def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
-    nodes: dict[int, dict[str, list[Card]]] = defaultdict(lambda: defaultdict(list))
-    for card in Card.objects.filter(pool__in=pools).select_related("node").order_by("node__name", "index"):
-        nodes[card.pool_id or 0][card.node.name].append(card)
+    nodes = _nodes(pools)
     return tuple(
         e.Pool(
             id=e.PoolId(pool.slug),
             unit=pool.unit,
-            nodes=tuple(_node(cards, fixed=bool(pool.mig)) for cards in nodes[pool.pk].values()),
+            nodes=tuple(nodes[pool.pk]),
             nominal=pool.nominal,
             units_per_card=pool.units_per_card,
             mig=pool.mig or None,
@@ -64,17 +62,29 @@ def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
     )
 
 
-def _node(cards: list[Card], *, fixed: bool) -> e.Node:
+def _nodes(pools: list[Pool]) -> dict[int, list[e.Node]]:
+    """Pool → its nodes by name. Cards come as tuples: a cluster has thousands of them."""
+    cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
+    rows = Card.objects.filter(pool__in=pools).values_list("pool_id", "node_id", "index", "units", "cores", "healthy")
+    for pool_id, node_id, index, units, cores, healthy in rows:
+        cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, cores)
+    fixed = {pool.pk for pool in pools if pool.mig}
+    known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
+    nodes: dict[int, list[e.Node]] = defaultdict(list)
+    for (pool_id, node_id), here in sorted(cards.items(), key=lambda item: known[item[0][1]].name):
+        nodes[pool_id].append(_node(known[node_id], here, fixed=pool_id in fixed))
+    return nodes
+
+
+NO_CARD = e.Card(units=0)
+
+
+def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
     """A quarantined card stays in the row with 0 units, so that the indexes of the others do not move."""
-    node = cards[0].node
-    here = {card.index: card for card in cards}
     usable = node.takes_pods
     return e.Node(
         name=node.name,
-        cards=tuple(
-            e.Card(units=card.units if usable and card.healthy else 0, cores=card.cores) if card else e.Card(units=0)
-            for card in (here.get(index) for index in range(max(here) + 1))
-        ),
+        cards=tuple(here.get(index, NO_CARD) if usable else NO_CARD for index in range(max(here) + 1)),
         instances=(node.instances if usable else {}) if fixed and node.instances else None,
         domain=node.domain or None,
         cpu_milli=node.cpu_milli,

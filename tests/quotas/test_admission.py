@@ -142,5 +142,5 @@ def test_a_snapshot_takes_a_constant_number_of_queries(
 ) -> None:
     for _ in range(30):
         make.claim(vision, pool, 1)
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         load_snapshot(pool.group, now=timezone.now())

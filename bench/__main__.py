@@ -1,0 +1,13 @@
+"""Runs every benchmark, or those named: `python -m bench submit_api plan_pass`. Figures are always beside a baseline."""
+
+import importlib
+import sys
+from pathlib import Path
+
+NAMES = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
+
+for name in sys.argv[1:] or NAMES:
+    if name not in NAMES:
+        sys.exit(f"there is no benchmark {name}: {', '.join(NAMES)}")
+    print(f"\n== {name}", flush=True)
+    importlib.import_module(f"bench.{name}").main()

@@ -1,0 +1,145 @@
+"""How many workloads a second the REST API takes, beside two baselines of the same run on the same server and database:
+a read of the same API by the same clients, and the bare inserts of the rows that a submission writes.
+
+Real PostgreSQL and Redis (throw-away), the web server as in production, no worker: only the submission is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+
+REQUESTS, THREADS, BARE = 600, 8, 200
+
+
+def main() -> None:
+    from tests import servers
+
+    os.environ |= {
+        "DEBUG": "false",
+        "SECRET_KEY": "x" * 50,
+        "ENCRYPTION_KEYS": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+        "DATABASE_URL": servers.postgres() or sys.exit("needs PostgreSQL"),
+        "REDIS_URL": servers.redis() or sys.exit("needs Redis"),
+        "PORT": str(servers.free_port()),
+        "WEB_WORKERS": "2",
+        "LOG_LEVEL": "ERROR",
+        "API_RATE_PER_MINUTE": "1000000",
+        "DATA_DIR": tempfile.mkdtemp(prefix="gqp-bench-"),
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    header, body = seed()
+    web = subprocess.Popen([sys.executable, "manage.py", "serve"], stderr=subprocess.DEVNULL)
+    try:
+        port = int(os.environ["PORT"])
+        servers.wait("web", lambda: servers.listening(port))
+        measure(f"http://127.0.0.1:{port}/api/v1", header, body)
+    finally:
+        web.terminate()
+        web.wait(15)
+
+
+def seed() -> tuple[dict[str, str], dict[str, object]]:
+    from tests import builders as make
+    from tests.clients import token_of
+    from workloads.models import Image
+
+    pool = make.pool("a100", cards=512, nodes=64)
+    vision = make.department("vision")
+    make.quota(vision, pool, 512)
+    Image.objects.create(name="python:3.11", title="Python")
+    _, token = token_of(make.member(vision), vision, ["read", "submit"])
+    body = {"kind": "job", "image": "python:3.11", "command": ["python", "train.py"], "pool": "a100", "units_per_pod": 1}
+    return {"Authorization": f"Bearer {token}"}, body
+
+
+def measure(base: str, header: dict[str, str], body: dict[str, object]) -> None:
+    import httpx
+
+    local = threading.local()
+
+    def client() -> httpx.Client:
+        if not hasattr(local, "client"):
+            local.client = httpx.Client(headers=header, timeout=30)
+        return local.client
+
+    def submit(number: int) -> None:
+        answer = client().post(f"{base}/departments/vision/workloads/", json=body | {"name": f"train-{number}"})
+        if answer.status_code != 202:
+            raise SystemExit(f"{answer.status_code}: {answer.text}")
+
+    def read(number: int) -> None:
+        if client().get(f"{base}/images/").status_code != 200:
+            raise SystemExit("the read failed")
+
+    for work in (submit, read):
+        in_threads(work, 40)  # warm
+    submits, reads = in_threads(submit, REQUESTS), in_threads(read, REQUESTS)
+    bare = bare_rows()
+    rate, read_rate = REQUESTS / submits[0], REQUESTS / reads[0]
+    print(f"submit     {rate:7.1f} requests/s  p50 {submits[1]:5.1f} ms  p95 {submits[2]:5.1f} ms  ({THREADS} clients)")
+    print(f"read       {read_rate:7.1f} requests/s  p50 {reads[1]:5.1f} ms  p95 {reads[2]:5.1f} ms")
+    print(f"bare rows  {bare:7.1f} submissions/s, inserted by one loop without HTTP or checks")
+    print(f"submit / read = {rate / read_rate:.2f}   submit / bare rows = {rate / bare:.2f}")
+
+
+def in_threads(work: Callable[[int], None], count: int) -> tuple[float, float, float]:
+    """(seconds in all, median ms, 95th percentile ms) of `count` calls by THREADS threads."""
+    taken: list[float] = []
+    numbers, guard = iter(range(count)), threading.Lock()
+
+    def run() -> None:
+        while True:
+            with guard:
+                number = next(numbers, None)
+            if number is None:
+                return
+            began = time.perf_counter()
+            work(number)
+            taken.append((time.perf_counter() - began) * 1000)
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began, statistics.median(taken), statistics.quantiles(taken, n=20)[18]
+
+
+def bare_rows() -> float:
+    """Submissions a second when only their rows are written: workload, claim, attempt, audit entry, event."""
+    from django.db import transaction
+
+    from portal.models import AuditEntry, Department, Event
+    from quotas.models import Claim, Pool
+    from workloads.models import Attempt, Image, Workload
+
+    of = {"department": Department.objects.get(), "pool": Pool.objects.get()}
+    image, cluster = Image.objects.get(), of["pool"].group.cluster
+    began = time.perf_counter()
+    for n in range(BARE):
+        with transaction.atomic():
+            workload = Workload.objects.create(kind="job", name="bare", image=image, units_per_pod=1, **of)
+            claim = Claim.objects.create(name="bare", units_per_pod=1, workload=workload.public_id, **of)
+            Attempt.objects.create(workload=workload, number=1, claim=claim, cluster=cluster, run_name=f"bare-{n}")
+            AuditEntry.objects.create(action="bare", target="bare", actor_name="bare")
+            Event.objects.create(kind="bare")
+    return BARE / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
