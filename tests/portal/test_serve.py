@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import select
 import socket
 import sqlite3
 import subprocess
@@ -23,12 +24,15 @@ from django.db import connection
 from django.utils import timezone
 
 from portal import tokens
-from portal.events import emit
+from portal.access import Actor
 from portal.models import ApiToken, Department
 from tests import builders as make
 from tests.portal.web_server import free_port, web_server
+from workloads import actions
+from workloads.models import Image, Workload
+from workloads.requests import WorkloadRequest
 
-STREAMS = 200
+STREAM = "text/event-stream"
 
 
 def eventually(fact: Callable[[], Any], within: float = 30) -> None:
@@ -56,6 +60,14 @@ def bearer(department: Department) -> str:
     return token
 
 
+def waiting_workload(department: Department) -> Workload:
+    pool = make.pool("a100", cards=1)
+    make.quota(department, pool, 1)
+    image = Image.objects.create(name="python", title="Python", interpreter="python")
+    request = WorkloadRequest(kind="job", name="waits", pool=pool, image=image, command=("true",))
+    return actions.submit(actor=Actor(make.member(department)), department=department, request=request)
+
+
 def read_until(stream: socket.socket, mark: bytes) -> bytes:
     seen = b""
     while mark not in seen:
@@ -67,34 +79,39 @@ def read_until(stream: socket.socket, mark: bytes) -> bytes:
 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL")
-def test_200_event_streams_are_held_while_pages_answer_and_all_hear_what_happens(transactional_db: None) -> None:
+def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(transactional_db: None) -> None:
     department = make.department("vision")
-    token = bearer(department)
+    token, workload = bearer(department), waiting_workload(department)
     environment = {"DATABASE_URL": test_database(), "REDIS_URL": os.environ["TEST_REDIS_URL"], "LOG_LEVEL": "ERROR"}
     with web_server(**environment) as server, contextlib.ExitStack() as opened:
 
-        def follow(_: int) -> socket.socket:
-            stream = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            stream.sendall(
-                f"GET /api/v1/events/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
-                "Accept: text/event-stream\r\n\r\n".encode()
+        def ask(path: str, accept: str) -> socket.socket:
+            request = (
+                f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nAccept: {accept}\r\n\r\n"
             )
-            read_until(stream, b"event: open")
+            stream = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=50))
+            stream.sendall(request.encode())
+            if accept == STREAM:
+                read_until(stream, b"event: open")
             return stream
 
         with ThreadPoolExecutor(8) as openers:
-            streams = list(openers.map(follow, range(STREAMS)))
-        for _ in range(20):
+            streams = list(openers.map(lambda _: ask("/api/v1/events/", STREAM), range(150)))
+            wait = f"/api/v1/workloads/{workload.public_id}/?wait=55"
+            waits = list(openers.map(lambda _: ask(wait, "application/json"), range(50)))
+        headers = {"Authorization": f"Bearer {token}"}
+        for _ in range(10):
             assert httpx.get(f"{server.url}/login/", timeout=10).status_code == 200
-            headers = {"Authorization": f"Bearer {token}"}
             assert "vision" in httpx.get(f"{server.url}/api/v1/departments/", headers=headers, timeout=10).text
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            assert cursor.fetchone()[0] < 15  # not one connection a stream
-        emit("quota.changed", department=department, answer=42)
-        with ThreadPoolExecutor(STREAMS) as readers:
-            heard = list(readers.map(lambda stream: read_until(stream, b'"answer": 42'), streams))
-        assert len(heard) == STREAMS
+            assert cursor.fetchone()[0] < 15  # not one connection each
+        assert select.select(waits, [], [], 0)[0] == []  # all are still held
+        actions.cancel(actor=Actor(workload.author), workload=workload)
+        with ThreadPoolExecutor(200) as readers:
+            heard = readers.map(lambda stream: read_until(stream, b"event: workload.cancelled"), streams)
+            answers = readers.map(lambda stream: read_until(stream, b"\r\n0\r\n\r\n"), waits)
+            assert (len(list(heard)), sum(b'"state":"cancelled"' in answer for answer in answers)) == (150, 50)
         assert server.terminate() < 5
         for stream in streams:
             assert stream.recv(1 << 16).endswith(b"0\r\n\r\n")  # said goodbye, not broken off
