@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import home, inbox, invite, live, login, members, profile, search, tokens, webhooks
+from portal.views import (
+    audit,
+    home,
+    inbox,
+    invite,
+    live,
+    login,
+    members,
+    operator,
+    profile,
+    search,
+    tokens,
+    webhooks,
+)
 
 app_name = "portal"
 urlpatterns: list[URLPattern] = [
@@ -28,6 +41,13 @@ urlpatterns: list[URLPattern] = [
     path("invite/<str:token>/", invite.invite, name="invite"),
     path("login/", login.Login.as_view(), name="login"),
     path("logout/", login.Logout.as_view(), name="logout"),
+    path("operator/", operator.overview, name="operator"),
+    path("operator/audit/", audit.audit, name="operator_audit"),
+    path("operator/audit/export.csv", audit.export, name="operator_audit_export"),
+    path("operator/departments/", operator.departments, name="operator_departments"),
+    path("operator/departments/<slug:department>/", operator.department, name="operator_department"),
+    path("operator/users/", operator.users, name="operator_users"),
+    path("operator/users/<str:username>/", operator.user, name="operator_user"),
     path("preferences/", profile.preferences, name="preferences"),
     path("profile/", profile.profile, name="profile"),
     path("search/", search.search, name="search"),

@@ -112,6 +112,24 @@ class Shell:
         return [(each, address(name, {"department": each.slug}) or reverse("portal:home")) for each in self.departments]
 
 
+OPERATOR_PAGES = (
+    "portal:operator_audit",
+    "portal:operator_department",
+    "portal:operator_departments",
+    "portal:operator_users",
+    "quotas:operator_node",
+    "quotas:operator_nodes",
+    "quotas:operator_pool",
+    "quotas:operator_pools",
+    "workloads:clusters",
+    "workloads:image",
+    "workloads:image_new",
+    "workloads:images",
+    "workloads:preset",
+    "workloads:preset_new",
+)
+
+
 def parent_of(view_name: str) -> str:
     """Which line of the navigation a page without its own belongs to."""
     return {
@@ -119,7 +137,13 @@ def parent_of(view_name: str) -> str:
         "quotas:pool": "quotas:pools",
         "quotas:decision": "quotas:decisions",
         "quotas:quotas": "quotas:department",
+        "quotas:quota_edit": "quotas:department",
+        "quotas:recall": "quotas:department",
+        "portal:inbox_settings": "portal:inbox",
+        "portal:member_remove": "quotas:department",
         "portal:members": "quotas:department",
+        "portal:webhooks": "quotas:department",
+        **dict.fromkeys(OPERATOR_PAGES, "portal:operator"),
     }.get(view_name, "")
 
 

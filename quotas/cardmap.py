@@ -52,7 +52,6 @@ class Cell:
     def free(self) -> int:
         return max(0, self.card.units - self.used) if self.takes_pods else 0
 
-
     @property
     def boxes(self) -> list[Box]:
         total, at, boxes = max(self.card.units, self.used, 1), 0, []
@@ -83,7 +82,7 @@ class DepartmentShare:
     own: int
     borrowed: int
     held: int
-    guaranteed: int
+    guaranteed: int | None  # None: not the reader's to know
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def _overview(live: Live, pool: int, seen: Collection[int]) -> PoolOverview:
     return PoolOverview(
         pool=live.pools[pool],
         rows=tuple(rows),
-        shares=_shares(live, pool),
+        shares=_shares(live, pool, seen),
         present=live.present(pool),
         promised=sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool),
         unplaced=unplaced,
@@ -212,7 +211,7 @@ def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int
     )
 
 
-def _shares(live: Live, pool: int) -> tuple[DepartmentShare, ...]:
+def _shares(live: Live, pool: int, seen: Collection[int]) -> tuple[DepartmentShare, ...]:
     rows = []
     for pk, department in live.departments.items():
         entries: list[LedgerEntry] = live.entries.get((pk, pool), [])
@@ -220,6 +219,6 @@ def _shares(live: Live, pool: int) -> tuple[DepartmentShare, ...]:
         borrowed = sum(entry.units for entry in entries if not entry.own)
         quota = live.quotas.get((pk, pool))
         if quota or entries:
-            guaranteed = quota.guaranteed if quota else 0
+            guaranteed = (quota.guaranteed if quota else 0) if pk in seen else None
             rows.append(DepartmentShare(department, own, borrowed, held(live, pk, pool), guaranteed))
     return tuple(sorted(rows, key=lambda row: (-row.own - row.borrowed, row.department.slug)))

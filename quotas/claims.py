@@ -21,16 +21,18 @@ def ask(**fields: Any) -> Claim:
 
 def send_off(claim: Claim, *, now: dt.datetime) -> bool:
     """SIGTERM is being sent: from here there is no way back. True if the claim was occupying capacity."""
-    changed = Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None).update(
-        state=ClaimState.LEAVING, term_at=now, leave_by=now
-    )
+    changed = Claim.objects.filter(
+        pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None
+    ).update(state=ClaimState.LEAVING, term_at=now, leave_by=now)
     return bool(changed)
 
 
 def release(claim: Claim, *, now: dt.datetime) -> bool:
     """What it held is free (or it asks no more). True the first time."""
-    if not Claim.objects.filter(pk=claim.pk).exclude(state=ClaimState.RELEASED).update(
-        state=ClaimState.RELEASED, released_at=now, reserved=None
+    if (
+        not Claim.objects.filter(pk=claim.pk)
+        .exclude(state=ClaimState.RELEASED)
+        .update(state=ClaimState.RELEASED, released_at=now, reserved=None)
     ):
         return False
     LedgerEntry.objects.filter(claim=claim, ended_at=None).update(ended_at=now)

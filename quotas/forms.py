@@ -96,7 +96,10 @@ class PolicyForm(forms.Form):
         label=_("Minimum runtime (s)"), min_value=0, max_value=604_800, help_text=_("Nobody is told to go before.")
     )
     max_reclaims = forms.IntegerField(
-        label=_("Most reclaims"), min_value=1, max_value=1_000, help_text=_("A workload recalled more often stops for good.")
+        label=_("Most reclaims"),
+        min_value=1,
+        max_value=1_000,
+        help_text=_("A workload recalled more often stops for good."),
     )
     version = forms.IntegerField(widget=forms.HiddenInput)
 

@@ -43,7 +43,9 @@ def _sum_hour(hour: dt.datetime, *, until: dt.datetime) -> None:
         if entry.lender_id is not None:
             sums[entry.lender_id, entry.pool_id]["lent"] += spent
     for quota in Quota.objects.all():
-        sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * round((until - hour).total_seconds())
+        sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * round(
+            (until - hour).total_seconds()
+        )
     with transaction.atomic():
         UsageHour.objects.bulk_create(
             [UsageHour(department_id=d, pool_id=p, hour=hour, **columns) for (d, p), columns in sums.items()],

@@ -49,7 +49,9 @@ def pools(now: live.Live) -> Iterator[Metric]:
         oldest.add_metric([pool.slug], max(0, waited))
     yield units
     yield oldest
-    reachable = GaugeMetricFamily("portal_cluster_reachable", "1 if the cluster answered last time.", labels=["cluster"])
+    reachable = GaugeMetricFamily(
+        "portal_cluster_reachable", "1 if the cluster answered last time.", labels=["cluster"]
+    )
     for cluster in Cluster.objects.filter(active=True):
         reachable.add_metric([cluster.name], int(cluster.unreachable_since is None))
     yield reachable

@@ -230,7 +230,8 @@ class Claim(models.Model):
             ),
             models.CheckConstraint(condition=Q(units_per_pod__gt=0), name="claim_asks_for_something"),
             models.CheckConstraint(
-                condition=Q(state="released", released_at__isnull=False) | ~Q(state="released"), name="released_has_a_time"
+                condition=Q(state="released", released_at__isnull=False) | ~Q(state="released"),
+                name="released_has_a_time",
             ),
         ]
 

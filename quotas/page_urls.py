@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from quotas.views import board, decisions, pools, quotas, recall, work
+from quotas.views import board, decisions, operator, pools, quotas, recall, work
 
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
@@ -20,6 +20,11 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/work/<str:username>/", work.work, name="work"),
     path("decisions/", decisions.decisions, name="decisions"),
     path("decisions/<slug:decision>/", decisions.decision, name="decision"),
+    path("operator/nodes/", operator.nodes, name="operator_nodes"),
+    path("operator/nodes/<int:node>/", operator.node, name="operator_node"),
+    path("operator/pools/", operator.pools, name="operator_pools"),
+    path("operator/pools/<slug:pool>/", operator.pool, name="operator_pool"),
+    path("operator/system/", operator.system, name="operator_system"),
     path("pools/", pools.pools, name="pools"),
     path("pools/<slug:pool>/", pools.pool, name="pool"),
 ]

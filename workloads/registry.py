@@ -29,6 +29,15 @@ def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
         raise NoConnection(field="kubeconfig", why=str(error)[:300]) from error
 
 
+def try_connection(
+    *, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None
+) -> tuple[NodeInfo, ...]:
+    """The test alone; nothing is kept. Raises NoConnection, NotVisible for anybody but operators."""
+    actor.require_operator()
+    kind = ClusterKind.KUBERNETES
+    return nodes_of(Cluster(name=name, kind=kind, connection=encrypt(kubeconfig), options=options or {}))
+
+
 def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None) -> Cluster:
     """A Kubernetes cluster; an empty kubeconfig means the portal's own service account.
 
@@ -39,9 +48,7 @@ def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, 
         raise Invalid(N_("Use small letters, digits and dashes."), field="name")
     if Cluster.objects.filter(name=name).exists():
         raise Invalid(N_("There is a cluster %(name)s already."), field="name", name=name)
-    cluster = Cluster(
-        name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {}
-    )
+    cluster = Cluster(name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {})
     found = nodes_of(cluster)
     with durable():
         cluster.save(force_insert=True)

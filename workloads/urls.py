@@ -5,13 +5,20 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from workloads import notebooks
-from workloads.views import detail, files, listing, logs, mine, new, steer
+from workloads.views import detail, files, listing, logs, mine, new, operate, steer
 
 app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
 ONE = HERE + "<slug:workload>/"
 urlpatterns: list[URLPattern] = [
     path("mine/", mine.mine, name="mine"),
+    path("operator/clusters/", operate.clusters, name="clusters"),
+    path("operator/clusters/<slug:cluster>/", operate.cluster, name="cluster"),
+    path("operator/images/", operate.images, name="images"),
+    path("operator/images/<int:image>/", operate.image, name="image"),
+    path("operator/images/new/", operate.image, name="image_new"),
+    path("operator/presets/<int:preset>/", operate.preset, name="preset"),
+    path("operator/presets/new/", operate.preset, name="preset_new"),
     path("search/workloads/", mine.search, name="search"),
     path(HERE, listing.listing, name="list"),
     path(HERE + "new/", new.new, name="new"),

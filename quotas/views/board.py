@@ -29,7 +29,7 @@ PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → widt
 @dataclass(frozen=True, slots=True)
 class Trend:
     pool: Pool
-    chart: Chart | None  # None: nothing metered yet
+    chart: Chart
     points: Sequence[Point]  # one a day, for the table
 
 
@@ -125,15 +125,17 @@ def _past(rows: list[Row], inside: list[int], days: int) -> dict[str, Any]:
     fine = trend(pools, departments=inside, days=days, step=step)
     daily = trend(pools, departments=inside, days=days, step=dt.timedelta(days=1))
     begin = end - dt.timedelta(days=days)
+    metered = [pool for pool in pools if fine.get(pool.pk)]
     charts = [
         Trend(
             pool,
-            draw(fine[pool.pk], begin=begin, end=end, step=step) if fine.get(pool.pk) else None,
+            draw(fine[pool.pk], begin=begin, end=end, step=step),
             daily.get(pool.pk, [])[::-1],
         )
-        for pool in pools
+        for pool in metered
     ]
-    return {"trends": charts, "loans": loans(inside, days=days)}
+    unmetered = [pool.name for pool in pools if pool not in metered]
+    return {"trends": charts, "unmetered": unmetered, "loans": loans(inside, days=days)}
 
 
 def seen_departments(actor: Actor) -> set[int]:

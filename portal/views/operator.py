@@ -1,0 +1,213 @@
+"""Is the system well? Processes, scheduled jobs, people and departments; capacity comes in as parts of quotas."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, actor_of
+from portal.actions import departments as department_actions
+from portal.actions import users as user_actions
+from portal.celery import TIMETABLE
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department, Heartbeat, JobRun, Membership, User
+from portal.web import render_part
+
+PER_PAGE = 50
+SILENT_AFTER = dt.timedelta(seconds=60)
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    every: int  # s
+    last: JobRun | None
+    next_at: dt.datetime | None
+
+    @property
+    def took(self) -> dt.timedelta | None:
+        return self.last.finished_at - self.last.started_at if self.last and self.last.finished_at else None
+
+    @property
+    def overdue(self) -> bool:
+        """Two ticks without a run: nobody beats, or every worker is busy."""
+        return self.next_at is None or timezone.now() > self.next_at + dt.timedelta(seconds=self.every + 10)
+
+
+@login_required
+@require_safe
+def overview(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    silent = timezone.now() - SILENT_AFTER
+    context = {
+        "jobs": jobs(),
+        "heartbeats": [(beat, beat.at < silent) for beat in Heartbeat.objects.order_by("name")],
+    }
+    return render_part(request, "portal/operator.html", context, part="processes")
+
+
+def jobs() -> list[Job]:
+    """Last and next run of every scheduled job."""
+    found = []
+    for name, every in sorted(TIMETABLE.items()):
+        last = JobRun.objects.filter(job=name).order_by("-slot").first()
+        next_at = dt.datetime.fromtimestamp(last.slot + every, dt.UTC) if last else None
+        found.append(Job(name, every, last, next_at))
+    return found
+
+
+class UserForm(forms.Form):
+    username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
+    email = forms.EmailField(label=gettext_lazy("E-mail"), required=False)
+    operator = forms.BooleanField(label=gettext_lazy("operator"), required=False)
+
+
+@sensitive_variables("password", "more")
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def users(request: HttpRequest) -> HttpResponse:
+    actor = operator_of(request)
+    form = UserForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            made, password = user_actions.create_user(actor=actor, **form.cleaned_data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            return _users(request, UserForm(), 201, made=made, password=password)
+    return _users(request, form, 422 if form.errors else 200)
+
+
+def _users(request: HttpRequest, form: UserForm, status: int, **more: Any) -> HttpResponse:
+    words = request.GET.get("q", "").strip()[:100]
+    rows = User.objects.filter(service_of=None).prefetch_related("memberships__department").order_by("username")
+    if words:
+        name = Q(username__icontains=words) | Q(email__icontains=words)
+        rows = rows.filter(name | Q(first_name__icontains=words) | Q(last_name__icontains=words))
+    page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
+    return render(
+        request, "portal/operator_users.html", {"page": page, "form": form, "q": words, **more}, status=status
+    )
+
+
+@sensitive_variables("password")
+@login_required
+@require_POST
+def user(request: HttpRequest, username: str) -> HttpResponse:
+    """One change of one account: lock, unlock, operator, not operator, a new password."""
+    actor = operator_of(request)
+    row = get_object_or_404(User, username=username, service_of=None)
+    change = request.POST.get("change")
+    try:
+        if change == "password":
+            password = user_actions.reset_password(actor=actor, user=row)
+            return _users(request, UserForm(), 200, made=row, password=password)
+        if change in ("lock", "unlock"):
+            user_actions.set_active(actor=actor, user=row, active=change == "unlock")
+        if change in ("operator", "no_operator"):
+            user_actions.set_operator(actor=actor, user=row, operator=change == "operator")
+    except Problem as problem:
+        return _users(request, UserForm(), problem.status, refusal=problem)
+    messages.success(request, _("%(name)s is changed.") % {"name": row.label})
+    return redirect("portal:operator_users")
+
+
+class DepartmentForm(forms.Form):
+    slug = forms.CharField(
+        label=gettext_lazy("Short name"), max_length=40, help_text=gettext_lazy("Stands in addresses; stays.")
+    )
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
+    parent = forms.ModelChoiceField(
+        label=gettext_lazy("Part of"),
+        queryset=Department.objects.all(),
+        required=False,
+        empty_label=gettext_lazy("nothing"),
+    )
+    weight = forms.IntegerField(
+        label=gettext_lazy("Weight"),
+        min_value=1,
+        max_value=1_000_000,
+        initial=1,
+        help_text=gettext_lazy("Orders departments that borrow."),
+    )
+
+
+class DepartmentChangeForm(DepartmentForm):
+    slug = None  # type: ignore[assignment]
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def departments(request: HttpRequest) -> HttpResponse:
+    actor = operator_of(request)
+    form = DepartmentForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = department_actions.create_department(actor=actor, **form.cleaned_data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is made. Give it a quota and an owner next.") % {"name": made.name})
+            return redirect("portal:operator_departments")
+    context = {"tree": tree(), "form": form}
+    return render(request, "portal/operator_departments.html", context, status=422 if form.errors else 200)
+
+
+def tree() -> list[tuple[Department, int, int]]:
+    """(department, depth, members), each below its parent."""
+    children: dict[int | None, list[Department]] = {}
+    for row in Department.objects.order_by("slug"):
+        children.setdefault(row.parent_id, []).append(row)
+    counts = Membership.objects.values_list("department").annotate(n=Count("pk"))
+    members: dict[int, int] = dict(counts)
+    found: list[tuple[Department, int, int]] = []
+    stack = [(row, 0) for row in reversed(children.get(None, []))]
+    while stack:
+        row, depth = stack.pop()
+        found.append((row, depth, members.get(row.pk, 0)))
+        stack += [(child, depth + 1) for child in reversed(children.get(row.pk, []))]
+    return found
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def department(request: HttpRequest, department: str) -> HttpResponse:
+    actor = operator_of(request)
+    row = get_object_or_404(Department, slug=department)
+    initial = {"name": row.name, "parent": row.parent_id, "weight": row.weight, "version": row.version}
+    form = DepartmentChangeForm(request.POST or None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        data = dict(form.cleaned_data)
+        version = data.pop("version")
+        try:
+            department_actions.change_department(actor=actor, department=row, expected_version=version, **data)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is changed.") % {"name": data["name"]})
+            return redirect("portal:operator_departments")
+    context = {"department": row, "form": form}
+    return render(request, "portal/operator_department.html", context, status=422 if form.errors else 200)

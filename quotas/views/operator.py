@@ -1,0 +1,116 @@
+"""The operator's pages about capacity: the system's state, pools with their policies, nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.access import Actor, actor_of
+from portal.errors import Problem
+from portal.forms import blame
+from quotas import actions, soundness
+from quotas.cardmap import pool_overview
+from quotas.forms import NominalForm, PolicyForm
+from quotas.live import read
+from quotas.models import Cluster, Node, Pool
+from quotas.previews import preview_drain
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+@login_required
+@require_safe
+def system(request: HttpRequest) -> HttpResponse:
+    """A live part of the operator's first page."""
+    operator_of(request)
+    live = read()
+    reclaims = soundness.reclaims()
+    context = {
+        "clusters": Cluster.objects.all(),
+        "groups": soundness.last_passes(),
+        "queues": soundness.queues(live),
+        "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],
+        "short": [view for view in pool_overview() if view.missing or view.short_by],
+        "faults": [_(fault.message) % fault.numbers for fault in soundness.faults(live)],
+    }
+    return render(request, "quotas/operator_system.html", context)
+
+
+@login_required
+@require_safe
+def pools(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    return render(request, "quotas/operator_pools.html", {"overviews": pool_overview()})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def pool(request: HttpRequest, pool: str) -> HttpResponse:
+    """Two forms: what may be promised, and the contract with borrowers."""
+    actor = operator_of(request)
+    row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
+    sent = request.POST.get("form")
+    policy = PolicyForm(request.POST if sent == "policy" else None, initial=_policy(row))
+    nominal = NominalForm(request.POST if sent == "nominal" else None, initial={"nominal": row.nominal})
+    try:
+        if sent == "policy" and policy.is_valid():
+            data = dict(policy.cleaned_data)
+            version = data.pop("version")
+            rule = actions.PoolPolicy(**data)
+            actions.set_pool_policy(actor=actor, pool=row, policy=rule, expected_version=version)
+            return _saved(request, row)
+        if sent == "nominal" and nominal.is_valid():
+            actions.set_nominal(actor=actor, pool=row, nominal=nominal.cleaned_data["nominal"])
+            return _saved(request, row)
+    except Problem as problem:
+        blame(policy if sent == "policy" else nominal, problem)
+    [overview] = pool_overview([row])
+    context = {"pool": row, "policy": policy, "nominal": nominal, "overview": overview}
+    return render(request, "quotas/operator_pool.html", context, status=422 if policy.errors or nominal.errors else 200)
+
+
+def _policy(pool: Pool) -> dict[str, Any]:
+    return {name: getattr(pool, name) for name in ("notice", "grace", "min_runtime", "max_reclaims", "version")}
+
+
+def _saved(request: HttpRequest, pool: Pool) -> HttpResponse:
+    messages.success(request, _("%(pool)s is changed.") % {"pool": pool.name})
+    return redirect("quotas:operator_pool", pool.slug)
+
+
+@login_required
+@require_safe
+def nodes(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    rows = Node.objects.select_related("cluster").prefetch_related("cards__pool")
+    return render(request, "quotas/operator_nodes.html", {"nodes": rows})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def node(request: HttpRequest, node: int) -> HttpResponse:
+    """Draining: first who is on it, then the deed; and taking it back in."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    if request.method == "POST":
+        drained = bool(request.POST.get("drained"))
+        actions.set_drained(actor=actor, node=row, drained=drained)
+        done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
+        messages.success(request, done % {"node": row.name})
+        return redirect("quotas:operator_nodes")
+    cards = list(row.cards.select_related("pool"))
+    preview = preview_drain(actor=actor, node=row)
+    pool = next((card.pool for card in cards if card.pool), None)
+    context = {"node": row, "cards": cards, "preview": preview, "pool": pool}
+    return render(request, "quotas/operator_node.html", context)

@@ -1,0 +1,200 @@
+"""The operator's pages about clusters, images and presets."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, actor_of
+from portal.errors import Problem
+from portal.forms import blame
+from quotas.models import Cluster
+from workloads import catalogue, registry
+from workloads.models import Image, Kind, Preset
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+class ClusterForm(forms.Form):
+    name = forms.SlugField(label=gettext_lazy("Name"), max_length=40)
+    kubeconfig = forms.CharField(
+        label="kubeconfig",
+        required=False,
+        max_length=200_000,
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocomplete": "off"}),
+        help_text=gettext_lazy("Kept encrypted, never shown again. Empty: the portal's own service account."),
+    )
+    options = forms.JSONField(
+        label=gettext_lazy("Options"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+        help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Empty: the defaults.'),
+    )
+
+    def clean_options(self) -> dict[str, Any]:
+        options = self.cleaned_data["options"]
+        if options not in (None, "") and not isinstance(options, dict):
+            raise forms.ValidationError(_("An object in braces, please."))
+        return options or {}
+
+
+@sensitive_post_parameters("kubeconfig")
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def clusters(request: HttpRequest) -> HttpResponse:
+    """Adding tests the connection first; "Test only" stops there."""
+    actor = operator_of(request)
+    form = ClusterForm(request.POST or None)
+    found = None
+    if request.method == "POST" and form.is_valid():
+        try:
+            if "test" in request.POST:
+                found = registry.try_connection(actor=actor, **form.cleaned_data)
+            else:
+                made = registry.add_cluster(actor=actor, **form.cleaned_data)
+                messages.success(
+                    request, _("%(name)s is connected; its nodes appear in a moment.") % {"name": made.name}
+                )
+                return redirect("workloads:clusters")
+        except Problem as problem:
+            blame(form, problem)
+    context = {"clusters": Cluster.objects.prefetch_related("nodes"), "form": form, "found": found}
+    return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
+
+
+@login_required
+@require_POST
+def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
+    """Tests the connection that is kept, or switches the cluster on and off."""
+    actor = operator_of(request)
+    row = get_object_or_404(Cluster, name=cluster)
+    if "active" in request.POST:
+        registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]))
+        messages.success(request, _("%(name)s is changed.") % {"name": row.name})
+        return redirect("workloads:clusters")
+    try:
+        found = registry.nodes_of(row)
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    else:
+        messages.success(
+            request, _("%(name)s answers and lists %(n)s GPU nodes.") % {"name": row.name, "n": len(found)}
+        )
+    return redirect("workloads:clusters")
+
+
+class ImageForm(forms.ModelForm[Image]):
+    kinds = forms.MultipleChoiceField(
+        label=gettext_lazy("For"),
+        required=False,
+        choices=Kind.choices,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("None chosen: for all."),
+    )
+
+    class Meta:
+        model = Image
+        fields = ["name", "title", "kinds", "interpreter", "min_driver", "active"]
+        labels = {
+            "interpreter": gettext_lazy("Local interpreter"),
+            "min_driver": gettext_lazy("Oldest driver"),
+            "active": gettext_lazy("offered"),
+        }
+        help_texts = {"interpreter": gettext_lazy("For the embedded cluster only.")}
+
+
+class CommandField(forms.CharField):
+    """A command line; kept as a list of words."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return shlex.join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return shlex.split(super().to_python(value) or "")
+        except ValueError as error:
+            raise forms.ValidationError(_("A quotation mark is not closed.")) from error
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return json.dumps(initial) != json.dumps(data)
+
+
+class PresetForm(forms.ModelForm[Preset]):
+    command = CommandField(label=gettext_lazy("Command"), required=False, max_length=4_000)
+
+    class Meta:
+        model = Preset
+        fields = [
+            "slug", "title", "description", "kind", "pool", "units_per_pod", "profile", "image", "command", "cpu_milli",
+            "memory_mib", "max_runtime", "order", "active",
+        ]  # fmt: skip
+        labels = {
+            "slug": gettext_lazy("Short name"),
+            "title": gettext_lazy("Title"),
+            "description": gettext_lazy("Description"),
+            "kind": gettext_lazy("Kind"),
+            "pool": gettext_lazy("Pool"),
+            "units_per_pod": gettext_lazy("Units for each pod"),
+            "profile": gettext_lazy("MIG profile"),
+            "image": gettext_lazy("Image"),
+            "cpu_milli": gettext_lazy("CPU (thousandths)"),
+            "memory_mib": gettext_lazy("Memory (MiB)"),
+            "max_runtime": gettext_lazy("Longest runtime (s)"),
+            "order": gettext_lazy("Order"),
+            "active": gettext_lazy("offered"),
+        }
+
+
+@login_required
+@require_safe
+def images(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    context = {"images": Image.objects.all(), "presets": Preset.objects.select_related("pool", "image")}
+    return render(request, "workloads/operator_images.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
+    actor = operator_of(request)
+    row = get_object_or_404(Image, pk=image) if image else Image()
+    form = ImageForm(request.POST or None, instance=row)
+    if request.method == "POST" and form.is_valid():
+        catalogue.save_image(actor=actor, image=form.save(commit=False))
+        messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+        return redirect("workloads:images")
+    return _form(request, form, row.title if image else _("New image"))
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
+    actor = operator_of(request)
+    row = get_object_or_404(Preset, pk=preset) if preset else Preset()
+    form = PresetForm(request.POST or None, instance=row)
+    if request.method == "POST" and form.is_valid():
+        catalogue.save_preset(actor=actor, preset=form.save(commit=False))
+        messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+        return redirect("workloads:images")
+    return _form(request, form, row.title if preset else _("New preset"))
+
+
+def _form(request: HttpRequest, form: forms.BaseForm, title: str) -> HttpResponse:
+    context = {"form": form, "title": title}
+    return render(request, "workloads/operator_form.html", context, status=422 if form.errors else 200)
