@@ -116,6 +116,7 @@ OPERATOR_PAGES = (
     "portal:operator_audit",
     "portal:operator_department",
     "portal:operator_departments",
+    "portal:operator_user",
     "portal:operator_users",
     "quotas:operator_node",
     "quotas:operator_nodes",

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import Actor, actor_of
 from portal.actions import departments as department_actions
@@ -112,26 +112,44 @@ def _users(request: HttpRequest, form: UserForm, status: int, **more: Any) -> Ht
     )
 
 
-@sensitive_variables("password")
+@sensitive_variables("password", "context")
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def user(request: HttpRequest, username: str) -> HttpResponse:
-    """One change of one account: lock, unlock, operator, not operator, a new password."""
+    """One account, and one change of it: lock, unlock, operator, not operator, a new password."""
     actor = operator_of(request)
     row = get_object_or_404(User, username=username, service_of=None)
-    change = request.POST.get("change")
-    try:
-        if change == "password":
-            password = user_actions.reset_password(actor=actor, user=row)
-            return _users(request, UserForm(), 200, made=row, password=password)
-        if change in ("lock", "unlock"):
+    context: dict[str, Any] = {}
+    if request.method == "POST":
+        try:
+            password = _change(actor, row, request.POST.get("change", ""))
+        except Problem as problem:
+            context["refusal"] = problem
+        else:
+            if not password:
+                messages.success(request, _("%(name)s is changed.") % {"name": row.label})
+                return redirect("portal:operator_user", username)
+            context |= {"made": row, "password": password}
+    context |= {
+        "person": row,
+        "memberships": row.memberships.select_related("department"),
+        "tokens": row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count(),
+    }
+    status = context["refusal"].status if "refusal" in context else 200
+    return render(request, "portal/operator_user.html", context, status=status)
+
+
+@sensitive_variables()
+def _change(actor: Actor, row: User, change: str) -> str:
+    """The new password, if that was the change."""
+    match change:
+        case "password":
+            return user_actions.reset_password(actor=actor, user=row)
+        case "lock" | "unlock":
             user_actions.set_active(actor=actor, user=row, active=change == "unlock")
-        if change in ("operator", "no_operator"):
+        case "operator" | "no_operator":
             user_actions.set_operator(actor=actor, user=row, operator=change == "operator")
-    except Problem as problem:
-        return _users(request, UserForm(), problem.status, refusal=problem)
-    messages.success(request, _("%(name)s is changed.") % {"name": row.label})
-    return redirect("portal:operator_users")
+    return ""
 
 
 class DepartmentForm(forms.Form):

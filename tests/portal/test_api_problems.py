@@ -131,9 +131,7 @@ def test_a_database_that_is_away_is_503_even_before_the_view(olga: User, monkeyp
     assert answer["Retry-After"] == "3"
 
 
-def test_an_error_nobody_foresaw_is_a_problem_with_the_request_id(
-    olga: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_nobody_foresaw_is_a_problem_with_the_request_id(olga: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(**_: Any) -> None:
         raise ZeroDivisionError
 

@@ -27,7 +27,11 @@ def read() -> dict[str, str | None]:
     for path in sources.files("portal", "quotas", "workloads"):
         for call in sources.calls(path):
             function = call.func
-            if isinstance(function, ast.Attribute) and function.attr in READERS and ast.unparse(function.value) == "env":
+            if (
+                isinstance(function, ast.Attribute)
+                and function.attr in READERS
+                and ast.unparse(function.value) == "env"
+            ):
                 name = ast.literal_eval(call.args[0])
                 default = call.args[1] if len(call.args) > 1 else None
                 found[name] = default_of(function.attr, default)

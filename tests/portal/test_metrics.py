@@ -64,7 +64,13 @@ def borrow(pool: Pool, lender: Department) -> Department:
     borrower = Department.objects.create(slug="nlp", name="NLP")
     now = timezone.now()
     claim = Claim.objects.create(
-        department=borrower, pool=pool, name="x", workload="w1", units_per_pod=3, state=ClaimState.HOLDING, started_at=now
+        department=borrower,
+        pool=pool,
+        name="x",
+        workload="w1",
+        units_per_pod=3,
+        state=ClaimState.HOLDING,
+        started_at=now,
     )
     LedgerEntry.objects.create(
         claim=claim, pool=pool, department=borrower, own=False, lender=lender, units=2, started_at=now

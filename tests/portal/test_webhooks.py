@@ -193,9 +193,7 @@ def test_a_name_below_an_allowed_domain_must_not_lead_inside(
     settings: Any, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     settings.WEBHOOK_HOSTS = [".hooks.example.org"]
-    monkeypatch.setattr(
-        "portal.outgoing.socket.getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (address, 443))]
-    )
+    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (address, 443))])
     with pytest.raises(outgoing.NotAllowed):
         outgoing.post("https://a.hooks.example.org/", b"", {})
 
@@ -236,9 +234,7 @@ def test_members_may_not_touch_webhooks(owner: Actor, vision: Department, receiv
     assert receiver.received == []
 
 
-def test_secret_and_address_are_nowhere_in_the_audit_log(
-    owner: Actor, vision: Department, receiver: Receiver
-) -> None:
+def test_secret_and_address_are_nowhere_in_the_audit_log(owner: Actor, vision: Department, receiver: Receiver) -> None:
     made = hook(owner, vision, receiver)
     webhooks.change_webhook(
         actor=owner, webhook=made, name="new", url=made.url, shape="generic", secret=None, kinds=[], active=True

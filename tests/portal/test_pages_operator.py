@@ -1,0 +1,193 @@
+"""The operator's pages: who may see them, and what they change."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from django.utils import timezone
+
+from portal.models import AuditEntry, Department, Heartbeat, JobRun, Role, User
+from quotas.models import Node, Pool
+from tests import builders as make
+from workloads.models import Image, Kind, Preset
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGES = [
+    "/operator/",
+    "/operator/audit/",
+    "/operator/audit/export.csv",
+    "/operator/clusters/",
+    "/operator/departments/",
+    "/operator/departments/vision/",
+    "/operator/images/",
+    "/operator/images/new/",
+    "/operator/nodes/",
+    "/operator/pools/",
+    "/operator/pools/a100/",
+    "/operator/presets/new/",
+    "/operator/system/",
+    "/operator/users/",
+    "/operator/users/olga/",
+]
+
+
+@pytest.fixture
+def operator(client):
+    pool = make.pool("a100", name="A100 cards")
+    vision = make.department("vision")
+    make.quota(vision, pool, 4)
+    make.member(vision, Role.OWNER, "olga")
+    user = make.user("root", is_operator=True)
+    client.force_login(user)
+    return user
+
+
+def text(response, status=200):
+    assert response.status_code == status, response.content.decode()[:3000]
+    return response.content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("url", PAGES)
+def test_operators_see_it_others_find_nothing_and_anonymous_log_in(client, operator, url):
+    response = client.get(url)
+    assert response.status_code == 200, getattr(response, "content", b"").decode()[:3000]
+    client.force_login(User.objects.get(username="olga"))
+    assert client.get(url).status_code == 404
+    client.logout()
+    assert client.get(url).headers["Location"].startswith("/login/")
+
+
+def test_the_overview_tells_of_jobs_processes_and_the_system(client, operator):
+    now = timezone.now()
+    JobRun.objects.create(job="quotas.plan_all", slot=int(now.timestamp()), started_at=now, finished_at=now)
+    JobRun.objects.create(job="portal.deliver", slot=int(now.timestamp()), finished_at=now, error="OSError: no mail")
+    Heartbeat.objects.create(name="watcher:one", at=now - timezone.timedelta(hours=1))
+    page = text(client.get("/operator/"))
+    assert "OSError: no mail" in page
+    assert "watcher:one" in page
+    assert "overdue" in page  # the jobs that never ran
+    system = text(client.get("/operator/system/"))
+    assert "Claims, ledger, cards and promises agree." in system
+
+
+def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
+    vision, pool = Department.objects.get(), Pool.objects.get()
+    make.claim(vision, pool, 3, "holding")  # without a ledger entry
+    Pool.objects.update(nominal=2)
+    Node.objects.update(drained=True)
+    system = text(client.get("/operator/system/"))
+    assert "the ledger says 0" in system
+    assert "4 promised, 2 there to promise" in system
+    assert "short, 4 cards less than promised" in system
+
+
+def test_policies_change_with_the_version_that_was_seen(client, operator):
+    form = {"form": "policy", "notice": 60, "grace": 30, "min_runtime": 0, "max_reclaims": 3, "version": 1}
+    assert client.post("/operator/pools/a100/", form).status_code == 302
+    pool = Pool.objects.get()
+    assert (pool.notice, pool.grace, pool.max_reclaims, pool.version) == (60, 30, 3, 2)
+    assert "version 2" in text(client.post("/operator/pools/a100/", form), 422)
+    assert "promised 4" in text(client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 3}), 422)
+    assert client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 9}).status_code == 302
+    assert text(client.post("/operator/pools/a100/", {"form": "policy", "notice": -1, "version": 2}), 422)
+    assert text(client.post("/operator/pools/a100/", {"form": "nonsense"}))
+
+
+def test_a_node_is_drained_after_it_is_said_who_is_on_it(client, operator):
+    vision, pool, node = Department.objects.get(), Pool.objects.get(), Node.objects.get()
+    make.holding(vision, pool, own=1, name="train-cats", placement=[{"pod": 0, "node": node.name, "cards": [0]}])
+    assert "train-cats" in text(client.get(f"/operator/nodes/{node.pk}/"))
+    client.post(f"/operator/nodes/{node.pk}/", {"drained": "1"})
+    node.refresh_from_db()
+    assert node.drained
+    client.post(f"/operator/nodes/{node.pk}/", {"drained": ""})
+    node.refresh_from_db()
+    assert not node.drained
+
+
+def test_a_department_is_made_moved_and_renamed(client, operator):
+    data = {"slug": "nlp", "name": "Language", "parent": "", "weight": 1}
+    assert client.post("/operator/departments/", data).status_code == 302
+    assert "already" in text(client.post("/operator/departments/", data), 422)
+    top = Department.objects.get(slug="nlp")
+    change = {"name": "Vision 2", "parent": top.pk, "weight": 2, "version": 1}
+    assert client.post("/operator/departments/vision/", change).status_code == 302
+    assert Department.objects.get(slug="vision").parent == top
+    assert "somebody else" in text(client.post("/operator/departments/vision/", change), 422)
+
+
+def test_an_account_is_made_locked_and_unlocked(client, operator):
+    page = text(client.post("/operator/users/", {"username": "nina", "email": ""}), 201)
+    nina = User.objects.get(username="nina")
+    shown = page.split('id="password">')[1].split("<")[0]
+    assert nina.check_password(shown)
+    assert "taken" in text(client.post("/operator/users/", {"username": "NINA"}), 422)
+    assert client.post("/operator/users/nina/", {"change": "lock"}).status_code == 302
+    nina.refresh_from_db()
+    assert not nina.is_active
+    client.post("/operator/users/nina/", {"change": "unlock"})
+    new = text(client.post("/operator/users/nina/", {"change": "password"}))
+    nina.refresh_from_db()
+    assert nina.is_active
+    assert nina.check_password(new.split('id="password">')[1].split("<")[0])
+
+
+def test_the_last_operator_stays(client, operator):
+    for change in ("lock", "no_operator"):
+        assert "last operator" in text(client.post("/operator/users/root/", {"change": change}), 409)
+    make.user("second", is_operator=True)
+    assert client.post("/operator/users/second/", {"change": "no_operator"}).status_code == 302
+
+
+def test_the_audit_log_is_filtered_and_exported_without_formulas(client, operator):
+    client.post("/operator/departments/", {"slug": "nlp", "name": "=HYPERLINK(1)", "parent": "", "weight": 1})
+    AuditEntry.objects.create(actor_name="=cmd", action="x.y", target="+1")
+    assert "x.y" in text(client.get("/operator/audit/?action=x.y"))
+    answer = client.get("/operator/audit/export.csv?action=x.y")
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+    assert [(row["actor"], row["target"]) for row in rows] == [("'=cmd", "'+1")]
+
+
+def test_a_cluster_that_does_not_answer_is_not_added(client, operator):
+    config = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+current-context: c
+"""
+    for button in ({"test": "1"}, {}):
+        page = text(
+            client.post("/operator/clusters/", {"name": "far", "kubeconfig": config, "options": "", **button}), 422
+        )
+        assert "did not answer" in page
+    assert "not a kubeconfig" not in page
+    assert text(client.post("/operator/clusters/", {"name": "far", "kubeconfig": "nonsense: [", "options": ""}), 422)
+    assert text(client.post("/operator/clusters/", {"name": "far", "kubeconfig": "", "options": "[]"}), 422)
+    assert not AuditEntry.objects.filter(action="cluster.added").exists()
+
+
+def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
+    data = {"name": "demo/train:1", "title": "Training", "kinds": ["job"], "active": "on"}
+    assert client.post("/operator/images/new/", data).status_code == 302
+    image = Image.objects.get()
+    preset = {
+        "slug": "small", "title": "Small", "kind": Kind.JOB, "pool": Pool.objects.get().pk, "units_per_pod": 1,
+        "image": image.pk, "command": "python 'my train.py' --epochs 3", "cpu_milli": 1000, "memory_mib": 1024, "order": 1,
+        "active": "on",
+    }  # fmt: skip
+    assert client.post("/operator/presets/new/", preset).status_code == 302
+    made = Preset.objects.get()
+    assert made.command == ["python", "my train.py", "--epochs", "3"]
+    assert "&#x27;my train.py&#x27;" in text(client.get(f"/operator/presets/{made.pk}/"))
+    broken = {**preset, "command": "python 'oops"}
+    assert "quotation mark" in text(client.post(f"/operator/presets/{made.pk}/", broken), 422)
+    client.post(f"/operator/images/{image.pk}/", {**data, "title": "Training 2"})
+    actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
+    assert actions == ["image.added", "preset.added", "image.changed"]
