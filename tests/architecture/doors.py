@@ -17,7 +17,7 @@ from portal.models import AuditEntry, Department, Invitation, Role, User, Webhoo
 from quotas.models import ClaimState, Decision, PlanPass
 from tests import builders as make
 from tests.clients import token_of
-from workloads.models import Attempt, Image, Workload
+from workloads.models import Attempt, Image, Preset, Workload
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
@@ -77,6 +77,7 @@ def build() -> World:
         expires_at=timezone.now() + dt.timedelta(days=1),
     )  # fmt: skip
     hook = Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/")
+    preset = Preset.objects.create(slug="small", title="Small", kind="job", pool=pool, image=workload.image)
     token, _secret = token_of(people["owner"], vision)
     values = {
         "department": "vision",
@@ -92,6 +93,8 @@ def build() -> World:
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),
         "path": "result.json",
+        "image": str(workload.image_id),
+        "preset": str(preset.pk),
     }
     return World(vision, people, values)
 
