@@ -1,0 +1,177 @@
+"""What an API server may answer, and what the portal makes of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+import urllib3
+
+from tests.clusters.beds import PlainBed
+from workloads.clusters import kubeapi
+from workloads.clusters.base import Refused, Unreachable
+from workloads.clusters.kubeapi import Api
+from workloads.clusters.kubernetes import Connection, KubernetesCluster
+
+Reply = tuple[int, Any]
+
+
+def response(status: int, body: Any, **headers: str) -> urllib3.HTTPResponse:
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    return urllib3.HTTPResponse(io.BytesIO(data), status=status, headers=headers, preload_content=False)
+
+
+class Server:
+    """Stands in for the library's client: `answer(method, path)` gives a response or raises."""
+
+    def __init__(self, answer: Callable[[str, str], urllib3.HTTPResponse]) -> None:
+        self.answer, self.asked = answer, []
+
+    def param_serialize(self, method: str, path: str, query_params: Any, **rest: Any) -> tuple[str, str, Any]:
+        return method, path, dict(query_params)
+
+    def call_api(self, method: str, path: str, query: Any, _request_timeout: Any) -> Any:
+        self.asked.append((method, path, query))
+        return type("Answer", (), {"response": self.answer(method, path)})
+
+
+def api(*replies: Reply | Exception) -> tuple[Api, Server]:
+    """An API that gives these answers in order."""
+    script = list(replies)
+
+    def answer(method: str, path: str) -> urllib3.HTTPResponse:
+        reply = script.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return response(*reply)
+
+    server = Server(answer)
+    return Api(lambda: server), server
+
+
+class TestAnswers:
+    def test_429_is_unreachable_and_says_when_to_come_again(self) -> None:
+        server = Server(lambda method, path: response(429, {"message": "slow down"}, **{"Retry-After": "7"}))
+        with pytest.raises(Unreachable, match="slow down") as told:
+            Api(lambda: server).get("/api/v1/pods/x")
+        assert told.value.retry_after == 7
+
+    @pytest.mark.parametrize(
+        "reply",
+        [(500, {"message": "etcd is away"}), (503, b"<html>"), (401, {}), (200, b"{cut"), (403, {"message": "no right"})],
+    )  # fmt: skip
+    def test_an_answer_that_tells_nothing_is_unreachable(self, reply: Reply) -> None:
+        with pytest.raises(Unreachable):
+            api(reply)[0].get("/api/v1/pods/x")
+
+    @pytest.mark.parametrize(
+        "error",
+        [urllib3.exceptions.ReadTimeoutError(None, "", "late"), ConnectionResetError()],  # type: ignore[arg-type]
+    )
+    def test_a_connection_that_breaks_is_unreachable(self, error: Exception) -> None:
+        with pytest.raises(Unreachable):
+            api(error)[0].get("/api/v1/pods/x")
+
+    def test_404_is_an_answer(self) -> None:
+        assert api((404, {"message": "not found"}))[0].get("/api/v1/pods/x") is None
+
+
+class TestList:
+    def test_goes_on_by_pages_and_gives_the_lists_version(self) -> None:
+        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [1, 2]}
+        second = {"metadata": {"resourceVersion": "9"}, "items": [3]}
+        client, server = api((200, first), (200, second))
+        assert client.list("/api/v1/pods", labelSelector="a=b") == ([1, 2, 3], "9")
+        assert [query.get("continue") for _, _, query in server.asked] == [None, "more"]
+        assert all(query["labelSelector"] == "a=b" and query["limit"] == kubeapi.PAGE for _, _, query in server.asked)
+
+    def test_begins_anew_when_its_pages_expired(self) -> None:
+        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [1, 2]}
+        whole = {"metadata": {"resourceVersion": "12"}, "items": [1, 3]}
+        client, _ = api((200, first), (410, {"message": "expired"}), (200, whole))
+        assert client.list("/api/v1/pods") == ([1, 3], "12")
+
+
+class TestWatch:
+    def test_gives_whole_lines_and_raises_for_one_that_was_cut(self) -> None:
+        event = {"type": "ADDED", "object": {"n": 1}}
+        client, _ = api((200, orjson.dumps(event) + b"\n\n" + orjson.dumps(event) + b"\n"))
+        assert list(client.watch("/api/v1/pods", "1", 5)) == [event, event]
+        client, _ = api((200, orjson.dumps(event) + b'\n{"type": "ADD\n'))
+        stream = client.watch("/api/v1/pods", "1", 5)
+        assert next(stream) == event
+        with pytest.raises(Unreachable, match="broke"):
+            next(stream)
+
+    def test_gives_a_refusal_as_an_event(self) -> None:
+        client, _ = api((410, {"code": 410}))
+        assert list(client.watch("/api/v1/pods", "1", 5)) == [{"type": "ERROR", "object": {"code": 410}}]
+
+
+def test_a_process_that_was_forked_makes_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def make() -> object:
+        made.append(object())
+        return made[-1]
+
+    client = Api(make)
+    assert client.client() is client.client()
+    monkeypatch.setattr(kubeapi.os, "getpid", lambda: -1)
+    assert client.client() is made[1]
+    assert len(made) == 2
+
+
+class TestRaces:
+    """`ensure` against a world that changes between two of its calls."""
+
+    def drive(self, *replies: Reply) -> tuple[KubernetesCluster, Any]:
+        driver = KubernetesCluster("east", Connection("", {"volume": "emptyDir"}))
+        driver.api, _ = api(*replies)
+        driver._namespaces.add("gqp-vision")
+        bed = PlainBed(driver, "image", "python", "n1", namespace="gqp-vision")
+        return driver, bed.spec("hello")
+
+    def pod(self, submission: str) -> dict[str, Any]:
+        notes = {"gpu-quota-portal/submission": submission}
+        return {"metadata": {"uid": "u", "annotations": notes}, "spec": {}, "status": {}}
+
+    @pytest.mark.parametrize("status", [403, 409])
+    def test_a_post_that_came_second_finds_the_first_ones_pod(self, status: int) -> None:
+        driver, spec = self.drive()
+        found = self.pod(spec.ref.submission_id)
+        driver.api, server = api((404, {}), (status, {"message": "exceeded quota: second-lock"}), (200, found))
+        driver.ensure(spec)
+        assert [method for method, _, _ in server.asked] == ["GET", "POST", "GET"]
+
+    def test_a_post_that_came_second_to_anothers_pod_is_refused(self) -> None:
+        driver, spec = self.drive((404, {}), (409, {}), (200, self.pod("somebody-elses")))
+        with pytest.raises(Refused) as refused:
+            driver.ensure(spec)
+        assert refused.value.code == "name_taken"
+
+    def test_a_name_that_was_just_freed_is_tried_again_later(self) -> None:
+        driver, spec = self.drive((404, {}), (409, {"message": "being deleted"}), (404, {}))
+        with pytest.raises(Unreachable):
+            driver.ensure(spec)
+
+    def test_a_namespace_that_is_going_away_is_tried_again_and_made_anew(self) -> None:
+        going = {"message": "is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+        driver, spec = self.drive((404, {}), (403, going), (404, {}))
+        with pytest.raises(Unreachable):
+            driver.ensure(spec)
+        assert "gqp-vision" not in driver._namespaces
+
+    def test_an_object_the_cluster_will_never_take_is_refused_with_its_words(self) -> None:
+        driver, spec = self.drive((404, {}), (422, {"message": "spec.containers[0].image: Required value"}))
+        with pytest.raises(Refused, match="Required value"):
+            driver.ensure(spec)
+
+    def test_a_stop_that_finds_another_pod_of_that_name_does_nothing(self) -> None:
+        driver, spec = self.drive()
+        driver.api, server = api((200, self.pod("somebody-elses")))
+        driver.stop(spec.ref, 5)
+        assert [method for method, _, _ in server.asked] == ["GET"]
