@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 TICK = 0.5  # seconds between looks at the files when no signal comes
+LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -58,9 +59,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere a killed supervisor may leave processes, which the driver then ends by their group."""
-    if sys.platform == "linux":
+    """Linux only; elsewhere what a command put into another session, or what a killed supervisor left, lives on."""
+    if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without reaping it: while a leader is a zombie its group's number cannot belong to others."""
+    if LINUX:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
 
 
 class Supervisor:
@@ -165,8 +173,7 @@ class Supervisor:
 
     def reap(self) -> None:
         for rank, process in list(self.processes.items()):
-            # Looked at before it is reaped: while the leader is a zombie its group's number cannot belong to others.
-            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if not has_ended(process):
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -176,10 +183,10 @@ class Supervisor:
         self.reap_orphans()
 
     def reap_orphans(self) -> None:
-        """What a command left behind ends as a zombie of this process, the sub-reaper."""
+        """What a command left behind ends as a zombie of this process, where it is the sub-reaper."""
         ranks = {process.pid for process in self.processes.values()}
         with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            while LINUX and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in ranks:  # ended just now: the next look is soon
                     break
                 os.waitpid(ended.si_pid, 0)
