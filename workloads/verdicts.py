@@ -218,7 +218,7 @@ class Words:
                 " your work is queued again with the same id."
             )
             return text % (times | {"lenders": self._departments(self.facts.from_)})
-        if self.facts.headline is Headline.STARTS_OWN:
+        if self.facts.in_use_after <= self.facts.guaranteed:
             return _("Inside your guarantee: no other department can call it back.")
         text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
         return text % times
