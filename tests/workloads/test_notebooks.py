@@ -107,7 +107,7 @@ class Reader:
 
     @property
     def host(self) -> str:
-        return f"{self.workload}.localhost:{self.site.port}"
+        return notebooks.origin_of(self.workload).removeprefix("http://")
 
     @property
     def origin(self) -> str:
@@ -145,10 +145,11 @@ class Reader:
 
 
 @pytest.fixture
-def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Site]:
+    host = getattr(request, "param", "*.localhost")
     port = free_port()
     settings.BIND_HOST, settings.PORT = "127.0.0.1", port
-    settings.BASE_URL, settings.NOTEBOOK_URL = f"http://127.0.0.1:{port}", f"http://*.localhost:{port}"
+    settings.BASE_URL, settings.NOTEBOOK_URL = f"http://127.0.0.1:{port}", f"http://{host}:{port}"
     monkeypatch.setattr(notebooks, "RECHECK", 0.0)
     loop = asyncio.new_event_loop()
     server: Any = None
@@ -323,6 +324,14 @@ class TestWhatPasses:
                 socket.recv(timeout=10)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 4403
+
+    @pytest.mark.parametrize("site", ["localhost"], indirect=True)
+    def test_on_one_host_for_all_only_the_notebook_opened_last_is_reached(self, site: Site) -> None:
+        first, second = site.submit(), site.submit()
+        reader, later = site.open(first).ready(), site.open(second).ready()
+        assert reader.host == later.host == f"localhost:{site.port}"
+        reader.cookie = later.cookie  # the browser has one for this host
+        assert (later.get("api").status_code, reader.get("api").status_code) == (200, 403)
 
     def test_while_it_does_not_listen_the_page_says_so_and_tries_again(self, site: Site) -> None:
         reader = site.open(site.submit(env={"LATE": "60"}))
