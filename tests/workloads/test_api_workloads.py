@@ -12,7 +12,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 
 from portal.models import AuditEntry, Department, Role, User
-from quotas.models import Claim, ClaimState, Pool
+from quotas.models import Claim, Pool
 from tests import builders as make
 from tests.clients import person, program
 from workloads.lifecycle import State

@@ -1,0 +1,117 @@
+"""The command line: what may be asked, and how amounts and times are written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Any
+
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+MEBIBYTES = {"MiB": 1, "M": 1, "GiB": 1024, "G": 1024, "TiB": 2**20}
+
+
+def duration(text: str) -> int:
+    """ "90s", "45m", "8h", "1d" → seconds; a bare number is seconds."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
+    if not found or found[2] not in {"", *SECONDS}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 45m, 8h or 1d")
+    return int(found[1]) * SECONDS.get(found[2], 1)
+
+
+def memory(text: str) -> int:
+    """ "512MiB", "8GiB" → MiB; a bare number is MiB."""
+    found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
+    if not found or found[2] not in {"", *MEBIBYTES}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory such as 512MiB or 8GiB")
+    return int(found[1]) * MEBIBYTES.get(found[2], 1)
+
+
+def variable(text: str) -> tuple[str, str]:
+    """ "NAME=value", or "NAME" for the value it has here."""
+    name, equals, value = text.partition("=")
+    if not equals and name not in os.environ:
+        raise argparse.ArgumentTypeError(f"{name} has no value here; write {name}=value")
+    return name, value if equals else os.environ[name]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="gpuq", description="Run work on the GPU quota portal.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, *, identity: bool = False) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.add_argument("--json", action="store_true", help="print what the portal answered")
+        if identity:
+            made.add_argument("id", help="the workload's id")
+        return made
+
+    run = command("run", "Submit a command, stream its log, end with its exit code.")
+    run.add_argument("--quiet", "-q", action="store_true", help="say nothing on stderr")
+    for made in (run, command("submit", "Submit a command and print its id."),
+                 command("verdict", "Say what would happen if this were submitted.")):  # fmt: skip
+        request(made)
+    wait = command("wait", "Wait for the end; end with the workload's exit code.", identity=True)
+    wait.add_argument("--quiet", "-q", action="store_true", help="say nothing on stderr")
+    logs = command("logs", "Print the log.", identity=True)
+    logs.add_argument("--follow", "-f", action="store_true", help="stay until the attempt ends")
+    logs.add_argument("--tail", type=int, metavar="LINES")
+    logs.add_argument("--attempt", type=int)
+    logs.add_argument("--rank", type=int)
+    command("show", "Say how a workload stands.", identity=True)
+    command("stop", "Stop workloads.").add_argument("ids", nargs="+", metavar="id")
+    command("rerun", "Run the same again; print the new id.", identity=True)
+    command("extend", "Let each attempt run longer.", identity=True).add_argument("by", type=duration)
+    listed = command("list", "List workloads, newest first.")
+    listed.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"))
+    listed.add_argument("--mine", action="store_true")
+    listed.add_argument("--state", help="queued,running,… or live or final")
+    listed.add_argument("--most", type=int, default=50, metavar="N")
+    command("pools", "List pools and what is free in them.")
+    command("files", "List the working directory.", identity=True).add_argument("path", nargs="?", default="")
+    upload = command("upload", "Copy a file into the working directory.", identity=True)
+    upload.add_argument("source")
+    upload.add_argument("path", nargs="?")
+    download = command("download", "Copy a file out of the working directory.", identity=True)
+    download.add_argument("path")
+    download.add_argument("target", nargs="?")
+    return top
+
+
+def request(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"))
+    made.add_argument("--preset")
+    made.add_argument("--pool")
+    amount = made.add_mutually_exclusive_group()
+    amount.add_argument("--cards", type=int, help="whole cards")
+    amount.add_argument("--units", type=int, help="in the pool's own unit, see `gpuq pools`")
+    amount.add_argument("--profile", help="of a MIG pool, such as 3g.40gb")
+    made.add_argument("--image")
+    made.add_argument("--name")
+    made.add_argument("--cpu", type=float, metavar="CORES")
+    made.add_argument("--memory", type=memory, metavar="8GiB", dest="memory_mib")
+    made.add_argument("--env", "-e", type=variable, action="append", default=[], metavar="NAME[=VALUE]")
+    made.add_argument("--secret", type=variable, action="append", default=[], metavar="NAME[=VALUE]")
+    made.add_argument("--priority", type=int)
+    made.add_argument("--max-runtime", type=duration, metavar="8h")
+    made.add_argument("--max-wait", type=duration, metavar="30m")
+    made.add_argument("--own-only", action="store_true", default=None, help="never borrow, never be recalled by others")
+    made.add_argument("words", nargs="*", metavar="-- command")
+
+
+def body_of(arguments: argparse.Namespace, unit: str) -> dict[str, Any]:
+    """The request's JSON; what was not given is left to the preset or the portal. `unit` is the pool's."""
+    names = ("preset", "pool", "profile", "image", "name", "cpu", "memory_mib", "priority", "max_runtime", "max_wait",
+             "own_only")  # fmt: skip
+    body = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    units = arguments.units if arguments.cards is None else arguments.cards
+    if units is not None:
+        body["units_per_pod"] = units
+    if arguments.cards is not None and unit != "card":
+        raise argparse.ArgumentTypeError(f"{arguments.pool} counts {unit}, not cards: use --units")
+    if arguments.words:
+        body["command"] = arguments.words
+        script = next((word for word in arguments.words if word.endswith((".py", ".sh"))), arguments.words[0])
+        body.setdefault("name", os.path.basename(script)[:100] or "job")
+    env: dict[str, Any] = dict(arguments.env) | {name: {"secret": value} for name, value in arguments.secret}
+    return body | ({"env": env} if env else {})

@@ -1,0 +1,153 @@
+"""One workload from its queue to its exit code: its log on stdout, what happens to it on stderr."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import BinaryIO
+
+import httpx
+
+from gpuq.portal import Json, Lost, Portal, Refused
+
+REJECTED, CANCELLED, MAX_WAIT = 121, 122, 123
+WAIT = 50  # s of one long poll
+STUCK = 20.0  # s to let the log drain after the end
+
+
+class Signalled(Exception):
+    """SIGTERM or SIGINT came; raised in the main thread only."""
+
+
+class Signals:
+    """The first signal asks for a stop, the second leaves at once. Before `armed` the first one is only remembered."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self.armed = False
+
+    def __enter__(self) -> Signals:
+        self.before = {number: signal.signal(number, self.handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        self.came += 1
+        if self.came > 1:
+            raise SystemExit(CANCELLED)
+        if self.armed:
+            raise Signalled
+
+
+def exit_code(workload: Json) -> int:
+    state, code = workload["state"], workload["exit_code"]
+    if state == "rejected":
+        return MAX_WAIT if workload["reason"] == "max_wait" else REJECTED
+    if state == "cancelled":
+        return CANCELLED
+    if code is None:
+        return 0 if state == "succeeded" else 1
+    return int(code) if code >= 0 else 128 - int(code)
+
+
+class Logger(threading.Thread):
+    """Copies the log of each attempt in turn to `out`; a broken stream goes on where it broke off."""
+
+    def __init__(self, portal: Portal, identity: str, out: BinaryIO) -> None:
+        super().__init__(daemon=True)
+        self.portal, self.identity, self.out = portal, identity, out
+        self.attempt, self.known, self.final = 1, 0, False
+        self.news = threading.Condition()
+        self.error: Exception | None = None
+
+    def tell(self, attempts: int, final: bool) -> None:
+        with self.news:
+            self.known, self.final = attempts, final
+            self.news.notify_all()
+
+    def run(self) -> None:
+        try:
+            while True:
+                with self.news:
+                    self.news.wait_for(lambda: self.final or self.known >= self.attempt)
+                if self.known < self.attempt:
+                    return
+                if self.attempt > 1:
+                    say(f"attempt {self.attempt}")
+                self.copy(self.attempt)
+                self.attempt += 1
+        except (Lost, Refused, BrokenPipeError) as error:
+            self.error = error
+
+    def copy(self, attempt: int) -> None:
+        offset = 0
+        pause = threading.Event()
+        while True:
+            try:
+                for piece in self.portal.log(self.identity, follow=True, attempt=attempt, offset=offset):
+                    self.out.write(piece)
+                    self.out.flush()
+                    offset += len(piece)
+            except httpx.TransportError:
+                pass  # the portal was restarted, or a proxy had enough
+            except Refused as refused:
+                if refused.status < 500:
+                    raise
+            if self.portal.log_ended(self.identity, attempt, offset, 0):
+                return
+            pause.wait(1.0)
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"gpuq: {text}\n")
+    sys.stderr.flush()
+
+
+def tell(workload: Json, before: Json | None) -> None:
+    """One line for every change that a person would want to know."""
+    verdict = workload["verdict"]
+    if before is not None and before["verdict"]["title"] == verdict["title"] and before["state"] == workload["state"]:
+        return
+    lines = " ".join(verdict["lines"]) if workload["state"] in {"queued", "recalled"} else ""
+    when = f" ({workload['reclaim_at']})" if workload["reclaim_at"] else ""
+    say(f"{workload['state']}: {verdict['title']}{when} {lines}".rstrip())
+
+
+def follow(
+    portal: Portal, workload: Json, *, log: bool = True, signals: Signals | None = None, quiet: bool = False
+) -> int:
+    """Waits for the end and returns the exit code. With `signals` a signal stops the workload. Raises Lost, Refused."""
+    identity = workload["id"]
+    logger = Logger(portal, identity, sys.stdout.buffer) if log else None
+    if logger:
+        logger.start()
+    before: Json | None = None
+    while before is None or not before["final"]:
+        try:
+            if signals:
+                signals.armed = True
+                if signals.came and before is None:
+                    raise Signalled
+            if before is not None:
+                workload = portal.workload(identity, wait=WAIT, version=before["version"])
+            if not quiet:
+                tell(workload, before)
+            before = workload
+            if logger:
+                logger.tell(len(workload["attempts"]), workload["final"])
+        except Signalled:
+            say(f"stopping {identity}; a second signal leaves at once")
+            portal.stop(identity)
+            workload = before = portal.workload(identity)
+            if logger:
+                logger.tell(len(workload["attempts"]), workload["final"])
+        except Lost as lost:
+            raise Lost(f"{lost}; the workload goes on, see: gpuq wait {identity}") from lost
+    if logger:
+        logger.join(STUCK)
+    return exit_code(workload)

@@ -1,0 +1,77 @@
+"""How requests are written on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2] / "gpuq"
+
+
+@pytest.fixture(scope="module")
+def cli() -> Any:
+    """The package as it is installed: from its own folder."""
+    sys.path.insert(0, str(HOME))
+    try:
+        for name in [name for name in sys.modules if name.split(".")[0] == "gpuq"]:
+            del sys.modules[name]
+        yield importlib.import_module("gpuq.arguments")
+    finally:
+        sys.path.remove(str(HOME))
+
+
+def body(cli: Any, *words: str, unit: str = "card") -> dict[str, Any]:
+    given: dict[str, Any] = cli.body_of(cli.parser().parse_args(["run", *words]), unit)
+    return given
+
+
+def test_what_follows_the_dashes_is_the_command_untouched(cli: Any) -> None:
+    given = body(cli, "--pool", "a100", "--cards", "2", "--", "python", "train.py", "--lr", "1e-3", "-q")
+    assert given == {
+        "pool": "a100", "units_per_pod": 2, "command": ["python", "train.py", "--lr", "1e-3", "-q"], "name": "train.py",
+    }  # fmt: skip
+
+
+def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
+    given = body(cli, "--max-runtime", "8h", "--max-wait", "30m", "--memory", "8GiB", "--cpu", "0.5")
+    assert given == {"max_runtime": 28800, "max_wait": 1800, "memory_mib": 8192, "cpu": 0.5}
+    for wrong in (["--max-runtime", "soon"], ["--memory", "8 GB"], ["--cards", "two"], ["--cards", "1", "--units", "2"]):
+        with pytest.raises(SystemExit) as end:
+            body(cli, *wrong)
+        assert end.value.code == 2
+
+
+def test_variables_come_from_here_and_secrets_are_marked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_KEY", "k")
+    given = body(cli, "--env", "LR=0.1=x", "--secret", "WANDB_KEY")
+    assert given["env"] == {"LR": "0.1=x", "WANDB_KEY": {"secret": "k"}}
+    monkeypatch.delenv("WANDB_KEY")
+    with pytest.raises(SystemExit):
+        body(cli, "--secret", "WANDB_KEY")
+
+
+def test_cards_are_not_the_unit_of_every_pool(cli: Any) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="counts MiB"):
+        body(cli, "--pool", "t4", "--cards", "1", unit="MiB")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "expected"),
+    [
+        ("succeeded", "", 0, 0),
+        ("failed", "", 3, 3),
+        ("failed", "", -9, 137),
+        ("failed", "ImagePullBackOff", None, 1),
+        ("cancelled", "", 143, 122),
+        ("rejected", "max_wait", None, 123),
+        ("rejected", "", None, 121),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(cli: Any, state: str, reason: str, code: int | None, expected: int) -> None:
+    follow = importlib.import_module("gpuq.follow")
+    assert follow.exit_code({"state": state, "reason": reason, "exit_code": code}) == expected

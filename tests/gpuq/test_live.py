@@ -1,0 +1,217 @@
+"""The command line against the real web server, with real processes behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from portal.models import Role
+from quotas.models import Pool
+from tests import builders as make
+from tests.clients import token_of
+from tests.portal.web_server import WebServer, free_port, web_server
+from tests.workloads.conftest import Bed, bed  # noqa: F401 (a fixture)
+from workloads.models import Workload
+
+HOME = Path(__file__).resolve().parents[2] / "gpuq"
+pytestmark = [
+    pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL"),
+    pytest.mark.timeout(180),
+]
+
+
+@dataclass
+class Site:
+    bed: Bed
+    server: WebServer
+    token: str
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        own = {"PYTHONPATH": str(HOME), "GPUQ_URL": self.server.url, "GPUQ_TOKEN": self.token, "LANG": "C"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpuq", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, **own, "GPUQ_DEPARTMENT": "vision", **environment},
+        )  # fmt: skip
+
+    def run(self, *words: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*words, **environment)
+        out, err = process.communicate(timeout=90)
+        return process.returncode, out.decode(), err.decode()
+
+    def job(self, program: str, *options: str, cards: int = 1) -> list[str]:
+        return [
+            "run", "--pool", self.bed.pool.slug, "--cards", str(cards), "--image", "python:3.11", *options, "--",
+            *self.bed.program(program),
+        ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def beating(bed: Bed) -> Iterator[None]:  # noqa: F811
+    """What the workers do, as long as the test lasts."""
+    over = threading.Event()
+
+    def beat() -> None:
+        try:
+            while not over.wait(0.1):
+                bed.turn()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def site(bed: Bed, tmp_path: Path) -> Iterator[Site]:  # noqa: F811
+    token = token_of(bed.alice, bed.vision, ["read", "submit"])[1]
+    parts = urlsplit(os.environ["DATABASE_URL"])
+    database = parts._replace(path=f"/{settings.DATABASES['default']['NAME']}").geturl()
+    environment = {"DATABASE_URL": database, "DATA_DIR": str(tmp_path), "REDIS_URL": "", "LOG_LEVEL": "ERROR"}
+    with web_server(**environment) as server, beating(bed):
+        yield Site(bed, server, token)
+
+
+def eventually(fact: Callable[[], Any], within: float = 40) -> None:
+    end = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < end, [(w.name, w.state) for w in Workload.objects.all()]
+        time.sleep(0.05)
+
+
+def test_run_streams_the_log_and_ends_with_the_jobs_code(site: Site) -> None:
+    code, out, err = site.run(*site.job("import sys; print('hällo'); print('err', file=sys.stderr); sys.exit(7)"))
+    assert (code, sorted(out.split())) == (7, ["err", "hällo"]), err
+    assert "submitted" in err
+    assert "failed" in err
+
+
+def test_a_quiet_run_says_nothing_of_its_own(site: Site) -> None:
+    assert site.run(*site.job("print('only this')", "--quiet")) == (0, "only this\n", "")
+
+
+SLOW_STEPS = """
+import os, signal, sys, time, pathlib
+saved = pathlib.Path("step.txt")
+step = int(saved.read_text()) if saved.exists() else 0
+signal.signal(signal.SIGTERM, lambda *_: (saved.write_text(str(step)), sys.exit(0)))
+print("from", step, flush=True)
+if step:
+    print("resumed", flush=True)
+    raise SystemExit(0)
+while True:
+    step += 1
+    time.sleep(0.01)
+"""
+
+
+def test_run_follows_the_next_attempt_after_a_reclaim(site: Site) -> None:
+    Pool.objects.update(notice=4)  # long enough to be told of it
+    site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)  # vision's own two
+    process = site.start(*site.job(SLOW_STEPS, cards=2))
+    eventually(lambda: Workload.objects.filter(author=site.bed.alice, state="running").count() == 2)
+    owners = site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(1)", cards=2)
+    out, err = process.communicate(timeout=90)
+    text, told = out.decode(), err.decode()
+    assert process.returncode == 0, told
+    assert text.startswith("from 0\nfrom ")
+    assert text.endswith("resumed\n")
+    assert "attempt 2" in told
+    assert "recalled" in told
+    assert Workload.objects.get(pk=owners.pk).state == "succeeded"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_workload_and_gives_122(site: Site, number: int) -> None:
+    process = site.start(*site.job("import time\nprint('up', flush=True)\ntime.sleep(600)"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == 122, err
+    assert Workload.objects.get().state == "cancelled"
+
+
+def test_what_can_never_run_gives_121_and_stores_nothing(site: Site) -> None:
+    code, out, err = site.run(*site.job("pass", cards=9))
+    assert (code, out) == (121, "")
+    assert "4 cards" in err
+    assert not Workload.objects.exists()
+
+
+def test_a_wait_that_is_too_long_gives_123(site: Site) -> None:
+    site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(600)", cards=2)
+    site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)
+    code, _out, err = site.run(*site.job("pass", "--max-wait", "1s", cards=2))
+    assert code == 123, err
+
+
+def test_a_wrong_request_gives_2_and_names_the_field(site: Site) -> None:
+    code, _out, err = site.run(*site.job("pass", "--image", "none"))
+    assert (code, "image: There is no image none here." in err) == (2, True), err
+    assert site.run("list", GPUQ_TOKEN="gqp_no_no")[0] == 2
+
+
+def test_a_portal_that_is_lost_gives_125_and_says_how_to_go_on(site: Site) -> None:
+    process = site.start(*site.job("import time\nprint('up', flush=True)\ntime.sleep(600)"), GPUQ_PATIENCE="2")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    site.server.terminate(signal.SIGKILL)
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == 125, err
+    assert f"gpuq wait {Workload.objects.get().public_id}" in err.decode()
+    assert Workload.objects.get().state == "running"
+    code, _, text = site.run("list", GPUQ_URL=f"http://127.0.0.1:{free_port()}", GPUQ_PATIENCE="1")
+    assert (code, "does not answer" in text) == (125, True)
+
+
+def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None:
+    pool = ["--pool", site.bed.pool.slug, "--cards", "1", "--image", "python:3.11"]
+    code, out, _ = site.run("verdict", *pool, "--", "true")
+    assert (code, out.splitlines()[0]) == (0, "Starts now, from your own quota.")
+    words = ["--", *site.bed.program("print(open('data.txt').read()); open('out.txt', 'w').write('done')")]
+    code, out, err = site.run("submit", *pool, "--max-runtime", "1h", *words)
+    identity = out.strip()
+    assert (code, Workload.objects.get().public_id) == (0, identity), err
+    assert site.run("wait", identity)[0] in {0, 1}
+    (tmp_path / "data.txt").write_text("my data")
+    assert site.run("upload", identity, str(tmp_path / "data.txt"))[0] == 0
+    again = site.run("rerun", identity)[1].strip()
+    assert site.run("upload", again, str(tmp_path / "data.txt"))[0] == 0
+    site.run("wait", again)
+    code, out, _ = site.run("list", "--mine")
+    assert {identity, again} <= set(out.split())
+    assert site.run("pools")[1].split()[7] == site.bed.pool.slug
+    code, out, _ = site.run("files", identity)
+    assert "data.txt" in out
+    target = tmp_path / "copy.txt"
+    assert site.run("download", identity, "data.txt", str(target))[0] == 0
+    assert target.read_text() == "my data"
+    assert site.run("show", identity)[1].split()[0].startswith("program-")
+    assert site.run("stop", identity, again)[0] == 0
+    assert "Traceback" in site.run("logs", identity)[1] or "my data" in site.run("logs", identity)[1]
+
+
+def test_a_viewers_token_cannot_run_anything(site: Site) -> None:
+    viewer = make.member(site.bed.vision, Role.VIEWER)
+    token = token_of(viewer, site.bed.vision, ["read"])[1]
+    code, _out, err = site.run(*site.job("pass"), GPUQ_TOKEN=token)
+    assert (code, "submit" in err) == (2, True)
