@@ -26,7 +26,7 @@ from portal import held
 from portal.embedded_runtime import Runtime
 
 BACKLOG = 2048  # connections a process may hold at once; granian's in-process default is 128
-PATIENCE = 4  # seconds for open requests after the word to end
+PATIENCE = 3  # seconds for open requests after the word to end: leaves two of the five to end the processes
 log = structlog.get_logger(__name__)
 
 

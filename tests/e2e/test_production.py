@@ -1,0 +1,194 @@
+"""An installation without containers: the same processes as in docker-compose.yml, and a CI pipeline that uses it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clusters import realcluster
+from tests.e2e.installation import Installation, eventually, installed
+
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        not os.environ["DATABASE_URL"].startswith("postgres") or not os.environ["TEST_REDIS_URL"],
+        reason="needs PostgreSQL and Redis",
+    ),
+]
+PEOPLE = """
+import datetime as dt, json
+from django.utils import timezone
+from portal.access import Actor
+from portal.actions.tokens import create_token
+from portal.models import Department, Membership, Role, User
+from workloads.models import Image
+Image.objects.create(name="test.local/python:3", title="Python")
+root, tokens = User.objects.get(username="root"), {}
+def token(user, department, scopes):
+    end = timezone.now() + dt.timedelta(days=1)
+    return create_token(actor=Actor(user), department=department, name="ci", scopes=scopes, expires_at=end)[1]
+for slug in ("vision", "nlp"):
+    department = Department.objects.create(slug=slug, name=slug)
+    user = User.objects.create_user(f"{slug}-ci")
+    Membership.objects.create(user=user, department=department, role=Role.MEMBER)
+    tokens[slug] = token(user, department, ["read", "submit"])
+    tokens[f"root-{slug}"] = token(root, department, ["read", "submit", "quota", "admin"])
+print(json.dumps(tokens))
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installed(tmp_path_factory.mktemp("installation")) as made:
+        made.manage("bootstrap", "root", "--password-file", "-", given="correct horse battery staple\n")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tokens(here: Installation) -> dict[str, str]:
+    return dict(here.python(PEOPLE))
+
+
+def test_there_is_one_first_operator_only(here: Installation) -> None:
+    with pytest.raises(AssertionError, match="root is operator already"):
+        here.manage("bootstrap", "second", "--password-file", "-", given="correct horse battery staple\n")
+
+
+def test_every_process_gives_a_sign_of_life(here: Installation) -> None:
+    for process in ("worker", "beat", "watcher"):
+        eventually(lambda process=process: alive(here, process), 60, here.said)  # type: ignore[misc]
+
+
+def alive(here: Installation, process: str) -> bool:
+    try:
+        here.manage("alive", process, "--within", "30")
+    except AssertionError:
+        return False
+    return True
+
+
+def test_pages_and_their_static_files_are_served(here: Installation) -> None:
+    page = httpx.get(f"{here.url}/login/", trust_env=False)
+    assert page.status_code == 200
+    styles = re.findall(r'href="(/static/[^"]+\.css)"', page.text)
+    assert styles
+    for style in styles:
+        answer = httpx.get(here.url + style, trust_env=False)
+        assert (answer.status_code, "immutable" in answer.headers["Cache-Control"]) == (200, True)
+
+
+@pytest.fixture(scope="module")
+def pool(here: Installation, tokens: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The operator adds the test cluster; the inventory finds its real node's cards; vision is promised 6 of 8."""
+    with realcluster.shared() as info:
+        admin = realcluster.Admin(info)
+        name = realcluster.unique("production")
+        with here.client(tokens["root-vision"]) as root:
+            body = {
+                "name": name,
+                "kubeconfig": admin.limited(),
+                "options": {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-"},
+            }
+            added = root.post("clusters/", json=body)
+            assert added.status_code == 201, added.text
+            pool = eventually(lambda: pool_of_real_node(root), 60, here.said)
+            for department, guaranteed in (("vision", 6), ("nlp", 0)):
+                with here.client(tokens[f"root-{department}"]) as owner:
+                    quota = {"guaranteed": guaranteed, "borrow_limit": None, "lend_limit": None}
+                    url = f"departments/{department}/quotas/{pool['id']}/"
+                    answer = owner.put(url, json=quota, headers={"If-None-Match": "*"})
+                    assert answer.status_code in {200, 201}, answer.text
+        here.python("from quotas.models import Pool; Pool.objects.update(notice=3, grace=2); print('{}')")
+        yield pool
+        for department in ("vision", "nlp"):
+            admin.call("DELETE", f"/api/v1/namespaces/{name}-{department}")
+
+
+def pool_of_real_node(root: httpx.Client) -> dict[str, Any] | None:
+    """Its eight devices tell no product; those of the nodes that KWOK plays do."""
+    pools = root.get("pools/").json()["results"]
+    return next((pool for pool in pools if (pool["sharing"], pool["product"], pool["nominal"]) == ("whole", "", 8)), None)
+
+
+def job(pool: dict[str, Any], name: str, cards: int, code: str) -> dict[str, Any]:
+    return {
+        "name": name, "image": "test.local/python:3", "command": ["python3", "-u", "-c", code], "pool": pool["id"],
+        "units_per_pod": cards, "cpu": 0.1, "memory_mib": 64,
+    }  # fmt: skip
+
+
+def submit(client: httpx.Client, department: str, body: dict[str, Any]) -> str:
+    answer = client.post(f"departments/{department}/workloads/", json=body, headers={"Idempotency-Key": body["name"]})
+    assert answer.status_code == 202, answer.text
+    return answer.headers["Location"].split("/api/v1/")[1]
+
+
+def state(client: httpx.Client, where: str, *wanted: str, seconds: float = 90) -> dict[str, Any]:
+    """Holds a request open until the workload is in one of these states."""
+    end, row = time.monotonic() + seconds, client.get(where).json()
+    while row["state"] not in wanted:
+        assert time.monotonic() < end, row
+        row = client.get(where, params={"wait": 20, "version": row["version"]}).json()
+    return dict(row)
+
+
+@pytest.mark.cluster
+def test_a_pipeline_submits_waits_and_reads_log_and_exit_code_of_a_real_pod(
+    here: Installation, tokens: dict[str, str], pool: dict[str, Any]
+) -> None:
+    with here.client(tokens["vision"]) as ci:
+        body = job(pool, "hello", 1, "import os, sys; print('cards', os.environ['NVIDIA_VISIBLE_DEVICES']); sys.exit(7)")
+        where = submit(ci, "vision", body)
+        assert submit(ci, "vision", body) == where  # the same key is the same workload
+        row = state(ci, where, "succeeded", "failed")
+        assert (row["state"], row["exit_code"]) == ("failed", 7)
+        assert ci.get(f"{where}logs/").text.startswith("cards ")
+    with here.client(tokens["nlp"]) as other:
+        assert other.get(where).status_code == 404
+
+
+@pytest.mark.cluster
+def test_an_owner_gets_lent_cards_back_and_the_borrower_goes_on_later(
+    here: Installation, tokens: dict[str, str], pool: dict[str, Any]
+) -> None:
+    forever = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up'); time.sleep(600)"
+    with here.client(tokens["nlp"]) as nlp, here.client(tokens["vision"]) as vision:
+        borrower = submit(nlp, "nlp", job(pool, "borrows", 6, forever))
+        state(nlp, borrower, "running")
+        owner = submit(vision, "vision", job(pool, "needs-its-own", 4, forever))
+        assert state(nlp, borrower, "recalled", "stopping", "queued")["state"] != "running"
+        assert state(vision, owner, "running")["state"] == "running"
+        queued = state(nlp, borrower, "queued")
+        assert queued["id"] in borrower
+        assert [attempt["outcome"] for attempt in queued["attempts"] if attempt["outcome"]] == ["recalled"]
+        for client, where in ((nlp, borrower), (vision, owner)):
+            assert client.delete(where).status_code == 202
+            state(client, where, "cancelled")
+
+
+def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_follows(
+    here: Installation, tokens: dict[str, str]
+) -> None:
+    accept = {"Accept": "text/event-stream"}
+    with here.client(tokens["vision"]) as client, client.stream("GET", "events/", headers=accept) as stream:
+        assert stream.status_code == 200
+        processes = {pid: command for pid, command in here.children().items()}
+        assert len(processes) == 4, processes
+        begun, took = time.monotonic(), {}
+        here.process.send_signal(signal.SIGTERM)
+        while processes:
+            for pid in [pid for pid in processes if not Path(f"/proc/{pid}").exists()]:
+                took[processes.pop(pid)] = time.monotonic() - begun
+            assert time.monotonic() - begun < 30, processes
+            time.sleep(0.02)
+    assert here.process.wait(5) == 0, here.said()
+    assert next(seconds for command, seconds in took.items() if command.endswith("manage.py serve")) < 5, took
+    assert max(took.values()) < 15, took
