@@ -1,0 +1,33 @@
+"""Asks a live database whether everything is true that must always be true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection, transaction
+
+from quotas import invariants as quota_rules
+from workloads import invariants as workload_rules
+
+
+class Command(BaseCommand):
+    help = "Fails with one line for each violated invariant. Only reads; safe at any time."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        found = violations()
+        for line in found:
+            self.stderr.write(line)
+        if found:
+            raise CommandError(f"{len(found)} violations: please report them, with the decision log of that time")
+        self.stdout.write("all invariants hold")
+
+
+def violations() -> list[str]:
+    """From one picture of the database, whatever is written meanwhile."""
+    alone = not connection.in_atomic_block
+    with transaction.atomic():
+        if connection.vendor == "postgresql" and alone:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return [*quota_rules.violations(), *workload_rules.violations()]

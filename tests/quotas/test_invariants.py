@@ -1,0 +1,103 @@
+"""`manage.py check_invariants`: silent on a sound database, one line for each broken rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from portal.management.commands.check_invariants import violations
+from portal.models import Department
+from quotas.models import Card, Claim, ClaimState, LedgerEntry, Node, Pool, Quota
+from tests import builders as make
+from tests.architecture.doors import workload_of
+from workloads.models import Attempt, Workload
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=4)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    department = make.department("vision")
+    make.quota(department, pool, 4)
+    return department
+
+
+@pytest.fixture
+def workload(vision: Department, pool: Pool) -> Workload:
+    made = workload_of(vision, pool, make.member(vision))
+    Claim.objects.update(placement=[{"pod": 0, "node": "a100-n1", "cards": [0]}])
+    return made
+
+
+def test_a_sound_database_is_silent(workload: Workload, capsys: Any) -> None:
+    call_command("check_invariants")
+    assert "all invariants hold" in capsys.readouterr().out
+
+
+def test_the_command_fails_with_a_line_for_each_violation(workload: Workload, capsys: Any) -> None:
+    LedgerEntry.objects.all().delete()
+    with pytest.raises(CommandError, match="1 violations"):
+        call_command("check_invariants")
+    assert "holds 1 units and the ledger tells of 0" in capsys.readouterr().err
+
+
+def test_two_pods_on_one_card(vision: Department, pool: Pool, workload: Workload) -> None:
+    make.holding(vision, pool, own=1, placement=[{"pod": 0, "node": "a100-n1", "cards": [0]}])
+    assert violations() == ["card 0 of a100-n1 holds 2 units and has 1"]
+
+
+def test_more_pods_than_instances(vision: Department) -> None:
+    mig = make.pool("mig", cards=1, unit="slice", units_per_card=8, mig="A100-80GB")
+    Node.objects.filter(name="mig-n1").update(instances={"1g.10gb": 1})
+    Card.objects.filter(pool=mig).update(units=8)
+    for _ in range(2):
+        make.holding(vision, mig, own=1, profile="1g.10gb", placement=[{"pod": 0, "node": "mig-n1", "cards": [0]}])
+    assert violations() == ["2 pods use 1g.10gb on mig-n1, which has 1"]
+
+
+def test_more_held_than_is_there(vision: Department, pool: Pool) -> None:
+    make.holding(vision, pool, own=5)
+    assert violations() == ["5 card of a100 are held, and 4 are there"]
+
+
+def test_more_promised_than_there_is(vision: Department, pool: Pool) -> None:
+    Quota.objects.update(guaranteed=5)
+    assert violations() == ["5 card of a100 are promised, and it has 4"]
+
+
+def test_work_that_must_not_be_stopped_on_borrowed_cards(vision: Department, pool: Pool) -> None:
+    claim = make.holding(vision, pool, borrowed={None: 1}, preemptible=False)
+    assert violations() == [f"{claim.public_id} must not be stopped, and is on borrowed capacity"]
+
+
+def test_leaving_for_somebody_who_is_over(vision: Department, pool: Pool) -> None:
+    gone = make.claim(vision, pool, 1, ClaimState.RELEASED)
+    leaving = make.holding(vision, pool, own=1, state=ClaimState.LEAVING, held_for=gone)
+    assert violations() == [f"{leaving.public_id} is leaving for {gone.public_id}, which is over"]
+
+
+def test_the_ledger_counts_what_is_over(workload: Workload) -> None:
+    Claim.objects.update(state=ClaimState.RELEASED, released_at="2026-01-01T00:00Z")
+    claim = Claim.objects.get()
+    assert violations() == [
+        f"the ledger still counts 1 units of {claim.public_id}, which is over",
+        f"{workload.public_id} is running and its claim is released",
+    ]
+
+
+def test_a_live_workload_without_attempt_and_a_finished_one_with(workload: Workload) -> None:
+    Workload.objects.update(state="succeeded")
+    assert violations() == [f"{workload.public_id} is succeeded and has a live attempt"]
+    Workload.objects.update(state="running")
+    Attempt.objects.update(finished_at="2026-01-01T00:00Z")
+    assert violations() == [
+        f"{workload.public_id} is running and has 0 live attempts",
+        f"w-{workload.public_id}-1 is over and its claim is holding",
+    ]
