@@ -153,7 +153,7 @@ def field(bound: BoundField, hint: str = "") -> dict[str, Any]:
     style = "form-check-input" if check or several else "form-select" if isinstance(widget, Select) else "form-control"
     if bound.errors:
         style += " is-invalid"
-    attrs = {"class": f"{widget.attrs.get('class', '')} {style}".strip()}
+    attrs: dict[str, str | bool] = {"class": f"{widget.attrs.get('class', '')} {style}".strip()}
     return {
         "bound": bound,
         "check": check,
