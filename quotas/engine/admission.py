@@ -88,7 +88,8 @@ class PoolPass:
         self._books.give_up(claim)
         if never(self._books, claim) or not_now(self._books, claim):
             return None
-        return self._start(claim) or self._reserve_what_leaves(claim)
+        needed = self._books.needed_by_right(claim)
+        return (None if needed else self._start(claim)) or self._reserve_what_leaves(claim, needed)
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""
@@ -121,11 +122,11 @@ class PoolPass:
         own, borrowed = self._books.ledger.split(claim.department, asked)
         return own + claim.units - asked, borrowed
 
-    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
+    def _reserve_what_leaves(self, claim: Claim, by_right: tuple[Claim, ...] = ()) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
         books = self._books
         places = books.places(claim, books.free_later) if books.entitled(claim) else None
-        return None if places is None else self._reserve(claim, places, ())
+        return None if places is None else self._reserve(claim, places, by_right)
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
@@ -135,7 +136,8 @@ class PoolPass:
             self._hopeless.add(shape)
             return None
         self._books.tell(chosen.victims)
-        return self._reserve(claim, chosen.places, chosen.victims)
+        decision = self._reserve(claim, chosen.places, chosen.victims)
+        return replace(decision, victims=tuple(victim.id for victim in chosen.victims))
 
     def _shape(self, claim: Claim) -> tuple[object, ...]:
         """What matters for victims; claims behind in the same department never outrank those before."""
@@ -143,10 +145,11 @@ class PoolPass:
         inside, asked = self._books.inside(claim), self._books.asked(claim)
         return claim.department, inside, asked, *size, claim.same_domain, must_stay_inside(claim)
 
-    def _reserve(self, claim: Claim, places: Places, victims: tuple[Claim, ...]) -> Decision:
+    def _reserve(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
+        """Reserve the places, and wait for those `needed` and whoever else stands there."""
         books = self._books
         own, borrowed = self._charge(claim)
-        waiting_on = books.leavers_needed(claim, places, victims)
+        waiting_on = books.leavers_needed(claim, places, needed)
         books.reserve(claim, places, waiting_on)
         return Decision(
             claim.id,
@@ -154,7 +157,6 @@ class PoolPass:
             own,
             borrowed,
             placement=places or None,
-            victims=tuple(sorted(victim.id for victim in victims)),
             waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
             by=max((books.gone_by(leaver) for leaver in waiting_on), default=books.now),
         )

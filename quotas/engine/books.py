@@ -185,15 +185,29 @@ class Books:
 
     # Those who leave --------------------------------------------------------------------------------------------------
 
-    def leavers_needed(self, claim: Claim, places: Places, victims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """The leaving claims, `victims` included, that must be gone before the claim can start at `places`: its own
-        first, then unheld ones, then the surplus of others; each by the time it leaves."""
+    def needed_by_right(self, claim: Claim) -> tuple[Claim, ...]:
+        """Of those told to leave for the claim, who must be gone before its department may use so much."""
+        needed: list[Claim] = []
+        back: list[Claim] = []
+        for leaver in sorted(self._leavers_for(claim), key=lambda leaver: leaver.id):
+            self.ledger.add(leaver.department, leaver.units)
+            back.append(leaver)
+            if not self.entitled(claim):
+                self.ledger.remove(leaver.department, leaver.units)
+                needed.append(back.pop())
+        for leaver in back:
+            self.ledger.remove(leaver.department, leaver.units)
+        return tuple(needed)
+
+    def leavers_needed(self, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
+        own, then unheld ones, then the surplus of others; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
         lacking = {key: amount - max(0, self.free_now.get(key, 0)) for key, amount in need.items()}
-        needed = list(victims)
-        told = {victim.id for victim in victims}
-        for victim in victims:
-            add(lacking, self.vectors[victim.id], -1)
+        needed = list(first)
+        told = {leaver.id for leaver in first}
+        for leaver in first:
+            add(lacking, self.vectors[leaver.id], -1)
         for leaver in sorted(self.leaving.values(), key=lambda leaver: self._leave_order(leaver, claim)):
             vector = self.vectors[leaver.id]
             if leaver.id not in told and any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):

@@ -42,7 +42,7 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
 
 
 def _best(books: Books, taker: Taker, own: list[Claim], others: list[Claim], fairness: Fairness) -> Chosen | None:
-    if books.ledger.flat and taker.claim.pods <= 1:
+    if books.ledger.flat and (books.pool.nodes is None or taker.claim.pods <= 1):
         found: list[Chosen] = []
         for gives, lacking in _sites(books, taker, own + others):
             problem = Problem(books, taker, own, others, gives, need_of(books, taker, lacking), fairness)

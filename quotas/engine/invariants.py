@@ -1,0 +1,177 @@
+"""What must always be true (docs/quota-rules.md, "Invariants"): of a state, and of a plan made for it.
+
+Property tests call both after every step; `manage.py check_invariants` calls `of_state` on a live database.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quotas.engine.ledger import Ledger
+from quotas.engine.placement import Vector, add, capacity_vector, occupied
+from quotas.engine.recalls import standing_of
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Snapshot
+from quotas.engine.units import must_stay_inside
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`rule` is the number of the invariant on the rules page; `about` the claim, department or place."""
+
+    rule: int
+    about: str
+    sentence: str
+
+
+def of_state(snapshot: Snapshot) -> tuple[Violation, ...]:
+    """What is wrong with the claims as they stand. An excess that lost capacity left behind is not counted."""
+    return (*_overfull(snapshot), *_held_twice(snapshot), *_unstoppable(snapshot))
+
+
+def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
+    """What is wrong with a plan for the snapshot."""
+    return (*_unanswered(snapshot, plan), *_worse_space(snapshot, plan), *_worse_rights(snapshot, plan))
+
+
+# Of a state -----------------------------------------------------------------------------------------------------------
+
+
+def free_space(snapshot: Snapshot) -> Vector:
+    """What holding and leaving claims leave free of every card, node and pool; negative where they are too many."""
+    free: Vector = {}
+    for pool in snapshot.pools:
+        free.update(capacity_vector(pool, snapshot.departments))
+    for pool in snapshot.pools:
+        mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
+        charges = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING).charges
+        for claim in mine:
+            if claim.state is not ClaimState.PENDING:
+                add(free, occupied(claim, pool, claim.placement, charges.get(claim.id)), -1)
+    return free
+
+
+def _overfull(snapshot: Snapshot) -> Iterator[Violation]:
+    """1: holding and leaving claims never exceed a card, node or pool in any real dimension."""
+    short = {pool.id for pool in snapshot.pools if _lost(snapshot, pool)}
+    for key, amount in free_space(snapshot).items():
+        if amount < 0 and not (key[0] == "pool" and key[1] in short):
+            yield Violation(1, "/".join(map(str, key)), f"{-amount} more are occupied than there are")
+
+
+def _lost(snapshot: Snapshot, pool: Pool) -> bool:
+    ledger = Ledger(pool, snapshot.departments)
+    return ledger.capacity < ledger.nominal
+
+
+def _held_twice(snapshot: Snapshot) -> Iterator[Violation]:
+    """3: a claim holds at most once, and a reservation belongs to exactly one live claim."""
+    for claim, times in Counter(claim.id for claim in snapshot.claims).items():
+        if times > 1:
+            yield Violation(3, claim, f"the claim stands {times} times")
+    for claim_ in snapshot.claims:
+        pods = Counter(placed.pod for placed in claim_.placement or ())
+        if any(times > 1 or pod >= claim_.pods for pod, times in pods.items()):
+            yield Violation(3, claim_.id, "a pod is placed twice, or is not one of the claim's")
+        if claim_.reserved is not None and claim_.state is not ClaimState.PENDING:
+            yield Violation(3, claim_.id, f"a {claim_.state} claim has a reservation")
+
+
+def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
+    """The guard of the arithmetic: work that may not be stopped stays inside the guarantee."""
+    for pool in snapshot.pools:
+        for department in snapshot.departments:
+            guaranteed = department.quotas[pool.id].guaranteed if pool.id in department.quotas else 0
+            held = sum(
+                claim.units
+                for claim in snapshot.claims
+                if (claim.pool, claim.department, claim.state) == (pool.id, department.id, ClaimState.HOLDING)
+                and not claim.preemptible
+            )
+            if held > guaranteed:
+                yield Violation(2, department.id, f"{held} units may not be stopped, {guaranteed} are guaranteed")
+
+
+# Of a plan ------------------------------------------------------------------------------------------------------------
+
+
+def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """Every pending claim gets exactly one answer, nobody else does, and only holding claims are victims."""
+    pending = {claim.id for claim in snapshot.claims if claim.state is ClaimState.PENDING}
+    answered = Counter(decision.claim for decision in plan.decisions)
+    for claim in pending ^ set(answered) | {claim for claim, times in answered.items() if times > 1}:
+        yield Violation(3, claim, f"the claim got {answered[claim]} answers")
+    holding = {claim.id for claim in snapshot.claims if claim.state is ClaimState.HOLDING}
+    victims = Counter(victim for decision in plan.decisions for victim in decision.victims)
+    for claim, times in victims.items():
+        if claim not in holding or times > 1:
+            yield Violation(3, claim, "the victim does not hold, or was named twice")
+
+
+def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node left."""
+    pools = {pool.id: pool for pool in snapshot.pools}
+    drawable = _drawable(snapshot)
+    free = free_space(snapshot)
+    for claim, decision in _decided(snapshot, plan):
+        if decision.decision is DecisionKind.ADMIT:
+            drawn = 0 if claim.is_recall else min(claim.units, drawable.get((claim.pool, claim.department), 0))
+            if drawn:
+                drawable[claim.pool, claim.department] -= drawn
+            taken = occupied(claim, pools[claim.pool], decision.placement, claim.units - drawn)
+            add(free, taken, -1)
+            for key, amount in taken.items():
+                if amount and free.get(key, -1) < 0:
+                    yield Violation(1, claim.id, f"{'/'.join(map(str, key))} has no room for it")
+
+
+def _drawable(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+    """What is left of each department's recalls, by (pool, department)."""
+    return {
+        (pool.id, department): units
+        for pool in snapshot.pools
+        for department, units in standing_of(
+            claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is ClaimState.HOLDING
+        ).left.items()
+    }
+
+
+def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """2: nobody is admitted above its borrow limit, into what others keep, or – if it must not borrow – to borrowing."""
+    for pool in snapshot.pools:
+        ledger = _ledger_after(snapshot, pool, plan)
+        for claim, decision in _decided(snapshot, plan):
+            if claim.pool != pool.id or decision.decision not in (DecisionKind.ADMIT, DecisionKind.RECLAIM):
+                continue
+            account = ledger[claim.department]
+            limit = account.quota.borrow_limit
+            if limit is not None and decision.borrowed and account.usage - account.guaranteed > limit:
+                yield Violation(2, claim.id, f"{account.id} would stand {account.usage - account.guaranteed} above")
+            if ledger.available(claim.department) < 0 and decision.borrowed:
+                yield Violation(2, claim.id, f"{account.id} would use what others keep")
+            if must_stay_inside(claim) and decision.borrowed:
+                yield Violation(2, claim.id, "it must not borrow")
+
+
+def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
+    """Usage once the plan is carried out, leaving claims counted as gone."""
+    ledger = Ledger(pool, snapshot.departments)
+    mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
+    standing = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING)
+    victims = {victim for decision in plan.decisions for victim in decision.victims}
+    for claim in mine:
+        if claim.id in standing.charges and claim.id not in victims:
+            ledger.add(claim.department, standing.charges[claim.id])
+        elif claim.id in plan.withdrawn:
+            ledger.add(claim.department, claim.units)
+    for claim, decision in _decided(snapshot, plan):
+        if claim.pool == pool.id and decision.own + decision.borrowed:
+            drawn = 0 if claim.is_recall else min(claim.units, standing.left.get(claim.department, 0))
+            if drawn:
+                standing.left[claim.department] -= drawn
+            ledger.add(claim.department, claim.units - drawn)
+    return ledger
+
+
+def _decided(snapshot: Snapshot, plan: Plan) -> list[tuple[Claim, Decision]]:
+    claims = {claim.id: claim for claim in snapshot.claims}
+    return [(claims[decision.claim], decision) for decision in plan.decisions if decision.claim in claims]

@@ -1,0 +1,149 @@
+"""Hypothesis strategies for snapshots: small numbers, so that limits, ties and fragments happen often."""
+
+from hypothesis import strategies as st
+
+from quotas.engine.types import (
+    BorrowPreempt,
+    Claim,
+    ClaimState,
+    Department,
+    Placed,
+    Policy,
+    Pool,
+    Quota,
+    Settings,
+    Snapshot,
+)
+from tests.engine.builders import nodes
+
+SIZES = st.sampled_from([1, 1, 2, 2, 3, 4])
+limits = st.one_of(st.none(), st.integers(0, 6))
+policies = st.builds(
+    Policy,
+    within=st.sampled_from(["never", "lower_priority", "lower_or_newer_equal"]),
+    reclaim=st.sampled_from(["any", "any", "lower_priority", "never"]),
+    borrow_preempt=st.one_of(st.none(), st.builds(BorrowPreempt, st.one_of(st.none(), st.integers(0, 2)))),
+)
+
+
+@st.composite
+def departments(draw: st.DrawFn, nested: bool = False) -> tuple[Department, ...]:
+    count = draw(st.integers(2, 4))
+    names = "abcd"[:count]
+    quotas = [Quota(draw(st.integers(0, 6)), draw(limits), draw(limits)) for _ in names]
+    tenants = [
+        Department(
+            name,
+            parent=draw(st.sampled_from(["x", "y", None])) if nested else None,
+            weight=draw(st.integers(1, 3)),
+            quotas={"gpu": quota},
+            policy=draw(policies),
+        )
+        for name, quota in zip(names, quotas, strict=True)
+    ]
+    if nested:
+        inner = Quota(draw(st.integers(0, 3)), draw(limits), draw(limits))
+        tenants += [Department("x", quotas={"gpu": inner}), Department("y", parent="x", quotas={"gpu": Quota()})]
+    return tuple(tenants)
+
+
+@st.composite
+def snapshots(
+    draw: st.DrawFn, *, fair: bool | None = None, nested: bool = False, placed: bool = False, takers: int = 4
+) -> Snapshot:
+    """A pool whose holding claims fit it, and some who ask."""
+    tenants = draw(departments(nested))
+    promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
+    rest = draw(st.integers(-1, 4))
+    capacity = max(0, promised + rest)
+    pool = Pool("gpu", nodes=nodes(*_split(capacity, draw))) if placed else Pool("gpu", capacity=capacity)
+    claims = _holding(draw, tenants, pool, capacity)
+    leaves = [d.id for d in tenants if all(other.parent != d.id for other in tenants)]
+    claims += [
+        Claim(
+            f"p{n}",
+            draw(st.sampled_from(leaves)),
+            "gpu",
+            draw(SIZES),
+            ClaimState.PENDING,
+            draw(st.integers(-1000, 0)),
+            pods=draw(st.sampled_from([1, 1, 1, 2, 0])),
+            priority=draw(st.integers(0, 2)),
+            max_runtime=draw(st.sampled_from([None, 50, 5000])),
+            own_only=draw(st.sampled_from([False, False, True])),
+            preemptible=draw(st.sampled_from([True, True, False])),
+        )
+        for n in range(draw(st.integers(1, takers)))
+    ]
+    fair = draw(st.booleans()) if fair is None else fair
+    return Snapshot("case", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=60, grace=10))
+
+
+def _split(capacity: int, draw: st.DrawFn) -> list[int]:
+    size = draw(st.sampled_from([2, 4, 8]))
+    return [size] * (capacity // size) + ([capacity % size] if capacity % size else [])
+
+
+def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capacity: int) -> list[Claim]:
+    free = {node.name: list(range(len(node.cards))) for node in pool.nodes or ()}
+    leaves = [d.id for d in tenants if all(other.parent != d.id for other in tenants)]
+    claims: list[Claim] = []
+    for n in range(draw(st.integers(0, 10))):
+        units = draw(SIZES)
+        node = next((name for name, cards in free.items() if len(cards) >= units), None)
+        if units > capacity or (pool.nodes is not None and node is None):
+            continue
+        capacity -= units
+        places = None
+        if node is not None:
+            places = (Placed(0, node, tuple(free[node].pop(0) for _ in range(units))),)
+        started = draw(st.integers(-900, 0))
+        claims.append(
+            Claim(
+                f"h{n}",
+                draw(st.sampled_from(leaves)),
+                "gpu",
+                units,
+                ClaimState.HOLDING,
+                started - draw(st.integers(0, 50)),
+                started_at=started,
+                priority=draw(st.integers(0, 2)),
+                preemptible=draw(st.sampled_from([True, True, True, False])),
+                min_runtime=draw(st.sampled_from([0, 0, 0, 100])),
+                max_runtime=draw(st.sampled_from([None, None, 2000])),
+                placement=places,
+            )
+        )
+    return claims
+
+
+@st.composite
+def reclaims(draw: st.DrawFn, *, fair: bool = False, candidates: int = 9) -> Snapshot:
+    """A full flat pool and one claim that needs several victims: of others, of its own department, or of both."""
+    tenants = tuple(
+        Department(
+            name,
+            weight=draw(st.integers(1, 3)),
+            quotas={"gpu": Quota(draw(st.integers(*bounds)), draw(limits), draw(limits))},
+            policy=draw(policies),
+        )
+        for name, bounds in (("t", (2, 9)), ("b", (0, 3)), ("c", (0, 3)), ("d", (0, 3)))
+    )
+    claims = [
+        Claim(
+            f"h{n}",
+            draw(st.sampled_from("tbbbccd")),
+            "gpu",
+            draw(SIZES),
+            ClaimState.HOLDING,
+            draw(st.integers(-20, 0)),
+            started_at=draw(st.integers(-20, 0)),
+            priority=draw(st.integers(0, 2)),
+        )
+        for n in range(draw(st.integers(3, candidates)))
+    ]
+    taker = Claim("p", "t", "gpu", draw(st.integers(2, 8)), ClaimState.PENDING, draw(st.integers(-20, 0)), priority=2)
+    held = sum(claim.units for claim in claims)
+    promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
+    pool = Pool("gpu", capacity=max(held, promised) + draw(st.integers(0, 1)))
+    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), Settings(fair_sharing=fair))

@@ -1,0 +1,70 @@
+"""What holds for every snapshot, whatever it contains (docs/quota-rules.md, "Invariants")."""
+
+import copy
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine import invariants
+from quotas.engine.admission import decide
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
+from quotas.engine.victims import choose
+from quotas.engine.wire import parse_snapshot, snapshot_to_json
+from tests.engine.builders import carried_out
+from tests.engine.strategies import snapshots
+
+ANY = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
+many = settings(max_examples=120, deadline=None)
+
+
+@many
+@given(ANY)
+def test_every_pending_claim_gets_one_answer_within_space_and_rights(snapshot: Snapshot) -> None:
+    assert invariants.of_plan(snapshot, decide(snapshot)) == ()
+
+
+@many
+@given(ANY, st.randoms(use_true_random=False))
+def test_the_snapshot_is_not_changed_and_the_order_of_its_parts_does_not_matter(
+    snapshot: Snapshot, chance: random.Random
+) -> None:
+    before = copy.deepcopy(snapshot)
+    plan = decide(snapshot)
+    assert snapshot == before
+    claims, departments = list(snapshot.claims), list(snapshot.departments)
+    chance.shuffle(claims)
+    chance.shuffle(departments)
+    shuffled = Snapshot("case", 0, snapshot.pools, tuple(departments), tuple(claims), snapshot.settings)
+    assert decide(shuffled) == plan
+    assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
+
+
+def news(plan: Plan) -> list[tuple[str, ...]]:
+    """What a plan changes in the world."""
+    changes = [(d.claim, *d.victims) for d in plan.decisions if d.decision is DecisionKind.ADMIT or d.victims]
+    return changes + [(claim,) for claim in plan.withdrawn]
+
+
+@many
+@given(ANY)
+def test_a_plan_carried_out_leaves_nothing_to_decide(snapshot: Snapshot) -> None:
+    plan = decide(snapshot)
+    after = carried_out(snapshot, plan)
+    again = decide(after)
+    assert news(again) == []
+    reserved = {d.claim for d in plan.decisions if d.decision is DecisionKind.RECLAIM}
+    assert {d.claim for d in again.decisions if d.decision is DecisionKind.RECLAIM} == reserved
+
+
+@many
+@given(ANY)
+def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(snapshot: Snapshot) -> None:
+    plan = decide(snapshot)
+    after = carried_out(snapshot, plan)
+    books = Books(after, after.pools[0], *free_vectors(after))
+    waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
+    for claim in after.claims:
+        if claim.id in waiting and claim.state is ClaimState.PENDING and books.inside(claim):
+            assert choose(books, claim) is None

@@ -1,0 +1,62 @@
+"""Which victims: never better found by trying every set."""
+
+from hypothesis import assume, given, settings
+
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.permission import Fairness, permitted, taker_of
+from quotas.engine.search import makes_room
+from quotas.engine.types import Claim, ClaimState, Snapshot
+from quotas.engine.victims import choose, cost
+from tests.engine.brute import Flat
+from tests.engine.strategies import reclaims, snapshots
+
+EXAMPLES = 300
+
+
+def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    return books, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims() | snapshots(fair=False, takers=1))
+def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
+    books, claim = the_books(snapshot)
+    flat = Flat(snapshot, claim)
+    assume(not (flat.fits(()) or claim.units == 0))
+    best, chosen = flat.best(), choose(books, claim)
+    assert (best is None) == (chosen is None)
+    if best is not None and chosen is not None:
+        assert flat.cost(chosen.victims) == flat.cost(best)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    snapshots(takers=1, nested=True)
+    | snapshots(takers=1, placed=True)
+    | snapshots(takers=1, fair=True)
+    | reclaims(fair=True)
+)
+def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snapshot) -> None:
+    books, claim = the_books(snapshot)
+    taker = taker_of(books, claim)
+    assume(makes_room(books, taker, ()) is None)
+    before = dict(books.free_later), [account.usage for account in books.ledger.accounts.values()]
+    chosen = choose(books, claim)
+    assert before == (books.free_later, [account.usage for account in books.ledger.accounts.values()])
+    if chosen is None:
+        return
+    fairness = next(f for f in Fairness if permitted(books, taker, chosen.victims, f))
+    assert makes_room(books, taker, chosen.victims) == chosen.places
+    for victim in chosen.victims:
+        rest = [other for other in chosen.victims if other is not victim]
+        assert not permitted(books, taker, rest, fairness) or makes_room(books, taker, rest) is None
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims() | snapshots(fair=False, takers=1))
+def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
+    books, claim = the_books(snapshot)
+    flat, taker = Flat(snapshot, claim), taker_of(books, claim)
+    sets = [victims for victims, _ in zip(flat.sets(), range(20), strict=False)]
+    assert sorted(sets, key=flat.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
