@@ -21,7 +21,7 @@ from quotas.engine.placement import Places
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Snapshot
 from quotas.engine.units import must_stay_inside
-from quotas.engine.victims import choose
+from quotas.engine.victims import choose, still_needed
 from quotas.engine.why import never, not_now, waiting_reasons
 
 
@@ -35,6 +35,10 @@ def decide(snapshot: Snapshot) -> Plan:
     decisions = (decision for planned in passes for decision in planned.decisions())
     withdrawn = (claim for planned in passes for claim in planned.withdrawn())
     return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(withdrawn)))
+
+
+ROUNDS = 20
+"""Enough for every pass seen; a pass that would still change something goes on next time."""
 
 
 class PoolPass:
@@ -55,11 +59,13 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self._answers[claim.id] = self._wait(claim)
             return
-        self._compete([claim for claim in books.pending if claim.reserved is not None], settling=True)
-        told = -1
-        while told < len(books.told):
-            told = len(books.told)
+        openings = -1
+        for _ in range(ROUNDS):
+            if openings == books.openings:
+                return
+            openings = books.openings
             self._forget_those_who_wait()
+            self._settle_reservations()
             self._compete([claim for claim in books.pending if claim.id not in self._answers])
 
     def _forget_those_who_wait(self) -> None:
@@ -68,6 +74,19 @@ class PoolPass:
         self._hopeless.clear()
         for id in [id for id, decision in self._answers.items() if decision.decision is DecisionKind.WAIT]:
             del self._answers[id]
+
+    def _settle_reservations(self) -> None:
+        """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
+        books = self._books
+        reserved = [claim for claim in books.pending if claim.id in books.holds]
+        for claim in reserved:
+            if self._answers.pop(claim.id, None) is not None:
+                books.unsettle(claim)
+        self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
+        self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
+        needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
+        for victim in [victim for victim in books.told.values() if victim.id not in needed]:
+            books.untell(victim)
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
@@ -85,11 +104,15 @@ class PoolPass:
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        self._books.give_up(claim)
-        if never(self._books, claim) or not_now(self._books, claim):
+        books = self._books
+        told = books.leavers_for(claim)
+        books.give_up(claim)
+        if never(books, claim) or not_now(books, claim):
             return None
-        needed = self._books.needed_by_right(claim)
-        return (None if needed else self._start(claim)) or self._reserve_what_leaves(claim, needed)
+        needed = still_needed(books, claim, told)
+        if needed is not None and needed.victims:
+            return self._reserve(claim, needed.places, needed.victims)
+        return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""
@@ -114,19 +137,21 @@ class PoolPass:
             return None
         own, borrowed = self._charge(claim)
         books.admit(claim, places)
+        if borrowed and books.settings.fair_sharing:
+            books.openings += 1  # who borrows more may be taken from by those who borrow less
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
         asked = self._charged[claim.id] = self._books.asked(claim)
-        own, borrowed = self._books.ledger.split(claim.department, asked)
-        return own + claim.units - asked, borrowed
+        own = self._books.own_after(claim)
+        return own + claim.units - asked, asked - own
 
-    def _reserve_what_leaves(self, claim: Claim, by_right: tuple[Claim, ...] = ()) -> Decision | None:
+    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
         books = self._books
         places = books.places(claim, books.free_later) if books.entitled(claim) else None
-        return None if places is None else self._reserve(claim, places, by_right)
+        return None if places is None else self._reserve(claim, places, ())
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
@@ -136,8 +161,7 @@ class PoolPass:
             self._hopeless.add(shape)
             return None
         self._books.tell(chosen.victims)
-        decision = self._reserve(claim, chosen.places, chosen.victims)
-        return replace(decision, victims=tuple(victim.id for victim in chosen.victims))
+        return self._reserve(claim, chosen.places, chosen.victims)
 
     def _shape(self, claim: Claim) -> tuple[object, ...]:
         """What matters for victims; claims behind in the same department never outrank those before."""
@@ -196,7 +220,7 @@ class PoolPass:
     # Results ----------------------------------------------------------------------------------------------------------
 
     def decisions(self) -> list[Decision]:
-        """The answers, with the lenders of what is borrowed."""
+        """The answers, with who is told for each and the lenders of what it borrows."""
         books = self._books
         departments = {claim.id: claim.department for claim in books.pending}
         entries = [
@@ -207,7 +231,13 @@ class PoolPass:
         for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
             entries.append(Entry(id, departments[id], self._charged[id], (1, turn)))
         borrowed = lenders(books.ledger, entries)
-        return [replace(decision, from_=borrowed.get(id, {})) for id, decision in self._answers.items()]
+        told: dict[ClaimId, list[ClaimId]] = {}
+        for victim in sorted(books.told):
+            told.setdefault(books.held_for[victim], []).append(victim)
+        return [
+            replace(decision, from_=borrowed.get(id, {}), victims=tuple(told.get(id, ())))
+            for id, decision in self._answers.items()
+        ]
 
     def withdrawn(self) -> list[ClaimId]:
         """Step 7: told for somebody, needed by nobody, before its deadline, and within its department's limits."""

@@ -17,7 +17,8 @@ from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of
 
 @dataclass(slots=True)
 class Hold:
-    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim)."""
+    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
+    an `old` one came with the snapshot and was not looked at yet."""
 
     claim: Claim
     charged: int
@@ -26,10 +27,15 @@ class Hold:
     now: Vector = field(default_factory=dict)
     start: int | None = None
     starving: bool = False
+    old: bool = False
 
 
 class Books:
-    """See the module. `free_now` and `free_later` may be shared with the other pools of the group."""
+    """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
+
+    `openings` counts the entries that may let a claim start that was told to wait before: victims told.
+    `moved` collects departments other than the taker's whose usage has changed.
+    """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Vector, free_later: Vector) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
@@ -41,10 +47,12 @@ class Books:
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.leaving: dict[ClaimId, Claim] = {}
         self.held_for: dict[ClaimId, ClaimId] = {}
-        self.standing: Standing = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING)
+        self.standing: Standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), self.now)
         self.recalled = dict(self.standing.left)
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
-        self.told: set[ClaimId] = set()
+        self.openings = 0
+        self.told: dict[ClaimId, Claim] = {}
+        self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
         self.empty: Vector = {**free_now, **capacity_vector(pool, snapshot.departments)}
         self._fits_empty: dict[tuple[object, ...], bool] = {}
@@ -57,9 +65,10 @@ class Books:
                 self._enter_holding(claim)
             elif claim.state is ClaimState.LEAVING:
                 self._enter_leaving(claim)
-        for claim in self.pending:
-            if claim.reserved is not None:
-                self.reserve(claim, claim.reserved.places, self._leavers_for(claim), claim.reserved.units)
+        for claim in sorted(self.pending, key=lambda claim: (not self.leavers_for(claim), claim.id)):
+            if claim.reserved is not None:  # those whom others leave for first: the free part is theirs
+                self.reserve(claim, claim.reserved.places, self.leavers_for(claim), claim.reserved.units)
+                self.unsettle(claim)
 
     def _enter_holding(self, claim: Claim) -> None:
         charge = self.standing.charges[claim.id]
@@ -73,13 +82,15 @@ class Books:
 
     def _enter_leaving(self, claim: Claim) -> None:
         vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
+        self.standing.charges[claim.id] = claim.units
         self.leaving[claim.id] = claim
         if claim.held_for is not None:
             self.held_for[claim.id] = claim.held_for
         add(self.free_now, vector, -1)
 
-    def _leavers_for(self, claim: Claim) -> list[Claim]:
-        return [leaver for leaver in self.leaving.values() if leaver.held_for == claim.id]
+    def leavers_for(self, claim: Claim) -> list[Claim]:
+        """Those who leave so that the claim can start."""
+        return [self.leaving[leaver] for leaver, holder in sorted(self.held_for.items()) if holder == claim.id]
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -97,9 +108,15 @@ class Books:
     def inside(self, claim: Claim) -> bool:
         return self.ledger.inside(claim.department, self.asked(claim))
 
+    def own_after(self, claim: Claim) -> int:
+        """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
+        account = self.ledger[claim.department]
+        before = account.usage - self.unsettled.get(claim.department, 0)
+        return min(self.asked(claim), max(0, account.guaranteed - before))
+
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
-        if must_stay_inside(claim) and not self.inside(claim):
+        if must_stay_inside(claim) and self.own_after(claim) < self.asked(claim):
             return False
         return self.ledger.available(claim.department) >= self.asked(claim)
 
@@ -127,8 +144,8 @@ class Books:
         """The claim starts at `places`, now."""
         asked = self.asked(claim)
         vector = occupied(claim, self.pool, places, asked)
-        if not claim.is_recall:
-            self.recalled[claim.department] = self.recalled.get(claim.department, 0) - (claim.units - asked)
+        if asked < claim.units:
+            self.recalled[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)
         self._count_user(claim, claim.units)
         add(self.free_now, vector, -1)
@@ -166,38 +183,53 @@ class Books:
         add(self.free_now, hold.now)
         add(self.free_later, hold.later)
 
+    def unsettle(self, claim: Claim) -> None:
+        """Mark a reservation to be looked at again."""
+        hold = self.holds[claim.id]
+        hold.old = True
+        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + hold.charged
+
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
-        self.lift(self.holds[claim.id])
+        hold = self.holds[claim.id]
+        self.lift(hold)
+        if hold.old:
+            self.unsettled[claim.department] -= hold.charged
         self._count_user(claim, -claim.units)
         self.held_for = {leaver: holder for leaver, holder in self.held_for.items() if holder != claim.id}
 
-    def tell(self, victims: Iterable[Claim]) -> None:
+    def tell(self, victims: tuple[Claim, ...]) -> None:
         """The victims are told to leave: for rights they are gone, their places are coming."""
         for victim in victims:
             del self.holding[victim.department][victim.id]
-            self.told.add(victim.id)
+            self.openings += 1
             self.moved.add(victim.department)
-            self.leaving[victim.id] = victim
-            self.ledger.remove(victim.department, self.standing.charges[victim.id])
+            self.leaving[victim.id] = self.told[victim.id] = victim
             self._count_user(victim, -victim.units)
-            add(self.free_later, self.vectors[victim.id])
+        self.go(victims)
+
+    def untell(self, victim: Claim) -> None:
+        """A victim told in this pass is not needed after all."""
+        del self.leaving[victim.id], self.told[victim.id]
+        self.held_for.pop(victim.id, None)
+        self.holding[victim.department][victim.id] = victim
+        self.moved.add(victim.department)
+        self._count_user(victim, victim.units)
+        self.stay([victim])
+
+    def go(self, claims: Iterable[Claim]) -> None:
+        """Count claims as gone, by right and in what is free later."""
+        for claim in claims:
+            self.ledger.remove(claim.department, self.standing.charges[claim.id])
+            add(self.free_later, self.vectors[claim.id])
+
+    def stay(self, claims: Iterable[Claim]) -> None:
+        """Count claims that leave as if they stayed."""
+        for claim in claims:
+            self.ledger.add(claim.department, self.standing.charges[claim.id])
+            add(self.free_later, self.vectors[claim.id], -1)
 
     # Those who leave --------------------------------------------------------------------------------------------------
-
-    def needed_by_right(self, claim: Claim) -> tuple[Claim, ...]:
-        """Of those told to leave for the claim, who must be gone before its department may use so much."""
-        needed: list[Claim] = []
-        back: list[Claim] = []
-        for leaver in sorted(self._leavers_for(claim), key=lambda leaver: leaver.id):
-            self.ledger.add(leaver.department, leaver.units)
-            back.append(leaver)
-            if not self.entitled(claim):
-                self.ledger.remove(leaver.department, leaver.units)
-                needed.append(back.pop())
-        for leaver in back:
-            self.ledger.remove(leaver.department, leaver.units)
-        return tuple(needed)
 
     def leavers_needed(self, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its

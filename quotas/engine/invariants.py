@@ -43,7 +43,7 @@ def free_space(snapshot: Snapshot) -> Vector:
         free.update(capacity_vector(pool, snapshot.departments))
     for pool in snapshot.pools:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-        charges = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING).charges
+        charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
         for claim in mine:
             if claim.state is not ClaimState.PENDING:
                 add(free, occupied(claim, pool, claim.placement, charges.get(claim.id)), -1)
@@ -126,13 +126,12 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _drawable(snapshot: Snapshot) -> dict[tuple[str, str], int]:
     """What is left of each department's recalls, by (pool, department)."""
-    return {
-        (pool.id, department): units
-        for pool in snapshot.pools
-        for department, units in standing_of(
-            claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is ClaimState.HOLDING
-        ).left.items()
-    }
+    left: dict[tuple[str, str], int] = {}
+    for pool in snapshot.pools:
+        holding = [c for c in snapshot.claims if c.pool == pool.id and c.state is ClaimState.HOLDING]
+        for department, units in standing_of(holding, snapshot.now).left.items():
+            left[pool.id, department] = units
+    return left
 
 
 def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
@@ -148,7 +147,7 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                 yield Violation(2, claim.id, f"{account.id} would stand {account.usage - account.guaranteed} above")
             if ledger.available(claim.department) < 0 and decision.borrowed:
                 yield Violation(2, claim.id, f"{account.id} would use what others keep")
-            if must_stay_inside(claim) and decision.borrowed:
+            if must_stay_inside(claim) and decision.borrowed and claim.reserved is None:
                 yield Violation(2, claim.id, "it must not borrow")
 
 
@@ -156,7 +155,7 @@ def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
     """Usage once the plan is carried out, leaving claims counted as gone."""
     ledger = Ledger(pool, snapshot.departments)
     mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-    standing = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING)
+    standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now)
     victims = {victim for decision in plan.decisions for victim in decision.victims}
     for claim in mine:
         if claim.id in standing.charges and claim.id not in victims:

@@ -105,12 +105,6 @@ class Ledger:
         account = self.accounts[department]
         return account.usage + units <= account.guaranteed
 
-    def split(self, department: DepartmentId, units: int) -> tuple[int, int]:
-        """`units` more as (own, borrowed)."""
-        account = self.accounts[department]
-        own = min(units, max(0, account.guaranteed - account.usage))
-        return own, units - own
-
     def share_after(self, account: Account, units: int) -> Share:
         """The account's share once it has taken `units` more."""
         return share(account, account.usage + units)

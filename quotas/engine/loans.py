@@ -37,7 +37,7 @@ def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     """Every loan of a pool as its holding claims stand. Raises StopIteration for an unknown pool."""
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
     holding = [c for c in snapshot.claims if c.pool == pool_id and c.state is ClaimState.HOLDING]
-    charges = standing_of(holding).charges
+    charges = standing_of(holding, snapshot.now).charges
     ledger = Ledger(pool, snapshot.departments)
     entries = []
     for claim in holding:

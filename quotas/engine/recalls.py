@@ -19,8 +19,8 @@ class Standing:
     drawing: set[ClaimId] = field(default_factory=set)
 
 
-def standing_of(holding: Iterable[Claim]) -> Standing:
-    """Work out the standing of the holding claims of one pool."""
+def standing_of(holding: Iterable[Claim], now: int) -> Standing:
+    """Work out the standing of the holding claims of one pool. A recall that began only now is drawn from later."""
     standing = Standing()
     recalls: dict[DepartmentId, list[Claim]] = {}
     workloads: list[Claim] = []
@@ -33,7 +33,7 @@ def standing_of(holding: Iterable[Claim]) -> Standing:
     for department, mine in recalls.items():
         drawers = [claim for claim in workloads if claim.department == department]
         _draw(standing, sorted(mine, key=_by_start), sorted(drawers, key=_by_start))
-        standing.left[department] = sum(standing.charges[recall.id] for recall in mine)
+        standing.left[department] = sum(standing.charges[recall.id] for recall in mine if _by_start(recall)[0] < now)
     return standing
 
 
@@ -42,7 +42,7 @@ def _draw(standing: Standing, recalls: list[Claim], workloads: list[Claim]) -> N
     for workload in workloads:
         wanted = workload.units
         for recall in recalls:
-            if wanted and _by_start(recall)[0] <= _by_start(workload)[0]:
+            if wanted and _by_start(recall)[0] < _by_start(workload)[0]:
                 drawn = min(wanted, standing.charges[recall.id])
                 standing.charges[recall.id] -= drawn
                 wanted -= drawn

@@ -6,7 +6,7 @@ from typing import Any
 
 from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.placement import Places, add
+from quotas.engine.placement import Places
 from quotas.engine.types import Claim
 from quotas.engine.units import lost_work
 
@@ -64,13 +64,8 @@ def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places |
     """Places for the taker once the victims and all who leave are gone, by right and in space; None if there are none.
     The books are the same afterwards."""
     victims = tuple(victims)
-    charges = books.standing.charges
-    for victim in victims:
-        books.ledger.remove(victim.department, charges[victim.id])
-        add(books.free_later, books.vectors[victim.id])
+    books.go(victims)
     try:
         return books.places(taker.claim, books.free_later) if books.entitled(taker.claim) else None
     finally:
-        for victim in victims:
-            books.ledger.add(victim.department, charges[victim.id])
-            add(books.free_later, books.vectors[victim.id], -1)
+        books.stay(victims)

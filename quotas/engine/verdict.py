@@ -133,7 +133,7 @@ def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
     ledger = Ledger(pool, snapshot.departments)
     mine = [claim for claim in snapshot.claims if claim.pool == pool_id]
-    charges = standing_of(claim for claim in mine if claim.state is ClaimState.HOLDING).charges
+    charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
     for claim in mine:
         if claim.id in charges:
             ledger.add(claim.department, charges[claim.id])

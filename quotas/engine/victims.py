@@ -41,6 +41,18 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     return None
 
 
+def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
+    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went."""
+    told = tuple(leaving)
+    books.stay(told)
+    try:
+        taker = taker_of(books, claim)
+        found = (_settled(books, taker, told, fairness) for fairness in Fairness)
+        return next((chosen for chosen in found if chosen is not None), None)
+    finally:
+        books.go(told)
+
+
 def _best(books: Books, taker: Taker, own: list[Claim], others: list[Claim], fairness: Fairness) -> Chosen | None:
     if books.ledger.flat and (books.pool.nodes is None or taker.claim.pods <= 1):
         found: list[Chosen] = []
@@ -95,10 +107,12 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
     kept = list(victims)
     for victim in sorted(victims, key=lambda v: cost(books, taker, (v,)), reverse=True):
         rest = [other for other in kept if other is not victim]
-        if permitted(books, taker, rest, fairness):
+        if permitted(books, taker, rest, fairness) or not permitted(books, taker, kept, fairness):
             room = makes_room(books, taker, rest)
             if room is not None:
                 kept, places = rest, room
+    if not permitted(books, taker, kept, fairness):
+        return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
 
 

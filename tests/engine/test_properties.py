@@ -47,15 +47,22 @@ def news(plan: Plan) -> list[tuple[str, ...]]:
     return changes + [(claim,) for claim in plan.withdrawn]
 
 
+def reserved(plan: Plan) -> set[str]:
+    return {decision.claim for decision in plan.decisions if decision.decision is DecisionKind.RECLAIM}
+
+
 @many
 @given(ANY)
 def test_a_plan_carried_out_leaves_nothing_to_decide(snapshot: Snapshot) -> None:
+    """Except this: a claim is never its own pass's victim, so an owner whose turn came after a borrower started may
+    call back that borrower in the next pass."""
     plan = decide(snapshot)
-    after = carried_out(snapshot, plan)
-    again = decide(after)
+    started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
+    again = decide(carried_out(snapshot, plan))
+    if any(started & {*decision.victims} for decision in again.decisions):
+        return
     assert news(again) == []
-    reserved = {d.claim for d in plan.decisions if d.decision is DecisionKind.RECLAIM}
-    assert {d.claim for d in again.decisions if d.decision is DecisionKind.RECLAIM} == reserved
+    assert reserved(again) == reserved(plan)
 
 
 @many
@@ -64,7 +71,9 @@ def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(sna
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
     books = Books(after, after.pools[0], *free_vectors(after))
+    started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
     for claim in after.claims:
         if claim.id in waiting and claim.state is ClaimState.PENDING and books.inside(claim):
-            assert choose(books, claim) is None
+            chosen = choose(books, claim)
+            assert chosen is None or {victim.id for victim in chosen.victims} & started

@@ -1,0 +1,113 @@
+"""Submit, finish, cancel, change quotas, lose nodes, recall, let time pass – and plan after every step: the invariants
+hold and nobody is forgotten."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from quotas.engine import invariants
+from quotas.engine.admission import decide
+from quotas.engine.types import Claim, ClaimState, Pool, Settings, Snapshot
+from tests.engine.builders import carried_out, nodes
+from tests.engine.strategies import SIZES, departments
+
+GRACE = 10
+
+
+class Portal(RuleBasedStateMachine):
+    @initialize(tenants=departments(), placed=st.booleans(), fair=st.booleans())
+    def begin(self, tenants: Any, placed: bool, fair: bool) -> None:
+        promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
+        pool = Pool("gpu", nodes=nodes(4, 4, 4, 4)) if placed else Pool("gpu", capacity=promised + 2)
+        if placed and promised > 16:
+            pool = Pool("gpu", capacity=promised)
+        settings_ = Settings(fair_sharing=fair, notice=60, grace=GRACE, starvation_after=100)
+        self.now = Snapshot("machine", 0, (pool,), tenants, (), settings_)
+        self.serial = 0
+
+    def submit(self, **what: Any) -> None:
+        self.serial += 1
+        now = self.now.now
+        claim = Claim(f"w{self.serial:03}", state=ClaimState.PENDING, submitted_at=now, pool="gpu", **what)  # type: ignore[arg-type]
+        self.now = replace(self.now, claims=(*self.now.claims, claim))
+        self.plan()
+
+    def drop(self, *ids: str) -> None:
+        self.now = replace(self.now, claims=tuple(claim for claim in self.now.claims if claim.id not in ids))
+        self.plan()
+
+    def plan(self) -> None:
+        plan = decide(self.now)
+        assert invariants.of_plan(self.now, plan) == ()
+        self.now = carried_out(self.now, plan)
+
+    @rule(
+        department=st.sampled_from("ab"),
+        units=SIZES,
+        pods=st.sampled_from([1, 1, 2]),
+        priority=st.integers(0, 2),
+        max_runtime=st.sampled_from([None, 200]),
+        preemptible=st.booleans(),
+    )
+    def a_workload_is_submitted(self, department: str, units: int, **more: Any) -> None:
+        self.submit(department=department, units_per_pod=units, **more)
+
+    @rule(department=st.sampled_from("ab"), units=st.integers(1, 4))
+    def units_are_recalled(self, department: str, units: int) -> None:
+        self.submit(department=department, units_per_pod=units, pods=0)
+
+    @rule(data=st.data())
+    def a_claim_ends(self, data: st.DataObject) -> None:
+        if self.now.claims:
+            self.drop(data.draw(st.sampled_from([claim.id for claim in self.now.claims])))
+
+    @rule(data=st.data(), guaranteed=st.integers(0, 6))
+    def a_quota_changes(self, data: st.DataObject, guaranteed: int) -> None:
+        index = data.draw(st.integers(0, len(self.now.departments) - 1))
+        changed = list(self.now.departments)
+        held = sum(c.units for c in self.now.claims if c.department == changed[index].id and not c.preemptible)
+        others = sum(d.quotas["gpu"].guaranteed for d in changed if d is not changed[index])
+        capacity = self.now.pools[0].capacity if self.now.pools[0].nodes is None else 16
+        if held <= guaranteed and others + guaranteed <= (capacity or 0):
+            changed[index] = replace(
+                changed[index], quotas={"gpu": replace(changed[index].quotas["gpu"], guaranteed=guaranteed)}
+            )
+            self.now = replace(self.now, departments=tuple(changed))
+            self.plan()
+
+    @rule()
+    def a_node_is_lost(self) -> None:
+        (pool,) = self.now.pools
+        if pool.nodes is not None and len(pool.nodes) > 2:
+            self.now = replace(self.now, pools=(replace(pool, nodes=pool.nodes[:-1], nominal=16),))
+            self.plan()
+
+    @rule(seconds=st.sampled_from([1, 30, 70, 200]))
+    def time_passes(self, seconds: int) -> None:
+        now = self.now.now + seconds
+        self.now = replace(self.now, now=now)
+        gone = [
+            claim.id
+            for claim in self.now.claims
+            if (claim.leave_by is not None and claim.leave_by + GRACE <= now)
+            or (
+                claim.started_at is not None
+                and claim.max_runtime is not None
+                and claim.started_at + claim.max_runtime <= now
+            )
+        ]
+        self.drop(*gone)
+
+    @invariant()
+    def what_stands_is_sound(self) -> None:
+        if hasattr(self, "now"):
+            assert [v for v in invariants.of_state(self.now) if v.rule != 2] == []
+
+
+TestPortal = Portal.TestCase
+TestPortal.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
