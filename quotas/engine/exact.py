@@ -114,7 +114,7 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
 
 def _own_table(problem: Problem, claims: list[Claim]) -> Table:
     """What can be given from the taker's own department."""
-    need = max(problem.need[0], problem.need[2], _over_limit(problem))
+    need = max(*problem.need, _over_limit(problem))
     table: Table = {START: EMPTY}
     for claim in _worth_trying(problem, claims, need):
         gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]

@@ -16,7 +16,7 @@ from tests.engine.builders import carried_out
 from tests.engine.strategies import snapshots
 
 ANY = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
-many = settings(max_examples=120, deadline=None)
+many = settings(max_examples=50, deadline=None)
 
 
 @many

@@ -10,7 +10,7 @@ from quotas.engine.victims import choose, cost
 from tests.engine.brute import Flat
 from tests.engine.strategies import reclaims, snapshots
 
-EXAMPLES = 300
+EXAMPLES = 100
 
 
 def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
