@@ -38,23 +38,27 @@ def trend(
 
     `departments`: ids to add up; None: everybody.
     """
-    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    begun = timezone.now().replace(minute=0, second=0, microsecond=0)
+    elapsed = max(60.0, (timezone.now() - begun).total_seconds())  # the running hour is metered so far
     shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()  # days begin at the reader's midnight
-    hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=now - dt.timedelta(days=days))
+    hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=begun - dt.timedelta(days=days))
     if departments is not None:
         hours = hours.filter(department__in=departments)
-    sums = hours.values("pool_id", "hour").annotate(
+    rows = hours.values("pool_id", "hour").annotate(
         guaranteed_s=Sum("guaranteed"), own_s=Sum("own"), borrowed_s=Sum("borrowed"), lent_s=Sum("lent")
     )
-    boxes: dict[tuple[int, int], list[tuple[int, int, int, int]]] = defaultdict(list)
-    for row in sums:
+    boxes: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
+    for row in rows:
         box = int((row["hour"].timestamp() + shift) // step.total_seconds())
-        boxes[row["pool_id"], box].append((row["guaranteed_s"], row["own_s"], row["borrowed_s"], row["lent_s"]))
+        seconds = elapsed if row["hour"] == begun else 3600
+        boxes[row["pool_id"], box].append(
+            (row["guaranteed_s"], row["own_s"], row["borrowed_s"], row["lent_s"], seconds)
+        )
     points: dict[int, list[Point]] = defaultdict(list)
     for (pool, box), found in sorted(boxes.items()):
         at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
-        means = [sum(column) / (len(found) * 3600) for column in zip(*found, strict=True)]
-        points[pool].append(Point(at, *means))
+        *sums, seconds = (sum(column) for column in zip(*found, strict=True))
+        points[pool].append(Point(at, *(total / seconds for total in sums)))
     return points
 
 

@@ -107,6 +107,17 @@
     if (event.detail.requestConfig.triggeringEvent?.type === "live") updated = Date.now();
   });
   document.body.addEventListener("htmx:afterSettle", tick);
+
+  // A table that is wider than its place can be scrolled by keys too.
+  const reach = () => {
+    for (const element of all(".table-responsive")) {
+      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+      else element.removeAttribute("tabindex");
+    }
+  };
+  document.body.addEventListener("htmx:afterSettle", reach);
+  addEventListener("resize", reach);
+  reach();
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // A refresh would take away what is being chosen.
     const live = event.detail.requestConfig.triggeringEvent?.type === "live";

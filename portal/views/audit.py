@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -35,7 +36,20 @@ def audit(request: HttpRequest) -> HttpResponse:
         facet(request, rows, PATHS, "actor", _("Who")),
         facet(request, rows, PATHS, "department", _("Department")),
     ]
-    return render(request, "portal/operator_audit.html", {"page": page, "facets": facets})
+    context = {"page": page, "lines": [(entry, changes(entry)) for entry in page], "facets": facets}
+    return render(request, "portal/operator_audit.html", context)
+
+
+def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
+    """(name, before, after) of everything the entry tells of."""
+    before, after = entry.before or {}, entry.after or {}
+    return [(key, shown(before.get(key)), shown(after.get(key))) for key in before | after]
+
+
+def shown(value: Any) -> str:
+    if value is None or value == "":
+        return "–"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 @login_required

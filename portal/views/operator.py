@@ -44,7 +44,7 @@ class Job:
     name: str
     every: int  # s
     last: JobRun | None
-    next_at: dt.datetime | None
+    next_at: dt.datetime | None  # None: there is no sign of a beat at all
 
     @property
     def took(self) -> dt.timedelta | None:
@@ -52,8 +52,8 @@ class Job:
 
     @property
     def overdue(self) -> bool:
-        """Two ticks without a run: nobody beats, or every worker is busy."""
-        return self.next_at is None or timezone.now() > self.next_at + dt.timedelta(seconds=self.every + 10)
+        """Several ticks without a run: nobody beats, or every worker is busy."""
+        return self.next_at is None or timezone.now() > self.next_at + dt.timedelta(seconds=2 * self.every + 15)
 
 
 @login_required
@@ -69,11 +69,13 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def jobs() -> list[Job]:
-    """Last and next run of every scheduled job."""
+    """Last and next run of every scheduled job; one that never ran is due a tick after the first sign of a beat."""
+    first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
     found = []
     for name, every in sorted(TIMETABLE.items()):
         last = JobRun.objects.filter(job=name).order_by("-slot").first()
-        next_at = dt.datetime.fromtimestamp(last.slot + every, dt.UTC) if last else None
+        since = dt.datetime.fromtimestamp(last.slot, dt.UTC) if last else first
+        next_at = since + dt.timedelta(seconds=every) if since else None
         found.append(Job(name, every, last, next_at))
     return found
 

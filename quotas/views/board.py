@@ -124,12 +124,11 @@ def _past(rows: list[Row], inside: list[int], days: int) -> dict[str, Any]:
     step, end = PERIODS[days], timezone.localtime()
     fine = trend(pools, departments=inside, days=days, step=step)
     daily = trend(pools, departments=inside, days=days, step=dt.timedelta(days=1))
-    begin = end - dt.timedelta(days=days)
     metered = [pool for pool in pools if fine.get(pool.pk)]
     charts = [
         Trend(
             pool,
-            draw(fine[pool.pk], begin=begin, end=end, step=step),
+            draw(fine[pool.pk], end=end, days=days, step=step),
             daily.get(pool.pk, [])[::-1],
         )
         for pool in metered

@@ -44,7 +44,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "seen": seen,
         "days": days,
         "periods": PERIODS,
-        "chart": draw(points, begin=end - dt.timedelta(days=days), end=end, step=step) if points else None,
+        "chart": draw(points, end=end, days=days, step=step, whole_pool=True) if points else None,
         "daily": daily[::-1],
     }
     return render_part(request, "quotas/pool.html", context, part="map")
