@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "portal.health.probes",  # a probe comes by address: before hosts are checked
     "portal.web.request_id",
+    "portal.web.no_null",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import render
 from django.utils import timezone, translation
 from django.utils.cache import patch_vary_headers
@@ -35,6 +35,17 @@ def request_id(get_response: GetResponse) -> GetResponse:
             response = get_response(request)
         response["X-Request-ID"] = identity
         return response
+
+    return middleware
+
+
+def no_null(get_response: GetResponse) -> GetResponse:
+    """A null character in an address means nothing anywhere, and PostgreSQL refuses it."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return HttpResponseBadRequest("The address contains a null character.\n", content_type="text/plain")
+        return get_response(request)
 
     return middleware
 

@@ -29,7 +29,9 @@ def test_each_sees_their_departments_and_what_they_may_do_there(vision: Departme
     team = make.department("vision-lab", parent=vision)
     make.department("nlp")
     mia = make.member(team, Role.MEMBER)
-    assert [d["id"] for d in person(olga).get(URL).json()["results"]] == ["vision", "vision-lab"], "an owner's role reaches down"
+    assert [d["id"] for d in person(olga).get(URL).json()["results"]] == ["vision", "vision-lab"], (
+        "an owner's role reaches down"
+    )
     [lab] = person(mia).get(URL).json()["results"]
     assert (lab["parent"], lab["role"], lab["rights"]) == ("vision", "member", ["read", "submit"])
     assert [d["id"] for d in person(root).get(URL).json()["results"]] == ["nlp", "vision", "vision-lab"]

@@ -59,7 +59,9 @@ def test_the_list_shows_the_newest_first_and_filters(alice: User, vision: Depart
     assert [each["kind"] for each in page] == ["quota.changed", "workload.queued"]
     assert page[0]["id"] == f"{last.tx}-{last.pk}"
     assert page[0]["data"] == {"pool": "a100"}
-    assert [e["workload"] for e in person(alice).get("/api/v1/events/?kind=workload.queued").json()["results"]] == ["w1"]
+    assert [e["workload"] for e in person(alice).get("/api/v1/events/?kind=workload.queued").json()["results"]] == [
+        "w1"
+    ]
     after = person(alice).get(f"/api/v1/events/?after={first.tx}-{first.pk}").json()["results"]
     assert [each["kind"] for each in after] == ["quota.changed"]
 
@@ -73,7 +75,9 @@ def test_nobody_hears_of_other_departments(alice: User, vision: Department) -> N
     assert [e["workload"] for e in person(alice).get("/api/v1/events/").json()["results"]] == ["ours"]
     operator = make.user("root", is_operator=True)
     assert len(person(operator).get("/api/v1/events/").json()["results"]) == 3
-    assert len(program(operator, vision).get("/api/v1/events/").json()["results"]) == 1, "a token stays in its department"
+    assert len(program(operator, vision).get("/api/v1/events/").json()["results"]) == 1, (
+        "a token stays in its department"
+    )
 
 
 @pytest.mark.django_db(transaction=True)

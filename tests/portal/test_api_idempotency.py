@@ -171,9 +171,7 @@ def test_without_keys_twelve_at_once_make_twelve_which_shows_that_the_race_is_re
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_process_that_dies_after_its_commit_has_left_its_answer(
-    alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_after_its_commit_has_left_its_answer(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """The death is an exception that nothing in the view can catch, right behind the commit."""
 
     class Killed(BaseException):
@@ -228,7 +226,9 @@ def test_members_added_at_once_are_added_once(vision: Department) -> None:
     client = person(owner)
 
     def add(n: int) -> Any:
-        return client.post("/api/v1/departments/vision/members/", {"username": "carol"}, headers={"Idempotency-Key": "c"})
+        return client.post(
+            "/api/v1/departments/vision/members/", {"username": "carol"}, headers={"Idempotency-Key": "c"}
+        )
 
     assert {answer.status_code for answer in in_threads(8, add)} <= {201, 409}
     assert Membership.objects.filter(user__username="carol").count() == 1

@@ -145,7 +145,10 @@ def test_a_preview_changes_nothing_and_says_who_is_affected(
     preview = preview_quota(
         actor=Actor(operator), department=nlp, pool=pool, guaranteed=1, borrow_limit=None, lend_limit=None
     )
-    assert preview.sentence == "Nobody has to go now; 3 cards more in use would count as borrowed and could be called back."
+    assert (
+        preview.sentence
+        == "Nobody has to go now; 3 cards more in use would count as borrowed and could be called back."
+    )
     assert Quota.objects.get(department=nlp).guaranteed == 4
 
 

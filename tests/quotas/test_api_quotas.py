@@ -105,7 +105,9 @@ def test_a_quota_that_makes_no_sense_is_refused_by_field(root: User, vision: Dep
     assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, field)
 
 
-def test_a_dry_run_says_who_is_affected_and_changes_nothing(root: User, vision: Department, nlp: Department, pool: Pool) -> None:
+def test_a_dry_run_says_who_is_affected_and_changes_nothing(
+    root: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
     answer = person(root).put(URL + "?dry_run=1", rule(6), headers={"If-Match": '"1"'})
     assert answer.status_code == 200
     assert set(answer.json()) == {"unit", "stopped", "promised_at", "sentence"}
@@ -161,14 +163,14 @@ def test_only_operators_change_a_pools_rules_and_drain_nodes(olga: User, root: U
 def test_a_recall_is_previewed_asked_watched_and_withdrawn(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    make.holding(
-        nlp, pool, own=2, borrowed={None: 2, vision: 4}, name="secret-model", workload="w" * 26, notice=600
-    )
+    make.holding(nlp, pool, own=2, borrowed={None: 2, vision: 4}, name="secret-model", workload="w" * 26, notice=600)
     client, url = person(olga), API + "recalls/"
     body = {"department": "vision", "pool": "a100", "units": 3}
     preview = client.post(url + "?dry_run=1", body)
     assert preview.status_code == 200
-    assert [(s["department"], s["units"], s["own"], s["name"]) for s in preview.json()["stopped"]] == [("nlp", 8, False, "")]
+    assert [(s["department"], s["units"], s["own"], s["name"]) for s in preview.json()["stopped"]] == [
+        ("nlp", 8, False, "")
+    ]
     assert not Claim.objects.filter(pods=0).exists()
     asked = client.post(url, body, headers={"Idempotency-Key": "r"})
     assert (asked.status_code, asked.json()["returned"], asked.json()["units"]) == (201, 0, 3)
@@ -217,7 +219,13 @@ def test_each_side_of_a_decision_is_read_by_its_own_people_and_names_only_their_
     stranger = make.member(make.department("speech"))
     mine = person(olga).get(f"{API}decisions/{row.public_id}/")
     assert mine.json()["claim"]["name"] == "vision-work"
-    assert mine.json()["victims"][0] == {"department": "nlp", "units": 2, "unit": "card", "workload": None, "name": None}
+    assert mine.json()["victims"][0] == {
+        "department": "nlp",
+        "units": 2,
+        "unit": "card",
+        "workload": None,
+        "name": None,
+    }
     assert "nlp-work" not in mine.content.decode()
     assert victim.public_id not in mine.content.decode()
     assert mine.json()["reasons"][0]["at"] == "2027-01-15T08:00:00Z"

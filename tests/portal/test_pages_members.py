@@ -1,0 +1,182 @@
+"""Members, invitations, inbox and webhooks, as a browser gets them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from portal import notices
+from portal.models import InboxItem, Invitation, Membership, NoticePreference, Role, User, Webhook
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def world():
+    vision, other = make.department("vision"), make.department("other")
+    return {
+        "vision": vision,
+        "olga": make.member(vision, Role.OWNER, "olga", email="olga@example.org"),
+        "mia": make.member(vision, Role.MEMBER, "mia"),
+        "sam": make.member(other, Role.OWNER, "sam"),
+    }
+
+
+def text(response, status=200):
+    assert response.status_code == status, response.content.decode()[:3000]
+    return response.content.decode()
+
+
+def test_members_see_each_other_owners_see_buttons_strangers_nothing(client, world):
+    client.force_login(world["mia"])
+    page = text(client.get("/d/vision/members/"))
+    assert "olga" in page
+    assert "Remove" not in page
+    client.force_login(world["olga"])
+    assert "Remove" in text(client.get("/d/vision/members/"))
+    client.force_login(world["sam"])
+    text(client.get("/d/vision/members/"), 404)
+
+
+@pytest.mark.parametrize("who", ["mia", "sam"])
+@pytest.mark.parametrize("path", ["add/", "invite/", "service/", "mia/role/", "mia/remove/"])
+def test_only_owners_change_members(client, world, who, path):
+    client.force_login(world[who])
+    before = list(Membership.objects.values_list("user", "role"))
+    answer = client.post(f"/d/vision/members/{path}", {"role": "owner", "add-username": "sam", "add-role": "owner"})
+    assert answer.status_code == (403 if who == "mia" else 404)
+    assert list(Membership.objects.values_list("user", "role")) == before
+    assert not Invitation.objects.exists()
+
+
+def test_a_link_is_shown_once_mailed_and_opens_the_door(client, world, mailoutbox):
+    client.force_login(world["olga"])
+    form = {"invite-email": "nina@example.org", "invite-role": "member"}
+    page = text(client.post("/d/vision/members/invite/", form), 201)
+    link = re.search(r"/invite/[\w-]+/", page).group()
+    assert link in mailoutbox[0].body
+    assert link not in text(client.get("/d/vision/members/"))
+    client.logout()
+    assert "olga invites you to Vision as member" in text(client.get(link))
+    short = {"username": "nina", "full_name": "Nina Li", "password": "short"}
+    assert "at least 10" in text(client.post(link, short), 422)
+    assert client.post(link, {**short, "password": "correct horse battery"}).headers["Location"] == "/"
+    nina = User.objects.get(username="nina")
+    assert client.session["_auth_user_id"] == str(nina.pk)
+    assert Membership.objects.get(user=nina).role == Role.MEMBER
+    assert "was used, withdrawn or has expired" in text(client.get(link), 410)
+
+
+def test_somebody_with_an_account_joins_with_one_click(client, world):
+    client.force_login(world["olga"])
+    page = text(client.post("/d/vision/members/invite/", {"invite-email": "", "invite-role": "viewer"}), 201)
+    link = re.search(r"/invite/[\w-]+/", page).group()
+    client.force_login(world["sam"])
+    assert "Join as sam" in text(client.get(link))
+    assert client.post(link).headers["Location"] == "/"
+    assert Membership.objects.get(user=world["sam"], department=world["vision"]).role == Role.VIEWER
+    assert text(client.get("/invite/nonsense/"), 404)
+
+
+def test_a_withdrawn_link_is_dead(client, world):
+    client.force_login(world["olga"])
+    page = text(client.post("/d/vision/members/invite/", {"invite-email": "", "invite-role": "viewer"}), 201)
+    link = re.search(r"/invite/[\w-]+/", page).group()
+    client.post(f"/d/vision/invitations/{Invitation.objects.get().pk}/withdraw/")
+    assert text(client.get(link), 404)
+
+
+def test_wrong_input_comes_back_beside_its_field(client, world):
+    client.force_login(world["olga"])
+    page = text(client.post("/d/vision/members/add/", {"add-username": "nobody", "add-role": "member"}), 422)
+    assert "There is no user nobody here" in page
+    assert 'value="nobody"' in page
+    assert "last quota owner" in text(client.post("/d/vision/members/olga/role/", {"role": "member"}), 409)
+    assert text(client.post("/d/vision/members/mia/role/", {"role": "king"}), 422)
+
+
+def test_a_member_is_added_changed_and_removed_and_told_so(client, world):
+    client.force_login(world["olga"])
+    assert client.post("/d/vision/members/add/", {"add-username": "sam", "add-role": "viewer"}).status_code == 302
+    client.post("/d/vision/members/sam/role/", {"role": "member"})
+    assert Membership.objects.get(user=world["sam"], department=world["vision"]).role == Role.MEMBER
+    assert "Tokens that end at once" in text(client.get("/d/vision/members/sam/remove/"))
+    client.post("/d/vision/members/sam/remove/")
+    assert not Membership.objects.filter(user=world["sam"], department=world["vision"]).exists()
+    assert [item.kind for item in InboxItem.objects.order_by("pk")] == ["member.invited", "member.removed"]
+    client.force_login(world["sam"])
+    page = text(client.get("/inbox/"))
+    assert "You are no longer a member of Vision." in page
+    assert "2 unread" in page
+
+
+def test_a_service_account_is_made_and_removed(client, world):
+    client.force_login(world["olga"])
+    assert (
+        client.post("/d/vision/members/service/", {"service-name": "ci", "service-role": "member"}).status_code == 302
+    )
+    assert "service account" in text(client.get("/d/vision/members/"))
+    client.post("/d/vision/members/vision.ci/remove/")
+    assert not User.objects.get(username="vision.ci").is_active
+
+
+def test_an_owner_pauses_the_department(client, world):
+    client.force_login(world["olga"])
+    assert client.post("/d/vision/pause/", {"paused": "1", "version": "1"}).headers["Location"] == "/d/vision/"
+    world["vision"].refresh_from_db()
+    assert world["vision"].paused
+    assert text(client.post("/d/vision/pause/", {"paused": "", "version": "1"}), 412)
+    client.post("/d/vision/pause/", {"paused": "", "version": "2"})
+    world["vision"].refresh_from_db()
+    assert not world["vision"].paused
+
+
+def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
+    for user in ("mia", "olga"):
+        notices.tell(
+            "workload.succeeded", to=[world[user]], department=world["vision"], workload="w1", name=f"of-{user}"
+        )
+    theirs = InboxItem.objects.get(user=world["olga"])
+    client.force_login(world["mia"])
+    page = text(client.get("/inbox/"))
+    assert "of-mia has finished." in page
+    assert "of-olga" not in page
+    client.post("/inbox/read/", {"item": theirs.pk})
+    client.post("/inbox/read/", {"up_to": theirs.pk + 100})
+    theirs.refresh_from_db()
+    assert theirs.read_at is None
+    assert not InboxItem.objects.filter(user=world["mia"], read_at=None).exists()
+    assert "Everything is read" in text(client.get("/inbox/?show=unread"))
+
+
+def test_what_to_be_told_is_chosen_by_kind(client, world):
+    client.force_login(world["mia"])
+    assert "I was added to a department" in text(client.get("/inbox/settings/"))
+    client.post("/inbox/settings/", {"inbox:workload.failed": "on"})
+    chosen = NoticePreference.objects.get(user=world["mia"], kind="workload.failed")
+    assert (chosen.inbox, chosen.mail) == (True, False)
+    notices.tell("workload.succeeded", to=[world["mia"]], department=world["vision"], name="quiet")
+    assert not InboxItem.objects.exists()
+
+
+def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
+    client.force_login(world["mia"])
+    text(client.get("/d/vision/webhooks/"), 403)
+    client.force_login(world["olga"])
+    form = {"name": "room", "url": "https://evil.example/x", "shape": "generic", "secret": "hush"}
+    text(client.post("/d/vision/webhooks/", form), 422)
+    assert not Webhook.objects.exists()
+    form["url"] = "https://open.feishu.cn/hook/abc"
+    assert client.post("/d/vision/webhooks/", form).status_code == 302
+    hook = Webhook.objects.get()
+    page = text(client.get("/d/vision/webhooks/"))
+    assert "room" in page
+    assert "hush" not in page
+    assert "hook/abc" not in page  # chat services put their key into the address
+    client.post(f"/d/vision/webhooks/{hook.pk}/switch/", {"active": ""})
+    hook.refresh_from_db()
+    assert not hook.active
+    client.post(f"/d/vision/webhooks/{hook.pk}/remove/")
+    assert not Webhook.objects.exists()

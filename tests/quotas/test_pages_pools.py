@@ -1,0 +1,125 @@
+"""Pools and decisions, as a browser gets them: everybody's cards, each reader's own names."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.models import Role
+from quotas.models import Decision, Node, PlanPass
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def world():
+    """vision calls 2 cards back from nlp; other has nothing to do with it."""
+    pool = make.pool("a100", name="A100 cards", cards=8)
+    vision, nlp, other = make.department("vision"), make.department("nlp"), make.department("other")
+    make.quota(vision, pool, 4)
+    make.quota(nlp, pool, 1)
+    people = {name: make.member(of, Role.MEMBER, name) for name, of in (("valentin", vision), ("ned", nlp), ("sam", other))}
+    people["root"] = make.user("root", is_operator=True)
+    asker = make.claim(vision, pool, 2, name="train-cats", workload="w-cats", user=people["valentin"])
+    victim = make.holding(
+        nlp, pool, borrowed={vision: 2}, name="secret-llm", workload="w-llm", user=people["ned"], state="leaving",
+        placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1]}],
+    )  # fmt: skip
+    decision = Decision.objects.create(
+        plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""),
+        kind="reclaim",
+        claim=asker,
+        department=vision,
+        pool=pool,
+        data={"own": 2, "borrowed": 0, "from": {}, "by": 1_900_000_000, "waiting_on": [victim.public_id],
+              "reasons": [{"code": "lent_out_returning", "victims": [victim.public_id], "at": 1_900_000_000}]},
+    )  # fmt: skip
+    decision.victims.add(victim)
+    return {"pool": pool, "decision": decision, **people}
+
+
+def page(client, user, url, status=200):
+    client.force_login(user)
+    response = client.get(url)
+    assert response.status_code == status, response.content.decode()[:3000]
+    return response.content.decode()
+
+
+def test_everybody_sees_the_map_but_names_only_of_their_own(client, world):
+    for who in ("valentin", "sam"):
+        text = page(client, world[who], "/pools/a100/")
+        assert "Nlp" in text
+        assert "secret-llm" not in text
+        assert "w-llm" not in text
+        assert "ned" not in text
+    assert "secret-llm" in page(client, world["ned"], "/pools/a100/")
+    assert "secret-llm" in page(client, world["root"], "/pools/a100/")
+
+
+def test_guarantees_of_others_are_not_shown(client, world):
+    text = page(client, world["sam"], "/pools/a100/")
+    assert "4 cards</td>" not in text.split("By department")[1].split("Use over time")[0]
+
+
+def test_the_list_says_what_is_free_and_what_fits(client, world):
+    Node.objects.update(held_back="driver missing")
+    text = page(client, world["sam"], "/pools/")
+    assert "A100 cards" in text
+    assert "short: 5 cards less than promised" in text
+    assert "held back: driver missing" in page(client, world["sam"], "/pools/a100/")
+
+
+def test_an_unknown_pool_is_not_there_and_nobody_gets_in_without_a_login(client, world):
+    page(client, world["valentin"], "/pools/nothing/", 404)
+    client.logout()
+    for url in ("/pools/", "/pools/a100/", "/decisions/"):
+        assert client.get(url).headers["Location"].startswith("/login/")
+
+
+def test_the_asker_reads_why_and_not_whom(client, world):
+    url = f"/decisions/{world['decision'].public_id}/"
+    text = page(client, world["valentin"], url)
+    assert "train-cats" in text
+    assert "work of Nlp" in text
+    assert "secret-llm" not in text
+    assert "train-cats" in page(client, world["valentin"], "/decisions/")
+
+
+def test_the_victim_reads_who_asked_and_not_for_what(client, world):
+    text = page(client, world["ned"], f"/decisions/{world['decision'].public_id}/")
+    assert "secret-llm" in text
+    assert "Vision asked for 2 cards" in text
+    assert "train-cats" not in text
+    assert "valentin" not in text
+    listed = page(client, world["ned"], "/decisions/")
+    assert "secret-llm" in listed
+    assert "train-cats" not in listed
+
+
+def test_who_is_not_concerned_finds_no_decision(client, world):
+    assert "No decision yet" in page(client, world["sam"], "/decisions/")
+    page(client, world["sam"], f"/decisions/{world['decision'].public_id}/", 404)
+    page(client, world["root"], f"/decisions/{world['decision'].public_id}/")
+
+
+def test_filters_live_in_the_address(client, world):
+    assert "train-cats" in page(client, world["valentin"], "/decisions/?kind=reclaim&pool=a100")
+    assert "train-cats" not in page(client, world["valentin"], "/decisions/?kind=admit")
+    assert page(client, world["valentin"], "/decisions/?kind=nonsense&page=x")
+
+
+def test_a_null_character_in_an_address_is_a_bad_request_and_no_breakdown(client, world):
+    page(client, world["valentin"], "/decisions/?kind=%00", 400)
+    page(client, world["valentin"], "/d/vision/work/%00/", 400)
+
+
+def test_the_number_of_queries_of_a_list_does_not_grow(client, world, django_assert_max_num_queries):
+    client.force_login(world["valentin"])
+    row = world["decision"]
+    for _ in range(30):
+        copy = Decision.objects.create(
+            plan_pass=row.plan_pass, kind="wait", claim=row.claim, department=row.department, pool=row.pool, data={}
+        )
+        copy.victims.add(*row.victims.all())
+    with django_assert_max_num_queries(25):
+        client.get("/decisions/")
