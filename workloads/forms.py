@@ -74,6 +74,17 @@ class WorkloadForm(forms.Form):
         if not actor.is_operator:
             self.fields["priority"].help_text = _("At most 0: higher ones are the operator's")
 
+    def clean(self) -> dict[str, Any]:
+        """A MIG profile says the amount; what was typed there before the pool was changed does not matter."""
+        data = self.cleaned_data
+        pool = data.get("pool")
+        if pool is not None and pool.mig:
+            self.errors.pop("units_per_pod", None)
+            data["units_per_pod"] = 0
+        elif pool is not None and "units_per_pod" in data and not data["units_per_pod"]:
+            self.add_error("units_per_pod", _("Say how much it needs."))
+        return data
+
     def asked(self) -> WorkloadRequest:
         """The request that a valid form means."""
         data = self.cleaned_data

@@ -1,0 +1,130 @@
+"""The whole demo in a process of its own, and people with a real browser in front of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import free_port
+
+BASE = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
+READY = 90  # s
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if BASE / "tests/e2e" in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(240))
+            if not CHROMIUM and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason="needs Chromium"))
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the session."""
+    folder = tmp_path_factory.mktemp("demo")
+    keep = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "VIRTUAL_ENV"}}
+    port, notebooks = free_port(), free_port()
+    environment = keep | {
+        "DEBUG": "true", "EMBEDDED": "true", "DATA_DIR": str(folder), "PORT": str(port), "NOTEBOOK_PORT": str(notebooks),
+    }  # fmt: skip
+    log = (folder / "demo.log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "demo"], cwd=BASE, env=environment, stdout=log, stderr=subprocess.STDOUT
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(address + "/login/", process, folder / "demo.log")
+        yield address
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + READY
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=2).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the demo did not start:\n{log.read_text()[-4000:]}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Person:
+    """Somebody logged in at their own browser. Whatever their console complains of fails the test."""
+
+    def __init__(self, browser: Any, base: str, username: str, language: str, theme: str, width: int) -> None:
+        self.base, self.complaints = base, list[str]()
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False
+        )
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("console", self._heard)
+        if username:
+            self.go("/login/")
+            self.page.fill("#id_username", username)
+            self.page.fill("#id_password", f"demo-{username}")
+            self.page.click("main button.btn-primary")
+            self.page.wait_for_url(base + "/")
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and "/events/" not in message.text:
+            self.complaints.append(message.text)
+
+    def go(self, path: str) -> Any:
+        self.page.goto(self.base + path)
+        return self.page
+
+    def axe(self) -> list[str]:
+        """What axe finds on the page as it stands; injected past the page's own policy."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page).response["violations"]
+        return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
+
+
+@pytest.fixture
+def person(chromium: Any, demo: str) -> Iterator[Callable[..., Person]]:
+    made: list[Person] = []
+
+    def arrive(username: str = "", *, language: str = "en-US", theme: str = "light", width: int = 1400) -> Person:
+        made.append(Person(chromium, demo, username, language, theme, width))
+        return made[-1]
+
+    yield arrive
+    complaints = [text for each in made for text in each.complaints]
+    for each in made:
+        each.context.close()
+    assert complaints == []

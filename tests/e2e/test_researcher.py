@@ -1,0 +1,145 @@
+"""The researcher's journeys in a real browser, on the demo with real processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+Arrive = Callable[..., Any]
+
+
+def submit(page: Any, command: str, name: str, preset: str = "quick-look") -> None:
+    """From the preset to the workload's own page."""
+    page.goto(
+        page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + f"/d/vision/workloads/new/?preset={preset}"
+    )
+    page.fill("#id_name", name)
+    page.fill("#id_command", command)
+    expect(page.locator("#verdict [data-verdict]")).to_be_visible()
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("h1")).to_have_text(name)
+
+
+def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.page
+    page.get_by_role("link", name="New workload").last.click()
+    page.get_by_role("link", name=re.compile("Quick look")).click()
+    expect(page.locator("#verdict .verdict-headline")).to_have_text(re.compile("^Starts now"))
+    page.fill("#id_command", "train --steps 4")
+    page.fill("#id_name", "first-look")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("h1")).to_have_text("first-look")
+    page.evaluate("window.notReloaded = true")
+    expect(page.locator("#now[data-state=running]")).to_be_visible()
+    expect(page.locator("#log")).to_contain_text("step")
+    expect(page.locator("#now[data-state=succeeded]")).to_be_visible(timeout=40_000)
+    expect(page.locator("[data-sentence]")).to_contain_text("exit code 0")
+    assert page.evaluate("window.notReloaded") is True
+    page.get_by_role("link", name="Files", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="checkpoint.json").click()
+    assert '"step"' in download.value.path().read_text()
+    page.get_by_role("button", name="Run again").click()
+    expect(page.locator("h1")).to_have_text("first-look")
+    expect(page.get_by_text("Repeats")).to_be_visible()
+
+
+def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive) -> None:
+    page = person("alice").go("/d/vision/workloads/new/?preset=train-1")
+    headline = page.locator("#verdict .verdict-headline")
+    page.fill("#id_units_per_pod", "13")
+    expect(headline).to_have_text("Cannot run as asked.")
+    expect(page.locator("#verdict")).to_contain_text("12 cards")
+    page.fill("#id_units_per_pod", "x")
+    expect(page.locator("#verdict")).to_contain_text("not an amount")
+    page.select_option("#id_pool", "a100-mig")
+    expect(page.locator("[data-profile]")).to_be_visible()
+    expect(page.locator("[data-amount]")).to_be_hidden()
+    expect(headline).to_have_text(re.compile("^Starts now"))
+
+
+def test_stopping_says_what_is_lost_and_cloning_starts_from_the_same(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.page
+    submit(page, "train --steps 600", "long-one")
+    expect(page.locator("#now[data-state=running]")).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    dialog = page.locator("dialog#stop")
+    expect(dialog).to_contain_text("what it has not saved by then is lost")
+    dialog.get_by_role("button", name="Keep it").click()
+    expect(dialog).to_be_hidden()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    dialog.get_by_role("button", name="Stop it").click()
+    expect(page.locator("#now[data-state=cancelled]")).to_be_visible()
+    page.get_by_role("link", name="Clone").click()
+    expect(page.locator("#id_command")).to_have_value("train --steps 600")
+
+
+def test_a_file_chosen_in_the_form_is_there_when_it_starts(person: Arrive, tmp_path: Any) -> None:
+    page = person("alice").go("/d/vision/workloads/new/?preset=quick-look")
+    file = tmp_path / "input.txt"
+    file.write_text("from the form")
+    page.fill("#id_name", "reads-a-file")
+    page.fill("#id_command", "cat input.txt")
+    page.set_input_files("#id_files", str(file))
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("#log")).to_contain_text("from the form")
+
+
+def test_the_keyboard_finds_everything(person: Arrive) -> None:
+    page = person("alice").page
+    page.keyboard.press("Control+k")
+    page.keyboard.type("baseline")
+    expect(page.locator(".palette-item").first).to_contain_text("baseline-resnet")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("baseline-resnet")
+    page.keyboard.press("?")
+    expect(page.locator("dialog#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog#keys")).to_be_hidden()
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    expect(page.locator("h1")).to_have_text("Workloads")
+
+
+def test_when_the_owner_takes_its_cards_the_borrower_sees_a_countdown_and_is_queued_again(person: Arrive) -> None:
+    borrower = person("bob").go("/")
+    alice = person("alice").page
+    submit(alice, "train --steps 30", "needs-four", preset="train-4")
+    expect(alice.locator("#now")).to_contain_text("coming back")
+    banner = borrower.locator(".notice").first
+    expect(banner).to_contain_text("goes back to Computer Vision")
+    banner.get_by_role("link", name="Open").click()
+    expect(borrower.locator("[data-sentence]")).to_contain_text("calls its capacity back")
+    before = borrower.locator(".big-number").inner_text()
+    expect(borrower.locator(".big-number")).not_to_have_text(before)
+    borrower.get_by_role("button", name="Saved, leave now").click()
+    expect(borrower.get_by_text("Attempt 2", exact=True)).to_be_visible(timeout=30_000)
+    expect(alice.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
+
+
+PAGES = [
+    "/", "/d/vision/workloads/", "/d/vision/workloads/?state=failed", "/d/vision/workloads/new/?preset=train-4",
+    "/profile/", "/tokens/", "/no/such/page/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 1400), ("zh-CN", "light", 390)]
+)
+def test_every_page_is_accessible_and_fits(person: Arrive, language: str, theme: str, width: int) -> None:
+    alice = person("alice", language=language, theme=theme, width=width)
+    alice.go("/d/vision/workloads/")
+    one = alice.page.get_by_role("link", name="baseline-resnet").get_attribute("href")
+    for path in [*PAGES, *(f"{one}?tab={tab}" for tab in ("log", "files", "events", "spec"))]:
+        page = alice.go(path)
+        page.wait_for_load_state("load")
+        page.wait_for_timeout(400)
+        assert alice.axe() == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    alice.complaints = [text for text in alice.complaints if "404" not in text]
