@@ -72,6 +72,10 @@ class Shell:
         return bool(self.actor and self.department and self.actor.may(Right.SUBMIT, self.department))
 
     @cached_property
+    def may_steer(self) -> bool:
+        return bool(self.actor and self.department and self.actor.may(Right.STEER, self.department))
+
+    @cached_property
     def unread(self) -> int:
         return InboxItem.objects.filter(user=self.user, read_at=None).count() if self.user else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
@@ -55,13 +56,16 @@ def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> S
 
 
 def where_of(attempt: Attempt, claim: Claim) -> str:
-    """ "n3, cards 4, 5" """
-    texts = []
-    for place in attempt.placement or claim.placement or []:
-        cards = ", ".join(str(card) for card in place.get("cards", []))
-        text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(place.get("cards", [])))
-        texts.append(text % {"node": place["node"], "cards": cards} if cards else place["node"])
-    return "; ".join(texts) or attempt.node
+    places = attempt.placement or claim.placement or []
+    return "; ".join(place_text(each["node"], each.get("cards", [])) for each in places) or attempt.node
+
+
+def place_text(node: str, cards: Sequence[object]) -> str:
+    """n3, cards 4, 5"""
+    if not cards:
+        return node
+    text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(cards))
+    return text % {"node": node, "cards": ", ".join(map(str, cards))}
 
 
 def lenders_of(claim: Claim) -> list[str]:
@@ -151,7 +155,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
         numbers["by"] = by
     elif state is State.REJECTED:
         text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
-    elif workload.reason and code:
+    elif workload.reason not in ("", "Error") and code:  # "Error" says no more than the exit code
         text = _("Failed with exit code %(code)s: %(reason)s.")
     elif code:
         text = _("Failed with exit code %(code)s. The log below says more.")

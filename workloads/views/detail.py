@@ -22,7 +22,7 @@ from workloads import copies, volumes
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.situation import situation_of
+from workloads.situation import place_text, situation_of
 from workloads.views.files import reached
 from workloads.views.rows import ends_at, workload_for
 
@@ -46,7 +46,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "situation": situation_of(actor, row, last),
         "ends_at": ends_at(row, last),
         "cost": cost_of(row),
-        "places": places_of(row, last),
+        "places": places_of(last),
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, here, row),
@@ -124,20 +124,14 @@ def cost_of(workload: Workload) -> Cost:
     return Cost(own, borrowed)
 
 
-@dataclass(frozen=True)
-class Place:
-    node: str
-    cards: str
-
-
-def places_of(workload: Workload, attempt: Attempt | None) -> list[Place]:
+def places_of(attempt: Attempt | None) -> list[str]:
     """Where its pods are, or were last. What the cluster told wins over the plan's forecast."""
     if attempt is None:
         return []
     if attempt.node and attempt.cards:
-        return [Place(attempt.node, ", ".join(str(card) for card in attempt.cards))]
+        return [place_text(attempt.node, attempt.cards)]
     planned = attempt.placement or attempt.claim.placement or []
-    return [Place(each["node"], ", ".join(str(card) for card in each.get("cards", []))) for each in planned]
+    return [place_text(each["node"], each.get("cards", [])) for each in planned]
 
 
 def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
