@@ -55,6 +55,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     wants_password = request.POST.get("form") == "password"
     form = ProfileForm(None if wants_password else request.POST or None, instance=user)
     password = PasswordChangeForm(user, request.POST if wants_password else None)
+    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page is about more than the password
     chosen = password if wants_password else form
     if request.method == "POST" and chosen.is_valid():
         with durable():
