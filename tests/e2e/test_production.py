@@ -179,7 +179,7 @@ def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_fo
     accept = {"Accept": "text/event-stream"}
     with here.client(tokens["vision"]) as client, client.stream("GET", "events/", headers=accept) as stream:
         assert stream.status_code == 200
-        processes = {pid: command for pid, command in here.children().items()}
+        processes = dict(here.children())
         assert len(processes) == 4, processes
         begun, took = time.monotonic(), {}
         here.process.send_signal(signal.SIGTERM)

@@ -1,0 +1,179 @@
+"""`make demo`: starts from nothing, survives kill -9 and Ctrl-C, keeps its data, begins again when told to."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from portal.demo.load import JOBS
+from portal.demo.seed import PEOPLE
+from tests.architecture.sources import ROOT
+from tests.e2e.installation import eventually
+from tests.servers import free_port
+from workloads.clusters.embedded import EmbeddedCluster
+
+pytestmark = pytest.mark.timeout(400)
+
+
+class Demo:
+    """The command with a data folder of its own, started and ended as often as a test likes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.environment = {
+            "PATH": os.environ["PATH"], "DEBUG": "true", "EMBEDDED": "true", "LOG_LEVEL": "ERROR", "PORT": str(self.port),
+            "NOTEBOOK_PORT": str(free_port()), "DATA_DIR": str(folder / "data"),
+        }  # fmt: skip
+        self.output = folder / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *arguments: str) -> None:
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "demo", *arguments], cwd=ROOT, env=self.environment, stdout=output, stderr=output
+            )
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def until_ready(self) -> float:
+        begun = time.monotonic()
+        eventually(lambda: "ready in" in self.said() or self.ended(), 120, self.said)
+        assert "ready in" in self.said(), self.said()
+        return time.monotonic() - begun
+
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(40)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(f"file:{self.folder}/data/portal.sqlite3?mode=ro", uri=True, timeout=20) as database:
+            return database.execute(query).fetchall()
+
+    def states(self) -> Counter[str]:
+        return Counter(state for (state,) in self.rows("SELECT state FROM workloads_workload"))
+
+    def check_invariants(self) -> None:
+        ran = subprocess.run(
+            [sys.executable, "manage.py", "check_invariants"], cwd=ROOT, env=self.environment, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    made = Demo(tmp_path)
+    yield made
+    if not made.ended():
+        made.end(signal.SIGKILL)
+    root = tmp_path / "data" / "cluster" / "demo"
+    if root.exists():
+        EmbeddedCluster("demo", root, (), {}, debug=True, bind_host="127.0.0.1").shutdown(0)
+
+
+def test_the_demo_shows_every_situation_and_its_logins_work(demo: Demo) -> None:
+    demo.start()
+    demo.until_ready()
+    assert "no CUDA here" in demo.said()
+    eventually(lambda: demo.states()["running"] >= 10 and demo.states()["queued"] >= 2, 60, demo.states)
+    lent = "SELECT sum(units) FROM quotas_ledgerentry WHERE ended_at IS NULL AND own = 0"
+    assert demo.rows(lent)[0][0] >= 4
+    demo.check_invariants()
+    for person in PEOPLE:
+        with httpx.Client(base_url=demo.url, trust_env=False, follow_redirects=True) as browser:
+            token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/login/").text)
+            assert token is not None
+            form = {"username": person.username, "password": person.password, "csrfmiddlewaretoken": token[1]}
+            home = browser.post("/login/", data=form, headers={"Referer": f"{demo.url}/login/"})
+            assert (home.status_code, home.url.path) == (200, "/"), person
+    metrics = httpx.get(f"{demo.url}/metrics", trust_env=False).text
+    assert 'portal_usage_units{department="biology",leaf="true",pool="a100",share="borrowed",unit="card"} 4.0' in metrics
+
+
+def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_checkpoints(demo: Demo) -> None:
+    demo.start()
+    demo.until_ready()
+    eventually(lambda: "step 10/" in log_of(demo, "baseline-resnet"), 90, demo.states)
+    ids = demo.rows("SELECT public_id, name FROM workloads_workload ORDER BY id")
+    assert demo.end(signal.SIGINT) == 0, demo.said()
+    assert demo.states()["running"] == 0
+    assert demo.rows("SELECT count(*) FROM workloads_workload WHERE state = 'failed' AND name != 'augment-trial'") == [(0,)]
+    demo.check_invariants()
+    demo.start()
+    demo.until_ready()
+    eventually(lambda: "resuming at step" in log_of(demo, "baseline-resnet", 2), 90, demo.states)
+    assert demo.rows("SELECT public_id, name FROM workloads_workload ORDER BY id") == ids
+
+
+def log_of(demo: Demo, name: str, attempt: int = 1) -> str:
+    [(public_id,)] = demo.rows(f"SELECT public_id FROM workloads_workload WHERE name = '{name}'")
+    path = demo.folder / "data" / "cluster" / "demo" / "runs" / f"w-{public_id}-{attempt}" / "log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_kill_nine_at_any_moment_of_the_first_start_leaves_nothing_half_done(demo: Demo) -> None:
+    moments = random.Random(os.getpid())
+    for _ in range(5):
+        demo.start()
+        time.sleep(moments.uniform(1.0, 8.0))  # while it migrates, fills in, submits, starts programs
+        demo.end(signal.SIGKILL)
+    demo.start()
+    demo.until_ready()
+    names = sorted(name for (name,) in demo.rows("SELECT name FROM workloads_workload"))
+    assert names == sorted(job.name for job in JOBS)  # none lost, none twice
+    eventually(lambda: demo.states()["running"] >= 8, 60, demo.states)
+    demo.check_invariants()
+    runs = EmbeddedCluster(
+        "demo", demo.folder / "data" / "cluster" / "demo", (), {}, debug=True, bind_host="127.0.0.1"
+    ).observe()
+    living = [run.workload_id for run in runs if run.finished_at is None]
+    assert len(living) == len(set(living))
+
+
+def test_a_second_demo_on_the_same_data_is_refused_and_a_reset_begins_again(demo: Demo) -> None:
+    demo.start("--no-load")
+    demo.until_ready()
+    second = subprocess.run(
+        [sys.executable, "manage.py", "demo"], cwd=ROOT, env=demo.environment, capture_output=True, text=True
+    )
+    assert second.returncode == 1
+    assert "running already" in second.stderr
+    demo.end(signal.SIGTERM)
+    with sqlite3.connect(demo.folder / "data" / "portal.sqlite3") as database:
+        database.execute("UPDATE portal_department SET name = 'changed' WHERE slug = 'vision'")
+    demo.start("--no-load")
+    demo.until_ready()
+    assert demo.rows("SELECT name FROM portal_department WHERE slug = 'vision'") == [("changed",)]
+    demo.end(signal.SIGTERM)
+    demo.start("--reset", "--no-load")
+    demo.until_ready()
+    assert demo.rows("SELECT name FROM portal_department WHERE slug = 'vision'") == [("Computer Vision",)]
+
+
+@pytest.mark.parametrize("missing", ["DEBUG", "EMBEDDED"])
+def test_the_demo_starts_nowhere_but_in_a_debug_checkout(demo: Demo, missing: str) -> None:
+    demo.environment |= {missing: "false", "SECRET_KEY": "x" * 50}
+    demo.start()
+    eventually(demo.ended, 30)
+    assert "starts only with DEBUG=true and EMBEDDED=true" in demo.said()
