@@ -9,6 +9,8 @@ from typing import Any
 
 from django.utils.translation import gettext
 
+from portal.words import unit_name
+
 
 def N_(text: str) -> str:
     """Marks a sentence for the translators; it is translated when it is shown."""
@@ -36,7 +38,10 @@ class Problem(Exception):
     @property
     def detail(self) -> str:
         """The sentence in the reader's language."""
-        return gettext(self.message) % self.numbers
+        numbers = self.numbers
+        if "unit" in numbers:
+            numbers = numbers | {"unit": unit_name(numbers["unit"])}
+        return gettext(self.message) % numbers
 
 
 class Invalid(Problem):

@@ -18,6 +18,7 @@ from django.utils.translation import gettext
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
 from portal.wake import wake
+from portal.words import unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ def shown(key: str, value: Any) -> str:
     if key == "reason":
         reason = str(value)
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command ended with an error")
+    if key == "unit":
+        return unit_name(str(value))
     if key == "role":
         return str(Role(value).label) if value in Role.values else str(value)
     if key.endswith("_limit") and value is None:

@@ -26,6 +26,11 @@ def amount(units: int | None, pool: Any) -> str:
     return memory(units)
 
 
+def unit_name(unit: str) -> str:
+    """What a pool counts in, as a word: "cards" of `card`; MiB stays MiB."""
+    return {"card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": "%"}.get(unit, unit)
+
+
 def memory(mebibytes: int | None) -> str:
     """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB."""
     if mebibytes is None:

@@ -67,7 +67,7 @@ class Wording:
 
 def clock(seconds: int) -> str:
     local = localtime(moment(seconds))
-    return format_date(local, "H:i" if local.date() == localdate() else "j M H:i")
+    return format_date(local, "H:i" if local.date() == localdate() else _("j M H:i"))
 
 
 def named_in(reasons: Iterable[dict[str, Any]]) -> set[str]:

@@ -107,7 +107,7 @@ def _amounts(request: WorkloadRequest) -> list[Invalid]:
             Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)
         )
     elif request.units_per_pod < 1:
-        errors.append(Invalid(N_("Ask for at least 1 %(unit)s."), field="units_per_pod", unit=pool.unit))
+        errors.append(Invalid(N_("Ask for 1 or more %(unit)s."), field="units_per_pod", unit=pool.unit))
     elif pool.unit in {"MiB", "percent"} and request.units_per_pod > pool.units_per_card:
         errors.append(
             Invalid(

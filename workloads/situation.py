@@ -79,8 +79,8 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
     if not claim.borrowed:
         return [_("All from your department's own quota: nobody can recall it.")]
     numbers = {
-        "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool), "lenders": ", ".join(lenders_of(claim)),
-        "notice": duration(claim.notice), "grace": duration(claim.grace),
+        "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool),
+        "lenders": _(", ").join(lenders_of(claim)), "notice": duration(claim.notice), "grace": duration(claim.grace),
     }  # fmt: skip
     text = (
         _("%(borrowed)s of %(all)s borrowed from %(lenders)s.")
@@ -98,7 +98,8 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
     reader = reader_for(actor, workload.pool, {*named_claims(claim.reasons), *claim.ahead})
     details = reason_sentences(claim.reasons, reader)
     if claim.ahead:
-        details.append(_("Ahead: %(claims)s.") % {"claims": ", ".join(reader.claim(each) for each in claim.ahead[:5])})
+        ahead = _(", ").join(reader.claim(each) for each in claim.ahead[:5])
+        details.append(_("Ahead: %(claims)s.") % {"claims": ahead})
     if attempt.number > 1:
         details.append(
             _("Attempt %(number)s: it keeps its id, its files and its place in time.") % {"number": attempt.number}

@@ -195,7 +195,7 @@ class Words:
         title = _("Waits, position %(position)s.") % {"position": self.facts.position}
         lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
         if self.facts.ahead:
-            ahead = ", ".join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
+            ahead = _(", ").join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
             lines.append(_("Ahead: %(claims)s.") % {"claims": ahead})
         return title, [*lines, self._quota()]
 
@@ -244,7 +244,7 @@ class Words:
         return amount(units, self.pool)
 
     def _departments(self, slugs: Mapping[e.DepartmentId, int]) -> str:
-        return ", ".join(self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs))
+        return _(", ").join(self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs))
 
 
 # Instead --------------------------------------------------------------------------------------------------------------

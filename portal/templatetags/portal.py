@@ -45,7 +45,7 @@ def icon(name: str, extra: str = "") -> SafeString:
     )
 
 
-for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration):
+for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration, words.unit_name):
     register.filter(plain)
 
 
@@ -82,7 +82,7 @@ def clock(moment: dt.datetime | None) -> str | SafeString:
     if moment is None:
         return ""
     local = timezone.localtime(moment)
-    shape = "H:i" if local.date() == timezone.localdate() else "j M H:i"
+    shape = "H:i" if local.date() == timezone.localdate() else _("j M H:i")
     return _time(moment, date_format(local, shape), "")
 
 

@@ -21,7 +21,7 @@ from portal.forms import blame
 
 class NewAccountForm(forms.Form):
     username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
-    full_name = forms.CharField(label=gettext_lazy("Name"), max_length=200, required=False)
+    full_name = forms.CharField(label=gettext_lazy("Your name"), max_length=200, required=False)
     password = forms.CharField(
         label=gettext_lazy("Password"),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
