@@ -21,6 +21,7 @@ TIMETABLE = {
     "workloads.inventory": 15,
     "portal.deliver": 5,
     "portal.clean_up": 3600,
+    "workloads.clean_up": 3600,
 }
 app.conf.beat_schedule = {
     job: {"task": job, "schedule": float(every), "kwargs": {"tick": True}, "options": {"expires": max(every, 10)}}

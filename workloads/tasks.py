@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from portal.jobs import claimed_tick
 from quotas.models import Claim, Cluster
-from workloads import deadlines, inventory
+from workloads import cleaning, deadlines, inventory
 from workloads.clusters.base import ClusterError
 from workloads.converge import converge_claim, converge_cluster
 
@@ -59,3 +59,11 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
                 inventory.refresh(cluster)
             except ClusterError as error:
                 log.error("cluster.failed", cluster=cluster.name, error=str(error))
+
+
+@shared_task(name="workloads.clean_up")
+def clean_up(*, tick: bool = False, **_: Any) -> None:
+    """Working directories whose time is over."""
+    with claimed_tick("workloads.clean_up", tick=tick) as run:
+        if run:
+            cleaning.discard_old_files(now=timezone.now())

@@ -12,6 +12,7 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
 | `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
+| `discard(namespace, volume)` | removes a working directory for good | `Unreachable` | harmless |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
 
 A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
@@ -240,3 +241,5 @@ class ClusterDriver(Protocol):
     def files(self, volume: str) -> Path | None:
         """The working directory, where the portal can reach it as files; None where it cannot."""
         ...
+
+    def discard(self, namespace: str, volume: str) -> None: ...

@@ -149,6 +149,9 @@ class InMemoryCluster:
     def files(self, volume: str) -> Path | None:
         return None
 
+    def discard(self, namespace: str, volume: str) -> None:
+        pass
+
     def _find(self, ref: RunRef) -> Run | None:
         run = self.runs.get((ref.namespace, ref.name))
         return run if run is not None and run.spec.ref == ref else None

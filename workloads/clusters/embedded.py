@@ -151,6 +151,10 @@ class EmbeddedCluster:
             directory.mkdir(mode=0o700, exist_ok=True)
         return directory
 
+    def discard(self, namespace: str, volume: str) -> None:
+        with unreachable(), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root / "volumes" / safe(volume))
+
     def shutdown(self, grace: float = 5.0) -> int:
         """Stops every run as the machine's doing, so that each is observed as lost and queued again; waits for the end.
 

@@ -245,6 +245,12 @@ class KubernetesCluster:
     def files(self, volume: str) -> Path | None:
         return None
 
+    def discard(self, namespace: str, volume: str) -> None:
+        """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
+        answer = self.api.call("DELETE", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume}")
+        if not answer.ok and answer.status != 404:
+            raise Unreachable(answer.message)
+
     def watch(self, on_change: Callable[[], None], stop: threading.Event) -> None:
         """Calls `on_change` whenever a run or a node is new, changed or gone; blocks until `stop`. Only a hint:
         observe() and nodes() alone are enough to be right."""

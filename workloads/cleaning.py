@@ -1,0 +1,37 @@
+"""Working directories are kept for a time after their workload's end, then removed for good."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import structlog
+
+from portal.events import emit
+from portal.locks import durable
+from workloads.clusters.base import ClusterError
+from workloads.drivers import driver_for
+from workloads.lifecycle import FINAL
+from workloads.models import Workload
+from workloads.specs import namespace_of
+
+KEPT = dt.timedelta(days=14)
+AT_ONCE = 200
+log = structlog.get_logger(__name__)
+
+
+def discard_old_files(*, now: dt.datetime) -> int:
+    """Removes first, writes down after: a killed process removes what is gone already again, which is harmless."""
+    over = Workload.objects.filter(state__in=FINAL, finished_at__lt=now - KEPT, files_removed_at=None)
+    removed = 0
+    for workload in over.select_related("department", "pool__group__cluster")[:AT_ONCE]:
+        cluster = workload.pool.group.cluster
+        try:
+            driver_for(cluster).discard(namespace_of(cluster, workload.department.slug), workload.volume)
+        except ClusterError as error:
+            log.warning("files.stay", workload=workload.public_id, cluster=cluster.name, error=str(error))
+            continue
+        with durable():
+            Workload.objects.filter(pk=workload.pk, files_removed_at=None).update(files_removed_at=now)
+            emit("workload.files_removed", department=workload.department, workload=workload.public_id)
+        removed += 1
+    return removed
