@@ -91,7 +91,8 @@ def running() -> dict[str, Any] | None:
         info: dict[str, Any] = json.loads((cache_root() / "cluster.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return info if Processes(Path(info["state"])).alive("kube-apiserver") else None
+    complete = "server" in info  # else its start was killed half-way
+    return info if complete and Processes(Path(info["state"])).alive("kube-apiserver") else None
 
 
 def start(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -105,6 +106,8 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
                 raise SystemExit("a cluster without a real node is running: stop it first")
             return info
         _stop()
+        if arguments.real_node and (other := real_node.of_somebody_else()):
+            raise SystemExit(f"a real node of somebody else runs on this machine (process {other}); one a machine")
         state = Path(tempfile.mkdtemp(prefix="gpu-quota-portal-cluster-"))
         state.chmod(0o755)  # pods reach their volumes through it
         plane = ControlPlane(binaries, Processes(state))

@@ -175,6 +175,15 @@ class RealNode:
             self.plane.call("/api/v1/persistentvolumes", "POST", volume)
 
 
+def of_somebody_else() -> int | None:
+    """The process of another real node on this machine, started from another cache."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cmdline").read_bytes().split(b"\0")[0].endswith(b"/fake-gpu-plugin"):
+                return int(process.name)
+    return None
+
+
 def ctr(run: Path) -> tuple[str, ...]:
     return ("ctr", "-a", f"{run}/containerd.sock", "-n", "k8s.io")
 
