@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from portal.admin import site
 from portal.metrics import metrics
 
 api = [
@@ -15,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.page_urls")),
     path("", include("quotas.page_urls")),
     path("", include("workloads.urls")),
+    path("admin/", site.urls),
     path("api/v1/", include((api, "api"))),
     path("metrics", metrics),
 ]
