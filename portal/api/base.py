@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail
+from rest_framework.exceptions import ErrorDetail, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -35,8 +37,21 @@ class FirstRenderer(DefaultContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
+class WholeLetters(JSONParser):
+    """JSON may escape half a letter (\\ud800), which no database and no answer can hold."""
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        data = super().parse(stream, media_type, parser_context)
+        try:
+            json.dumps(data, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ParseError(_("A text contains half a letter (a lone surrogate).")) from None
+        return data
+
+
 class ApiView(APIView):
     content_negotiation_class = FirstRenderer
+    parser_classes = [WholeLetters]
     ordering: str | tuple[str, ...] = "-pk"
     lease: Lease | None = None  # set by @idempotent
 

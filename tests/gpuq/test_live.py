@@ -174,7 +174,7 @@ def test_a_portal_that_is_lost_gives_125_and_says_how_to_go_on(site: Site) -> No
     process = site.start(*site.job("import time\nprint('up', flush=True)\ntime.sleep(600)"), GPUQ_PATIENCE="2")
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
-    site.server.terminate(signal.SIGKILL)
+    site.server.terminate()
     _out, err = process.communicate(timeout=60)
     assert process.returncode == 125, err
     assert f"gpuq wait {Workload.objects.get().public_id}" in err.decode()

@@ -1,0 +1,79 @@
+"""Whatever is sent to any operation of the schema, the answer is never 500."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+
+from portal.models import Role
+from quotas.models import ClaimState
+from tests import builders as make
+from tests.clients import person
+
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(300)]
+BODIES: list[Any] = [
+    None, [], {}, "text", 5, [[]], {"": ""}, {"name": {"a": []}}, {"units": 2**80}, {"until": "9999-99-99"},
+    {"command": {"a": 1}, "env": [1], "pool": 7, "image": [], "name": 1.5, "cpu": "1e999", "preset": {}},
+    {"department": "vision", "pool": "a100", "units": 2**63, "until": "0001-01-01T00:00:00Z"},
+    {"department": "vision", "name": "x" * 10_000, "scopes": [None], "expires_at": 1e300, "addresses": [{}]},
+    {"guaranteed": 1.5, "borrow_limit": -1, "lend_limit": "∞"}, {"username": "\ud800", "role": None},
+    {"name": "\ud800", "env": {"\ud800": "\ud800"}, "command": ["\ud800"]},
+    {"seconds": -1}, {"drained": "perhaps"}, {"options": []}, {"notice": None},
+]  # fmt: skip
+QUERIES = ["\0", "", "²", "-1", "9" * 40, "ü" * 300, "a,b,,", "[]", "NaN"]
+HEADERS = [{"If-Match": '"9' + "9" * 30 + '"'}, {"If-None-Match": "*"}, {"If-Match": '"1"', "Idempotency-Key": "k"}]
+
+
+def operations() -> list[tuple[str, str, list[str]]]:
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    return [
+        (method, path, [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"])
+        for path, each in schema["paths"].items()
+        for method, operation in each.items()
+    ]
+
+
+def filled(path: str) -> str:
+    values = {"department": "vision", "pool": "a100", "username": "alice", "node": "1", "path": "a/b"}
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "x"), path)
+
+
+@pytest.fixture
+def client() -> Any:
+    pool, vision = make.pool("a100", cards=2), make.department("vision")
+    make.quota(vision, pool, 1)
+    make.member(vision, Role.MEMBER, "alice")
+    make.claim(vision, pool, 1, ClaimState.HOLDING)
+    client = person(make.user("root", is_operator=True))
+    client.raise_request_exception = False
+    return client
+
+
+def test_no_body_and_no_header_makes_the_api_fall_over(client: Any, settings: Any) -> None:
+    settings.API_RATE_PER_MINUTE = 10**6
+    tried = 0
+    for method, path, _names in operations():
+        if method in {"post", "put", "patch"}:
+            for body, headers in [*((body, {}) for body in BODIES), *(({}, headers) for headers in HEADERS)]:
+                answer = getattr(client, method)(
+                    filled(path), json.dumps(body), content_type="application/json", headers=headers
+                )  # fmt: skip
+                assert answer.status_code < 500, (method, path, body, headers, answer.content[:500])
+                tried += 1
+    assert tried > 400
+
+
+def test_no_query_makes_the_api_fall_over(client: Any, settings: Any) -> None:
+    settings.API_RATE_PER_MINUTE = 10**6
+    tried = 0
+    for method, path, names in operations():
+        for name in names if method == "get" else ():
+            for value in QUERIES:
+                answer = client.get(filled(path), {name: value})
+                assert answer.status_code < 500, (path, name, value, answer.content[:500])
+                tried += 1
+    assert tried > 300
