@@ -154,8 +154,3 @@ def settle(lease: Lease, response: Response) -> None:
 def replay(row: IdempotencyKey) -> HttpResponse:
     headers = {"Content-Type": "application/json"} | row.headers | {"Idempotency-Replayed": "true"}
     return HttpResponse(decrypt(row.body), status=row.status, headers=headers)
-
-
-def forget_old() -> int:
-    """Removes the keys of yesterday; called by the clean-up job."""
-    return IdempotencyKey.objects.filter(created_at__lt=timezone.now() - KEPT).delete()[0]
