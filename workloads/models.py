@@ -199,6 +199,14 @@ class Attempt(models.Model):
         ]
         indexes = [models.Index(fields=["cluster"], condition=Q(removed_at=None), name="attempt_on_cluster")]
 
+    def get_outcome_display(self) -> str:
+        """How it ended, as a word."""
+        words = {
+            "succeeded": _("succeeded"), "failed": _("failed"), "recalled": _("recalled"), "cancelled": _("cancelled"),
+            "lost": _("was lost"),
+        }  # fmt: skip
+        return str(words.get(self.outcome, self.outcome))
+
     def __str__(self) -> str:
         return self.run_name
 
