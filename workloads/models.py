@@ -199,6 +199,9 @@ class Attempt(models.Model):
         ]
         indexes = [models.Index(fields=["cluster"], condition=Q(removed_at=None), name="attempt_on_cluster")]
 
+    def __str__(self) -> str:
+        return self.run_name
+
     def get_outcome_display(self) -> str:
         """How it ended, as a word."""
         words = {
@@ -206,9 +209,6 @@ class Attempt(models.Model):
             "lost": _("was lost"),
         }  # fmt: skip
         return str(words.get(self.outcome, self.outcome))
-
-    def __str__(self) -> str:
-        return self.run_name
 
 
 class AttemptLog(models.Model):
