@@ -21,7 +21,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         tokens.ServiceAccountView.as_view(),
         name="service-account",
     ),
-    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+    path(
+        "docs/",
+        SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="portal/api_docs.html"),
+        name="docs",
+    ),
     path("events/", events.Events.as_view(), name="events"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("tokens/", tokens.Tokens.as_view(), name="tokens"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.utils import timezone
@@ -20,7 +20,8 @@ from quotas.models import Claim, Pool
 def reader_for(actor: Actor, pool: Pool, claims: Iterable[str] = ()) -> explain.Reader:
     """Writes for this actor; `claims` are the public ids that the sentences may name."""
     rows = Claim.objects.filter(public_id__in=set(claims)).select_related("department", "pool")
-    labels = {claim.public_id: claim_label(actor, claim) for claim in rows}
+    seen = set(actor.departments.values_list("pk", flat=True))
+    labels = {claim.public_id: claim_label(actor, claim, seen) for claim in rows}
     names = dict(Department.objects.values_list("slug", "name"))
     return explain.Reader(
         time=clock,
@@ -31,15 +32,15 @@ def reader_for(actor: Actor, pool: Pool, claims: Iterable[str] = ()) -> explain.
     )
 
 
-def claim_label(actor: Actor, claim: Claim) -> str:
-    """A name where the actor may see it, else department and amount."""
+def claim_label(actor: Actor, claim: Claim, seen: Collection[int]) -> str:
+    """A name where the actor may see it, else department and amount. `seen`: ids of the departments the actor sees."""
     size = amount(claim.units, claim.pool)
     if claim.is_recall:
         text = _("a recall of %(department)s (%(size)s)")
         return text % {"department": claim.department.name, "size": size}
     if actor.user is not None and claim.user_id == actor.user.pk:
         return _("%(name)s (yours, %(size)s)") % {"name": claim.name, "size": size}
-    if actor.departments.filter(pk=claim.department_id).exists():
+    if claim.department_id in seen:
         return f"{claim.name} ({size})"
     return f"{claim.department.name} ({size})"
 

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from portal.ids import new_id
 from portal.models import Department, Role, User
 from quotas.models import Claim, ClaimState, Decision, PlanPass, Pool, Quota
 from tests import builders as make
@@ -199,7 +200,7 @@ def test_a_recall_beyond_the_guarantee_or_into_the_past_is_refused(olga: User, c
 
 
 def decided(by: Department, victims: list[Claim], pool: Pool) -> Decision:
-    claim = make.claim(by, pool, 2, name=f"{by.slug}-work", workload=f"{by.slug:w<26}")
+    claim = make.claim(by, pool, 2, name=f"{by.slug}-work", workload=new_id())
     passed = PlanPass.objects.create(group=pool.group, snapshot=b"")
     row = Decision.objects.create(
         plan_pass=passed, kind="reclaim", claim=claim, department=by, pool=pool,
@@ -234,6 +235,17 @@ def test_each_side_of_a_decision_is_read_by_its_own_people_and_names_only_their_
     assert "vision-work" not in theirs.content.decode()
     assert person(stranger).get(API + "decisions/").json()["results"] == []
     assert person(stranger).get(f"{API}decisions/{row.public_id}/").status_code == 404
+
+
+def test_a_page_of_decisions_and_loans_takes_few_queries(
+    olga: User, vision: Department, nlp: Department, pool: Pool, django_assert_max_num_queries: Any
+) -> None:
+    for _ in range(8):
+        decided(vision, [make.holding(nlp, pool, borrowed={vision: 1})], pool)
+    client = person(olga)
+    for path, rows in (("decisions/", 8), ("loans/", 8), ("recalls/", 0)):
+        with django_assert_max_num_queries(16):
+            assert len(client.get(API + path).json()["results"]) == rows
 
 
 def test_loans_show_who_has_whose_units_and_name_only_ones_own_work(
