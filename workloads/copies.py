@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import yaml
 from django.conf import settings
 from django.urls import reverse
 
+from quotas.models import ClusterKind
+from workloads import manifests
+from workloads.models import Attempt
 from workloads.requests import WorkloadRequest
+from workloads.specs import spec_of
+
+HIDDEN = "(hidden)"
 
 
 def body_of(request: WorkloadRequest) -> dict[str, Any]:
@@ -57,3 +64,25 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
         '  -H "Idempotency-Key: $(uuidgen)" \\\n'
         f"  --json {data}"
     )
+
+
+def manifest_of(attempt: Attempt) -> str:
+    """The pod of one attempt as YAML, with every secret value hidden; "" where its cluster is no Kubernetes.
+
+    `attempt` with workload, its pool, department, author, image and the cluster loaded.
+    """
+    if attempt.cluster.kind != ClusterKind.KUBERNETES:
+        return ""
+    spec = spec_of(attempt)
+    told = attempt.workload.env
+    spec = replace(
+        spec,
+        env={name: value if name in told else HIDDEN for name, value in spec.env.items()},
+        ready_token=HIDDEN,
+        token=HIDDEN if spec.token else "",
+    )
+    try:
+        options = manifests.Options.from_json(attempt.cluster.options)
+        return as_yaml(manifests.pod(spec, options))
+    except (ValueError, manifests.Unsupported) as error:
+        return f"# {error}"

@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from portal.access import Actor
 from portal.words import amount, duration
 from quotas.models import Claim, LedgerEntry
-from quotas.telling import named_claims, reader_for, reason_sentences
+from quotas.telling import clock, named_claims, reader_for, reason_sentences
 from workloads.lifecycle import State
 from workloads.models import Attempt, Workload
 
@@ -105,7 +105,8 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
             _("Attempt %(number)s: it keeps its id, its files and its place in time.") % {"number": attempt.number}
         )
     if claim.decision == "reclaim" and claim.promised_at:
-        text = _("Waits for lent capacity that is coming back; starts by the time shown at the latest.")
+        text = _("Starts by %(by)s at the latest, when lent capacity has come back.")
+        text %= {"by": clock(int(claim.promised_at.timestamp()))}
         return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"))
     if claim.position:
         return Situation(

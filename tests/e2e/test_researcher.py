@@ -112,7 +112,7 @@ def test_when_the_owner_takes_its_cards_the_borrower_sees_a_countdown_and_is_que
     borrower = person("bob").go("/")
     alice = person("alice").page
     submit(alice, "train --steps 30", "needs-four", preset="train-4")
-    expect(alice.locator("#now")).to_contain_text("coming back")
+    expect(alice.locator("#now")).to_contain_text("has come back")
     banner = borrower.locator(".notice").first
     expect(banner).to_contain_text("goes back to Computer Vision")
     banner.get_by_role("link", name="Open").click()

@@ -13,9 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from portal.models import AuditEntry, Department, Role, User
-from quotas.models import Pool
+from quotas.models import Cluster, ClusterKind, Node, Pool
 from tests import builders as make
 from workloads.models import Image, Kind, Preset, Workload
+from workloads.specs import tokens_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -140,6 +141,16 @@ def test_the_request_copied_as_curl_is_the_same_request_and_holds_no_secret(worl
     assert body["units_per_pod"] == 2
     assert body["max_runtime"] == 7200
     assert set(body["env"]) == {"A", "KEY"}
+
+
+def test_an_image_that_needs_a_newer_driver_than_a_node_has_is_warned_about(world: World) -> None:
+    Node.objects.update(labels={"nvidia.com/cuda.driver-version.major": "470"})
+    Image.objects.update(min_driver=525)
+    text = verdict(as_(world.alice), world.vision, world.form())
+    assert "Python 3.11 needs driver 525 or newer" in text
+    assert "a100-n1 (470)" in text
+    Node.objects.update(labels={"nvidia.com/cuda.driver-version.major": "580"})
+    assert "needs driver" not in verdict(as_(world.alice), world.vision, world.form())
 
 
 # Submitting ----------------------------------------------------------------------------------------------------------
@@ -293,6 +304,17 @@ def test_the_specification_shows_the_request_without_secret_values(world: World)
     page = as_(world.carol).get(reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec").content
     assert b"hunter2" not in page
     assert b"units_per_pod: 2" in page
+
+
+def test_on_kubernetes_the_specification_shows_the_pod_without_its_tokens(world: World) -> None:
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    workload = submit(as_(world.alice), world, env="A=1", secret_env="KEY=hunter2")
+    address = reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec"
+    page = as_(world.alice).get(address).content.decode()
+    assert "kind: Pod" in page
+    assert "nvidia.com/gpu: &#x27;2&#x27;" in page or "nvidia.com/gpu: 2" in page
+    for secret in ("hunter2", *tokens_of(workload.attempts.get()).values()):
+        assert secret not in page
 
 
 def test_every_tab_of_a_workload_that_never_ran_has_its_empty_state(world: World, settings: Any, tmp_path: Any) -> None:

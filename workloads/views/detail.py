@@ -146,7 +146,11 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
         return {"events": events[:200], "decisions": decisions[:50]}
     if tab == "spec":
         body = copies.body_of(request_of(workload))
-        return {"json": copies.as_json(body), "yaml": copies.as_yaml(body)}
+        newest = (
+            workload.attempts.select_related("workload__pool", "workload__image", "cluster").order_by("-number").first()
+        )
+        manifest = copies.manifest_of(newest) if newest else ""
+        return {"json": copies.as_json(body), "yaml": copies.as_yaml(body), "manifest": manifest}
     return {}
 
 

@@ -14,10 +14,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.models import Department
+from quotas.models import Node
 from workloads import actions, copies
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.models import Preset, Workload
-from workloads.requests import InvalidRequest
+from workloads.requests import InvalidRequest, WorkloadRequest
 from workloads.verdicts import verdict_of
 from workloads.views.files import store_all
 
@@ -103,6 +104,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
             raise
         except Problem as problem:
             form.add_error(None, problem.detail)
+        context["too_old"] = nodes_too_old(asked)
         body = copies.body_of(asked)
         context |= {
             "json": copies.as_json(body),
@@ -111,3 +113,18 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
             "asked": asked,
         }
     return render(request, "workloads/verdict.html", context)
+
+
+DRIVER_LABELS = (
+    "nvidia.com/cuda.driver-version.major",
+    "nvidia.com/cuda.driver.major",
+)  # new and old GPU feature discovery
+
+
+def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
+    """(node, driver) of the pool's nodes whose driver is older than the image needs; nodes that tell no driver are left out."""
+    if asked.image.min_driver is None:
+        return []
+    nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")
+    drivers = [(name, next((labels[key] for key in DRIVER_LABELS if key in labels), "")) for name, labels in nodes]
+    return [(name, int(text)) for name, text in drivers if text.isdecimal() and int(text) < asked.image.min_driver]
