@@ -26,6 +26,11 @@ def amount(units: int | None, pool: Any) -> str:
     return memory(units)
 
 
+def part(units: int, pool: Any) -> str:
+    """What stands before "of 16 cards": `15`; before "of 30 GiB": "15 GiB", since memory means nothing without unit."""
+    return memory(units) if pool.unit == "MiB" else f"{units:,}"
+
+
 def unit_name(unit: str) -> str:
     """What a pool counts in, as a word: "cards" of `card`; MiB stays MiB."""
     return {"card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": "%"}.get(unit, unit)
@@ -62,5 +67,3 @@ def duration(seconds: float | dt.timedelta | None) -> str:
         if count or (size == 1 and not parts):
             parts.append(f"{count} {label}")
     return " ".join(parts[:2])
-
-

@@ -45,7 +45,7 @@ def icon(name: str, extra: str = "") -> SafeString:
     )
 
 
-for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration, words.unit_name):
+for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration, words.unit_name, words.part):
     register.filter(plain)
 
 
