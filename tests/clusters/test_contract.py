@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.clusters.beds import LINES, Bed, ended, eventually, in_phase, log, seen, up
-from workloads.clusters.base import NoSuchRun, Phase, Refused, RunRef
+from workloads.clusters.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable
 
 LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -195,6 +195,29 @@ class TestRemove:
         up(bed.driver, spec.ref)
         bed.driver.remove(spec.ref)
         assert in_phase(bed.driver, spec.ref, Phase.RUNNING).stopping is False
+
+
+def ensured(driver: ClusterDriver, spec: RunSpec) -> bool:
+    """Whether it could be asked for; what is in the way may be on its way out."""
+    try:
+        driver.ensure(spec)
+    except Unreachable:
+        return False
+    return True
+
+
+class TestDiscard:
+    def test_of_a_working_directory_lets_the_next_attempt_begin_with_an_empty_one(self, executing_bed: Bed) -> None:
+        driver, first = executing_bed.driver, executing_bed.spec("remembers")
+        again = replace(first, attempt=2, ref=RunRef(first.ref.name[:-1] + "2", first.ref.namespace, "s-second"))
+        for attempt in (first, again):
+            eventually(lambda wanted=attempt: ensured(driver, wanted))  # type: ignore[misc]
+            ended(driver, attempt.ref)
+            assert log(driver, attempt.ref) == "+\n"
+            driver.remove(attempt.ref)
+            eventually(lambda ref=attempt.ref: seen(driver, ref) is None)  # type: ignore[misc]
+            driver.discard(first.ref.namespace, first.volume)
+            driver.discard(first.ref.namespace, first.volume)
 
 
 class TestLog:

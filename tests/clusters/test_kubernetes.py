@@ -130,6 +130,21 @@ class TestPod:
         assert log(kubernetes_bed.driver, spec.ref) == "up\nsaved\n"
 
 
+class TestClaim:
+    def test_of_somebody_else_is_not_discarded(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("hello")
+        kubernetes_bed.driver.ensure(spec)
+        claims = f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims"
+        body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        admin.call("POST", claims, {"metadata": {"name": "theirs"}, "spec": body})
+        for name in ("theirs", spec.volume):
+            kubernetes_bed.driver.discard(spec.ref.namespace, name)
+        assert "deletionTimestamp" not in admin.call("GET", f"{claims}/theirs")["metadata"]
+        ended(kubernetes_bed.driver, spec.ref)
+        kubernetes_bed.driver.remove(spec.ref)
+        eventually(lambda: admin.call("GET", f"{claims}/{spec.volume}").get("code") == 404)
+
+
 class TestService:
     def test_goes_with_its_pod(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
         spec = kubernetes_bed.spec("listens", kind="notebook", port=18888)

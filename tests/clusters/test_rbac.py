@@ -61,6 +61,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     ended(driver, spec.ref)
     driver.remove(spec.ref)
     eventually(lambda: seen(driver, spec.ref) is None)
+    driver.discard(spec.ref.namespace, spec.volume)
     driver.nodes()
     time.sleep(0.2)
     stop.set()

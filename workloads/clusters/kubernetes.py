@@ -130,6 +130,8 @@ class KubernetesCluster:
         path = f"{collection}/{wanted['metadata']['name']}"
         found = None if known_absent else self.api.get(path)
         if found is not None:
+            if found["metadata"].get("deletionTimestamp"):
+                raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
             return found
         answer = self.api.call("POST", collection, wanted)
         if answer.ok:
@@ -247,8 +249,13 @@ class KubernetesCluster:
 
     def discard(self, namespace: str, volume: str) -> None:
         """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
-        answer = self.api.call("DELETE", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume}")
-        if not answer.ok and answer.status != 404:
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume}"
+        claim = self.api.get(path)
+        if claim is None or (claim["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
+            return
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": claim["metadata"]["uid"]}}
+        answer = self.api.call("DELETE", path, body)
+        if not answer.ok and answer.status not in (404, 409):
             raise Unreachable(answer.message)
 
     def watch(self, on_change: Callable[[], None], stop: threading.Event) -> None:
