@@ -1,0 +1,45 @@
+"""A notebook in a real browser: the button, JupyterLab on its own origin, a cell, and what its scripts cannot reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import expect
+
+Arrive = Callable[..., Any]
+REACH = """async (portal) => {
+    const answers = [document.cookie];
+    for (const options of [{credentials: "include"}, {credentials: "include", method: "POST", body: "x=1"}]) {
+        try { answers.push((await fetch(portal + "/mine/", options)).status); } catch (error) { answers.push("refused"); }
+    }
+    return answers;
+}"""
+
+
+def test_a_cell_runs_in_jupyter_on_an_origin_that_reaches_nothing_of_the_portal(person: Arrive, demo: str) -> None:
+    alice = person("alice")
+    page = alice.go("/d/vision/workloads/new/?preset=notebook")
+    page.get_by_role("button", name="Submit").click()
+    button = page.get_by_role("button", name="Open the notebook")
+    expect(button).to_be_visible(timeout=40_000)
+    workload = page.url.rstrip("/").rsplit("/", 1)[1]
+    with page.expect_popup() as opened:
+        button.click()
+    lab = opened.value
+    lab.wait_for_url(f"http://{workload}.localhost:*/notebooks/{workload}/lab*")
+    lab.locator(".jp-LauncherCard").first.click(timeout=90_000)
+    cell = lab.locator(".jp-Notebook .cm-content").first
+    expect(cell).to_be_visible(timeout=60_000)
+    expect(lab.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=60_000)  # before, Jupyter forgets what is run
+    cell.click()
+    expect(cell).to_be_focused()
+    cell.press_sequentially("print(6 * 7)")
+    expect(cell).to_have_text("print(6 * 7)")
+    cell.press("Shift+Enter")
+    expect(lab.locator(".jp-OutputArea-output").first).to_have_text("42", timeout=60_000)
+    cookies, read, written = lab.evaluate(REACH, demo)
+    assert "csrftoken" not in cookies
+    assert "notebook=" not in cookies
+    assert (read, written) == ("refused", "refused")
+    page.get_by_role("button", name="Stop").first.click()
