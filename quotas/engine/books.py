@@ -7,6 +7,7 @@ start; `free_later` counts leaving claims as gone and reservations whole – wha
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from quotas.engine.ledger import Ledger
 from quotas.engine.placement import Places, Vector, add, capacity_vector, find_places, fits, occupied
@@ -33,8 +34,8 @@ class Hold:
 class Books:
     """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
 
-    `openings` counts the entries that may let a claim start that was told to wait before: victims told.
-    `moved` collects departments other than the taker's whose usage has changed.
+    `openings` counts the entries that may let a claim start that was told to wait before: victims told. `moved`
+    collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Vector, free_later: Vector) -> None:
@@ -51,6 +52,7 @@ class Books:
         self.recalled = dict(self.standing.left)
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.openings = 0
+        self.offers: dict[tuple[object, ...], Any] = {}
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
@@ -236,21 +238,24 @@ class Books:
         own, then unheld ones, then the surplus of others; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
         lacking = {key: amount - max(0, self.free_now.get(key, 0)) for key, amount in need.items()}
-        needed = list(first)
-        told = {leaver.id for leaver in first}
+        needed, told = list(first), {leaver.id for leaver in first}
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
-        for leaver in sorted(self.leaving.values(), key=lambda leaver: self._leave_order(leaver, claim)):
-            vector = self.vectors[leaver.id]
-            if leaver.id not in told and any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
-                add(lacking, vector, -1)
-                needed.append(leaver)
+        for group in range(3):
+            if all(amount <= 0 for amount in lacking.values()):
+                break
+            mine = (x for x in self.leaving.values() if x.id not in told and self._closeness(x, claim) == group)
+            for leaver in sorted(mine, key=lambda leaver: (self.gone_by(leaver), leaver.id)):
+                vector = self.vectors[leaver.id]
+                if any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
+                    add(lacking, vector, -1)
+                    needed.append(leaver)
         return tuple(needed)
 
-    def _leave_order(self, leaver: Claim, claim: Claim) -> tuple[int, int, str]:
+    def _closeness(self, leaver: Claim, claim: Claim) -> int:
+        """0: leaves for the claim; 1: for nobody; 2: for somebody else."""
         holder = self.held_for.get(leaver.id)
-        rank = 0 if claim.id in (holder, leaver.held_for) else 1 if holder not in self.holds else 2
-        return rank, self.gone_by(leaver), leaver.id
+        return 0 if claim.id in (holder, leaver.held_for) else 1 if holder not in self.holds else 2
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""

@@ -8,6 +8,7 @@ the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share
@@ -138,30 +139,69 @@ def _others_table(problem: Problem, claims: list[Claim], right: Right, usage_aft
     for claim in claims:
         if open_by(right, problem.taker, claim):
             departments[claim.department].append(claim)
+    fair = problem.books.settings.fair_sharing
+    offers = [
+        _offers(problem, problem.books.ledger[department], departments[department], right, usage_after)
+        for department in sorted(departments)
+    ]
     table: Table = {START: EMPTY}
-    for department in sorted(departments):
-        offers = list(_offers(problem, problem.books.ledger[department], departments[department], right, usage_after))
-        merged: Table = {}
-        for state, value in table.items():
-            full = all(given >= needed for given, needed in zip(state, problem.need, strict=True))
-            for given, other in offers[:1] if full else offers:
-                _offer(merged, (state[0] + given[0], state[1] + given[1], state[2] + given[2]), _join(value, other))
-        table = merged
+    for theirs in offers if fair else _best_offers(problem, offers):
+        table = _merged(problem, table, theirs)
     return table
 
 
-def _offers(
+def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
+    """Of each size of offer only the cheapest departments, as many as one set could take from: whoever takes a dearer
+    one could as well take a cheaper one that is still untouched."""
+    by_size: dict[State, list[tuple[Value, int]]] = {}
+    for index, table in enumerate(offers):
+        for state, value in table.items():
+            if state != START:
+                by_size.setdefault(state, []).append((value, index))
+    least = min((min(part for part in state if part > 0) for state in by_size), default=1)
+    many = max(1, -(-max(problem.need) // least))
+    worth: dict[int, Table] = {}
+    for state, values in by_size.items():
+        for value, index in nsmallest(many, values):
+            worth.setdefault(index, {START: EMPTY})[state] = value
+    return iter(worth.values())
+
+
+def _merged(problem: Problem, table: Table, offers: Table) -> Table:
+    """The table with one more department's offers; who has enough takes nothing more."""
+    merged: Table = {}
+    for state, value in table.items():
+        full = all(given >= needed for given, needed in zip(state, problem.need, strict=True))
+        for given, other in [(START, offers[START])] if full else offers.items():
+            _offer(merged, (state[0] + given[0], state[1] + given[1], state[2] + given[2]), _join(value, other))
+    return merged
+
+
+def _offers(problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int) -> Table:
+    """What one department can give; remembered for the next taker, since most departments stay as they are."""
+    if right is Right.FAIR or problem.books.pool.nodes is not None:
+        return dict(_all_offers(problem, account, claims, right, usage_after))
+    memory: dict[tuple[object, ...], Table] = problem.books.offers
+    key = (account.id, account.usage, max(problem.need), tuple(claim.id for claim in claims))
+    if key not in memory:
+        memory[key] = dict(_all_offers(problem, account, claims, right, usage_after))
+    return memory[key]
+
+
+def _all_offers(
     problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int
 ) -> Iterator[tuple[State, Value]]:
-    """What one department can give, nothing first; its claims go smallest first, so the last to go is the largest."""
+    """Nothing, and every sum of claims; they go smallest first, so the last to go is the largest."""
     need = max(problem.need)
     taking = problem.taker.account, usage_after
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
-        for (given, _, total), old in list(table.items()):
-            if may_go(right, problem.fairness, account, account.usage - total, units, taking):
+        for (given, right_given, total), old in list(table.items()):
+            if min(given, right_given) < need and may_go(
+                right, problem.fairness, account, account.usage - total, units, taking
+            ):
                 by_right = max(0, account.usage - account.kept) - max(0, account.usage - total - units - account.kept)
                 _offer(table, (given + gives, by_right, total + units), _join(old, value))
     fair = problem.books.settings.fair_sharing
@@ -180,9 +220,9 @@ def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int) -> list[
             classes.setdefault((claim.units, gives, claim.priority), []).append(claim)
     settings, now = problem.books.settings, problem.books.now
     worth: list[Claim] = []
-    for (units, _, _), members in classes.items():
+    for (units, gives, _), members in classes.items():
         members.sort(key=lambda claim: (lost_work(claim, now, settings), claim.id))
-        worth += members[: max(1, -(-need // max(1, units)))]
+        worth += members[: max(1, -(-need // max(1, min(units, gives or units))))]
     return worth
 
 

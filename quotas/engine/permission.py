@@ -41,10 +41,10 @@ def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
 
 def candidates(books: Books, taker: Taker) -> tuple[list[Claim], list[Claim]]:
     """The claims open to the taker, each taken alone: of its own department, and of others."""
-    own = [
-        c for c in books.holding.get(taker.account.id, {}).values() if _within(taker, c) and _stoppable(books, taker, c)
-    ]
-    return own, list(_others(books, taker))
+    mine = books.holding.get(taker.account.id, {})
+    own = [c for c in mine.values() if _within(taker, c) and _stoppable(books, taker, c)]
+    helpless = not (taker.inside or own or books.settings.fair_sharing or taker.policy.borrow_preempt)
+    return own, [] if helpless else list(_others(books, taker))
 
 
 def _others(books: Books, taker: Taker) -> Iterator[Claim]:
