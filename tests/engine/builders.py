@@ -111,3 +111,19 @@ def _answered(claim: Claim, decision: Decision, now: int) -> Claim:
             return replace(claim, reserved=Reservation(units, decision.placement or ()))
         case _:
             return replace(claim, reserved=None)
+
+
+def plain(decision: Decision) -> dict[str, Any]:
+    """A decision as the worked examples of docs/quota-rules.md show it: reasons by their code only."""
+    return {
+        "decision": str(decision.decision),
+        "own": decision.own,
+        "borrowed": decision.borrowed,
+        "from": decision.from_,
+        "victims": decision.victims,
+        "waiting_on": decision.waiting_on,
+        "by": decision.by,
+        "reasons": tuple(reason.code for reason in decision.reasons),
+        "position": decision.position,
+        "largest": decision.largest,
+    }

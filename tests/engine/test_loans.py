@@ -1,0 +1,27 @@
+"""Who lends to whom: the ledger's pairs add up."""
+
+from hypothesis import given, settings
+
+from quotas.engine.loans import loans_of
+from quotas.engine.types import ClaimState, Snapshot
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding
+from tests.engine.strategies import snapshots
+
+
+def test_who_came_first_has_its_departments_own_units() -> None:
+    departments = [a_department("a", 2), a_department("b", 4)]
+    claims = [holding("early", "a", 2, started_at=-900), holding("late", "a", 3)]
+    (loan,) = loans_of(a_snapshot(a_pool(6), departments, claims), "gpu")  # type: ignore[arg-type]
+    assert (loan.claim, loan.borrower, loan.lender, loan.units) == ("late", "a", "b", 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots())
+def test_what_is_borrowed_is_what_departments_use_above_their_guarantee(snapshot: Snapshot) -> None:
+    borrowed: dict[str, int] = {}
+    for loan in loans_of(snapshot, snapshot.pools[0].id):
+        assert loan.borrower != loan.lender
+        borrowed[loan.borrower] = borrowed.get(loan.borrower, 0) + loan.units
+    for department in snapshot.departments:
+        mine = [c.units for c in snapshot.claims if c.department == department.id and c.state is ClaimState.HOLDING]
+        assert borrowed.get(department.id, 0) == max(0, sum(mine) - department.quotas["gpu"].guaranteed)
