@@ -1,0 +1,71 @@
+"""The hints behind live pages: told at once, only to those who may see, and nothing of what happened in them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import Client
+
+from portal.api.events import Feed
+from portal.events import emit
+from portal.models import Department, User
+from portal.views.live import hints
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def data_of(message: bytes) -> dict[str, Any]:
+    return dict(json.loads(message.decode().split("data: ", 1)[1]))
+
+
+@async_to_sync
+async def hint_after(
+    reader: User, department: Department, workload: str = "", narrowed: str = ""
+) -> dict[str, Any] | None:
+    """What the reader's open stream says when something happens; None when it stays silent for a second."""
+    stream: AsyncIterator[bytes] = hints(Feed(reader, None, narrowed))
+    assert b"event: open" in await anext(stream)
+    following = asyncio.ensure_future(anext(stream))  # type: ignore[arg-type]
+    await asyncio.sleep(0.1)
+    await sync_to_async(emit)("workload.running", department=department, workload=workload, secret="not told")
+    try:
+        return data_of(await asyncio.wait_for(following, 3 if not narrowed or narrowed == workload else 1))
+    except TimeoutError:
+        return None
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_member_is_told_at_once_what_kind_and_which_workload_and_no_more() -> None:
+    vision = make.department("vision")
+    told = hint_after(make.member(vision), vision, "w1")
+    assert told == {"kinds": ["workload.running"], "workloads": ["w1"]}
+
+
+def test_a_stranger_hears_nothing() -> None:
+    vision = make.department("vision")
+    stranger = make.member(make.department("nlp"))
+    assert hint_after(stranger, vision, "w1", narrowed="w1") is None
+
+
+def test_a_stream_of_one_workload_says_nothing_of_others() -> None:
+    vision = make.department("vision")
+    assert hint_after(make.member(vision), vision, "w1", narrowed="w2") is None
+
+
+def test_without_a_login_there_is_no_stream() -> None:
+    assert Client().get("/events/").headers["Location"].startswith("/login/")
+
+
+def test_where_nothing_can_be_held_open_the_answer_ends_and_says_when_to_come_back() -> None:
+    client = Client()
+    client.force_login(make.member(make.department("vision")))
+    response = client.get("/events/")
+    assert response.headers["Content-Type"] == "text/event-stream"
+    assert b"retry:" in b"".join(response.streaming_content)  # type: ignore[arg-type]
