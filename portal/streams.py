@@ -24,15 +24,18 @@ from django.core.handlers.asgi import ASGIRequest
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import close_old_connections, connections
 from django.http import HttpRequest, StreamingHttpResponse
-from django.utils import translation
+from django.utils import timezone, translation
 from rest_framework.request import Request
 
 from portal import bus
+from portal.access import Actor
+from portal.models import ApiToken, User
 
 T = TypeVar("T")
 LOOK_EVERY = 2.0  # s without a ring
 SETTLE = 0.03  # s after a ring, so that a burst is one look
 KEEP_ALIVE = 15.0  # s
+CHECK_EVERY = 10.0  # s
 LONGEST_WAIT = 55  # s, below the usual time-out of proxies
 _database = ThreadPoolExecutor(4, thread_name_prefix="streams")
 _clusters = ThreadPoolExecutor(16, thread_name_prefix="followers")
@@ -116,6 +119,25 @@ def message(data: Any, *, event: str = "", id: str = "") -> bytes:
     """One server-sent event."""
     head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
     return f"{head}data: {json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)}\n\n".encode()
+
+
+class Standing:
+    """Whether the reader of a long answer still may: looked up again every few seconds."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor: Actor | None = actor
+        self._checked = time.monotonic()
+
+    def actor(self) -> Actor | None:
+        """The reader with the rights of at most CHECK_EVERY ago; None once the account or token has ended."""
+        known = self._actor
+        if known is not None and known.user is not None and time.monotonic() - self._checked > CHECK_EVERY:
+            user = User.objects.filter(pk=known.user.pk, is_active=True).first()
+            token = ApiToken.objects.filter(pk=known.token.pk).first() if known.token else None
+            ended = user is None or (known.token and (token is None or not token.is_live(timezone.now())))
+            self._actor = None if ended else Actor(user, token)
+            self._checked = time.monotonic()
+        return self._actor
 
 
 def start_subscriber() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
 from django.db.models import BigIntegerField, F, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import HttpResponseBase, StreamingHttpResponse
-from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -20,12 +19,12 @@ from rest_framework.request import Request
 from portal import bus, streams
 from portal.access import Actor, visible
 from portal.api.base import ApiView
-from portal.models import ApiToken, Event, User
+from portal.models import Event
+from portal.streams import Standing
 
 STREAM = "text/event-stream"
 CHUNK = 200
 OLDER_SOON = 0.1  # s: somebody with an older transaction is about to commit; doubled while it does not
-CHECK_EVERY = 10.0  # s
 Position = tuple[int, int]
 
 
@@ -43,27 +42,11 @@ class EventOut(serializers.ModelSerializer[Event]):
 
 @dataclass
 class Feed:
-    """What one reader may see of the events. A long stream looks up now and then whether the reader still may."""
+    """What one reader may see of the events."""
 
-    user: User
-    token: ApiToken | None
+    reader: Standing
     workload: str = ""
     kinds: tuple[str, ...] = ()
-    checked: float = field(default_factory=time.monotonic)
-    actor: Actor | None = None
-
-    def __post_init__(self) -> None:
-        self.actor = Actor(self.user, self.token)
-
-    def check(self) -> Actor | None:
-        """The reader with the rights of at most CHECK_EVERY ago; None once the account or token has ended."""
-        if time.monotonic() - self.checked > CHECK_EVERY:
-            user = User.objects.filter(pk=self.user.pk, is_active=True).first()
-            token = ApiToken.objects.filter(pk=self.token.pk).first() if self.token else None
-            ended = user is None or (self.token and (token is None or not token.is_live(timezone.now())))
-            self.actor = None if ended else Actor(user, token)
-            self.checked = time.monotonic()
-        return self.actor
 
     def rows(self, actor: Actor) -> QuerySet[Event]:
         rows = visible(actor, settled()).select_related("department")
@@ -75,7 +58,7 @@ class Feed:
 
     def after(self, position: Position) -> tuple[list[Event], Position, bool] | None:
         """(rows, the position behind them, whether more is about to settle); None: the reader may not read on."""
-        actor = self.check()
+        actor = self.reader.actor()
         if actor is None:
             return None
         tx, pk = position
@@ -191,7 +174,7 @@ class Events(ApiView):
 
     def events(self, workload: str) -> HttpResponseBase:
         kinds = tuple(kind for kind in self.text("kind").split(",") if kind)
-        feed = Feed(self.user, self.actor.token, workload, kinds)
+        feed = Feed(Standing(self.actor), workload, kinds)
         if wants_stream(self.request):
             return event_stream(self.request, feed)
         rows = feed.rows(self.actor)

@@ -22,10 +22,7 @@ from portal.models import Event
 @require_safe
 def events(request: HttpRequest) -> HttpResponseBase:
     """`?workload=` narrows the stream to one workload."""
-    actor = actor_of(request)
-    if actor.user is None:  # unreachable behind login_required; tells the type checker
-        raise PermissionError
-    feed = Feed(actor.user, None, request.GET.get("workload", "")[:26])
+    feed = Feed(streams.Standing(actor_of(request)), request.GET.get("workload", "")[:26])
     if streams.can_hold(request):
         return streams.streaming(hints(feed), STREAM)
     # Where nothing can be held open the page polls; EventSource comes back after the pause named here.

@@ -11,9 +11,11 @@ import pytest
 from django.db import connection, connections, transaction
 
 from portal import bus
+from portal.access import Actor
 from portal.api import events as stream
 from portal.events import emit
 from portal.models import ApiToken, Department, Event, Role, User
+from portal.streams import Standing
 from tests import builders as make
 from tests.clients import person, program, token_of
 
@@ -33,6 +35,10 @@ def happen(kind: str, department: Department | None, **data: Any) -> Event:
         row = emit(kind, department=department, **data)
     row.refresh_from_db()
     return row
+
+
+def feed_of(who: User, token: ApiToken | None = None) -> stream.Feed:
+    return stream.Feed(Standing(Actor(who, token)))
 
 
 def messages(raw: bytes) -> list[dict[str, str]]:
@@ -125,7 +131,7 @@ def test_an_event_waits_for_older_transactions_that_are_still_at_work(alice: Use
     thread.start()
     assert written.wait(20)
     happen("younger", vision)
-    feed = stream.Feed(alice, None)
+    feed = feed_of(alice)
     found = feed.after((0, 0))
     assert found is not None
     assert ([row.kind for row in found[0]], found[2]) == ([], True), "not yet, but soon"
@@ -157,7 +163,7 @@ def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, visio
 
     timer = threading.Timer(0.3, later)
     timer.start()
-    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: b"news" in raw))
+    raw = asyncio.run(collect(feed_of(alice), "", lambda raw: b"news" in raw))
     timer.join()
     told = messages(raw)
     assert [each["event"] for each in told] == ["open", "news"]
@@ -168,7 +174,7 @@ def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, visio
 def test_a_held_stream_ends_when_its_token_is_revoked(
     alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "CHECK_EVERY", 0.0)
+    monkeypatch.setattr("portal.streams.CHECK_EVERY", 0.0)
     row, _secret = token_of(alice, vision)
 
     def revoke() -> None:
@@ -180,7 +186,7 @@ def test_a_held_stream_ends_when_its_token_is_revoked(
 
     timer = threading.Timer(0.3, revoke)
     timer.start()
-    raw = asyncio.run(collect(stream.Feed(alice, row), "", lambda raw: False))
+    raw = asyncio.run(collect(feed_of(alice, row), "", lambda raw: False))
     timer.join()
     assert [each["event"] for each in messages(raw)] == ["open"]
 
@@ -192,7 +198,7 @@ def test_a_held_stream_ends_by_itself_when_the_process_closes(
     monkeypatch.setattr(bus, "closing", threading.Event())
     timer = threading.Timer(0.3, bus.close)
     timer.start()
-    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: False))
+    raw = asyncio.run(collect(feed_of(alice), "", lambda raw: False))
     timer.join()
     assert len(messages(raw)) == 1
 
@@ -201,14 +207,14 @@ def test_a_held_stream_ends_by_itself_when_the_process_closes(
 def test_a_quiet_stream_says_that_it_is_alive(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.streams.KEEP_ALIVE", 0.1)
     monkeypatch.setattr("portal.streams.LOOK_EVERY", 0.1)
-    raw = asyncio.run(collect(stream.Feed(alice, None), "", lambda raw: b": still here" in raw))
+    raw = asyncio.run(collect(feed_of(alice), "", lambda raw: b": still here" in raw))
     assert raw.endswith(b": still here\n\n")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stream_is_read_in_few_queries(alice: User, vision: Department) -> None:
     happen("a", vision)
-    feed = stream.Feed(alice, None)
+    feed = feed_of(alice)
     feed.after((0, 0))
     with connection.execute_wrapper(counter := Counter()):
         feed.after((0, 0))

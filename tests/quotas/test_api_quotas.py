@@ -1,11 +1,14 @@
 import datetime as dt
+import threading
 from typing import Any
 
 import pytest
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from portal.ids import new_id
 from portal.models import Department, Role, User
+from quotas.admission import locked_group
 from quotas.models import Claim, ClaimState, Decision, PlanPass, Pool, Quota
 from tests import builders as make
 from tests.clients import person, program
@@ -71,6 +74,36 @@ def test_two_who_change_the_same_quota_do_not_overwrite_each_other(olga: User) -
     stale = client.put(URL, rule(lend_limit=3), headers={"If-Match": '"1"'})
     assert (stale.status_code, stale.json()["current"], stale.json()["given"]) == (412, 2, 1)
     assert Quota.objects.get().lend_limit == 2
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_not_had_in_time_is_503_and_nothing_is_changed(root: User, vision: Department, pool: Pool) -> None:
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                locked_group(pool.group_id)
+                held.set()
+                over.wait(20)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(20)
+        client = person(root)
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '200ms'")
+        answer = client.put(URL, rule(3), headers={"If-Match": '"1"'})
+    finally:
+        over.set()
+        thread.join()
+        connection.close()
+    assert (answer.status_code, answer.json()["code"], answer["Retry-After"]) == (503, "busy", "3")
+    assert Quota.objects.get().guaranteed == 4
 
 
 def test_more_than_the_pool_has_cannot_be_promised_and_both_numbers_are_told(

@@ -10,12 +10,14 @@ import pytest
 from django.core.handlers.asgi import ASGIRequest
 from rest_framework.test import APIClient, force_authenticate
 
+from portal.access import Actor
 from portal.models import Role
+from portal.streams import Standing
 from tests import builders as make
 from tests.clients import person
 from tests.workloads.conftest import Bed
 from workloads import volumes
-from workloads.api.outputs import Logs
+from workloads.api.outputs import Logs, again
 from workloads.models import Workload
 
 
@@ -90,6 +92,16 @@ def test_a_followed_log_brings_what_is_added_and_ends_with_the_attempt(bed: Bed)
 
     root = volumes.root_of(job)
     assert asyncio.run(read()) == [b"first\n", b"second\n"]
+
+
+def test_a_followed_log_ends_when_its_reader_loses_the_right(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("portal.streams.CHECK_EVERY", 0.0)
+    job = bed.submit(bed.alice, bed.vision, WAITS_FOR_US)
+    reader = Standing(Actor(bed.alice))
+    attempt = job.attempts.get()
+    assert again(attempt.pk, 0, 0, reader) is not None
+    bed.alice.memberships.all().delete()
+    assert again(attempt.pk, 0, 0, reader) is None
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal import bus, streams
+from portal.access import Right
 from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
@@ -87,7 +88,7 @@ class Logs(ApiView):
         headers = {"X-Log-Attempt": str(attempt.number)}
         if self.flag("follow") and streams.can_hold(request):
             headers["X-Log-Start"] = str(chunk.offset)
-            return streams.streaming(follow(attempt, chunk, rank), TEXT, **headers)
+            return streams.streaming(follow(attempt, chunk, rank, streams.Standing(self.actor)), TEXT, **headers)
         headers |= {"X-Log-Offset": str(there), "X-Log-End": "1" if chunk.end and attempt.finished_at else "0"}
         return HttpResponse(chunk.data, content_type=TEXT, headers=headers)
 
@@ -100,8 +101,8 @@ class Logs(ApiView):
         return found
 
 
-async def follow(attempt: Attempt, chunk: LogChunk, rank: int) -> AsyncIterator[bytes]:
-    """The log as it grows. Ends with the attempt, with the process, or when the reader leaves."""
+async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.Standing) -> AsyncIterator[bytes]:
+    """The log as it grows. Ends with the attempt, the process, the reader's right, or when the reader leaves."""
     offset, pause = chunk.offset, SOON
     while True:
         if chunk.data:
@@ -112,12 +113,18 @@ async def follow(attempt: Attempt, chunk: LogChunk, rank: int) -> AsyncIterator[
         if not chunk.data:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LATER)
-        attempt, chunk = await streams.look(lambda: again(attempt.pk, offset, rank), cluster=True)  # noqa: B023
+        found = await streams.look(lambda: again(attempt.pk, offset, rank, reader), cluster=True)  # noqa: B023
+        if found is None:
+            return
+        attempt, chunk = found
 
 
-def again(pk: int, offset: int, rank: int) -> tuple[Attempt, LogChunk]:
-    """The attempt first, its log second: what it wrote before it ended is then in the log."""
+def again(pk: int, offset: int, rank: int, reader: streams.Standing) -> tuple[Attempt, LogChunk] | None:
+    """The attempt first, its log second: what it wrote before it ended is then in the log. None: no right any more."""
     attempt = Attempt.objects.select_related("cluster", "workload").get(pk=pk)
+    actor = reader.actor()
+    if actor is None or not actor.may(Right.SEE, attempt.workload.department_id):
+        return None
     try:
         return attempt, piece(attempt, offset=offset, rank=rank)
     except ClusterAway:
