@@ -178,21 +178,22 @@ def _merged(problem: Problem, table: Table, offers: Table) -> Table:
 
 
 def _offers(problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int) -> Table:
-    """What one department can give; remembered for the next taker, since most departments stay as they are."""
+    """What one department can give; remembered for the next taker, since most departments stay as they are. The need is
+    rounded up so that takers of like size share what is remembered."""
+    need = 1 << max(problem.need).bit_length()
     if right is Right.FAIR or problem.books.pool.nodes is not None:
-        return dict(_all_offers(problem, account, claims, right, usage_after))
+        return dict(_all_offers(problem, account, claims, right, usage_after, need))
     memory: dict[tuple[object, ...], Table] = problem.books.offers
-    key = (account.id, account.usage, max(problem.need), tuple(claim.id for claim in claims))
+    key = (account.id, account.usage, need, tuple(claim.id for claim in claims))
     if key not in memory:
-        memory[key] = dict(_all_offers(problem, account, claims, right, usage_after))
+        memory[key] = dict(_all_offers(problem, account, claims, right, usage_after, need))
     return memory[key]
 
 
 def _all_offers(
-    problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int
+    problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int, need: int
 ) -> Iterator[tuple[State, Value]]:
     """Nothing, and every sum of claims; they go smallest first, so the last to go is the largest."""
-    need = max(problem.need)
     taking = problem.taker.account, usage_after
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
