@@ -52,6 +52,7 @@ class Books:
         self.recalled = dict(self.standing.left)
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.openings = 0
+        self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
@@ -205,17 +206,21 @@ class Books:
         for victim in victims:
             del self.holding[victim.department][victim.id]
             self.openings += 1
-            self.moved.add(victim.department)
+            self._changed(victim.department)
             self.leaving[victim.id] = self.told[victim.id] = victim
             self._count_user(victim, -victim.units)
         self.go(victims)
+
+    def _changed(self, department: DepartmentId) -> None:
+        self.moved.add(department)
+        self.versions[department] = self.versions.get(department, 0) + 1
 
     def untell(self, victim: Claim) -> None:
         """A victim told in this pass is not needed after all."""
         del self.leaving[victim.id], self.told[victim.id]
         self.held_for.pop(victim.id, None)
         self.holding[victim.department][victim.id] = victim
-        self.moved.add(victim.department)
+        self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
 

@@ -12,7 +12,7 @@ from heapq import nsmallest
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share
-from quotas.engine.permission import Fairness, Right, Taker, may_go, open_by, right_of
+from quotas.engine.permission import Fairness, Right, Taker, candidates_of, may_go, right_of
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
 
@@ -29,14 +29,14 @@ START: State = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and `others` gives `gives` at
-    the place."""
+    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of the departments `rivals`
+    gives `gives` at the place (None: all its units)."""
 
     books: Books
     taker: Taker
     own: list[Claim]
-    others: list[Claim]
-    gives: Goods
+    rivals: list[DepartmentId]
+    gives: Goods | None
     need: State
     fairness: Fairness
 
@@ -57,10 +57,11 @@ class Ranked:
 
 def best_set(problem: Problem) -> tuple[Claim, ...] | None:
     """The best permitted set, or None when there is none."""
-    claims = {claim.id: claim for claim in problem.own + problem.others}
+    holding = problem.books.holding
     best, ceiling = _solve(problem, None), None
     while best is not None:
-        chosen = [claims[id] for id in best.rest[3]]
+        homes = (problem.taker.account.id, *problem.rivals)
+        chosen = [holding[home][id] for id in best.rest[3] for home in homes if id in holding.get(home, {})]
         ceiling = max((claim.priority for claim in chosen), default=None)
         lower = None if ceiling is None else _solve(problem, ceiling)
         if lower is None or lower.first > best.first:
@@ -72,7 +73,6 @@ def best_set(problem: Problem) -> tuple[Claim, ...] | None:
 def _solve(problem: Problem, below: int | None) -> Ranked | None:
     """The best set among claims of priority less than `below`, ceiling left aside."""
     own = _own_table(problem, [claim for claim in problem.own if below is None or claim.priority < below])
-    rivals = [claim for claim in problem.others if below is None or claim.priority < below]
     tables: dict[object, Table] = {}
     best: Ranked | None = None
     for mine, my_value in own.items():
@@ -80,7 +80,7 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
         right = right_of(problem.taker, problem.books.settings.fair_sharing, problem.taker.account, usage_after)
         key = (right, usage_after if right is Right.FAIR else None)
         if key not in tables:
-            tables[key] = _others_table(problem, rivals, right, usage_after)
+            tables[key] = _others_table(problem, below, right, usage_after)
         for theirs, their_value in tables[key].items():
             if _enough(problem, mine, theirs):
                 ranked = _rank(problem, mine, my_value, theirs, their_value)
@@ -118,7 +118,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
     need = max(*problem.need, _over_limit(problem))
     table: Table = {START: EMPTY}
     for claim in _worth_trying(problem, claims, need):
-        gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]
+        gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for state, old in list(table.items()):
             if max(state) < need:
@@ -133,17 +133,10 @@ def _over_limit(problem: Problem) -> int:
     return max(0, account.usage + problem.taker.asked - account.guaranteed)
 
 
-def _others_table(problem: Problem, claims: list[Claim], right: Right, usage_after: int) -> Table:
+def _others_table(problem: Problem, below: int | None, right: Right, usage_after: int) -> Table:
     """What can be given by other departments together, when the taker's will use `usage_after`."""
-    departments: dict[DepartmentId, list[Claim]] = {claim.department: [] for claim in problem.others}
-    for claim in claims:
-        if open_by(right, problem.taker, claim):
-            departments[claim.department].append(claim)
     fair = problem.books.settings.fair_sharing
-    offers = [
-        _offers(problem, problem.books.ledger[department], departments[department], right, usage_after)
-        for department in sorted(departments)
-    ]
+    offers = [_offers(problem, department, below, right, usage_after) for department in problem.rivals]
     table: Table = {START: EMPTY}
     for theirs in offers if fair else _best_offers(problem, offers):
         table = _merged(problem, table, theirs)
@@ -177,17 +170,23 @@ def _merged(problem: Problem, table: Table, offers: Table) -> Table:
     return merged
 
 
-def _offers(problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int) -> Table:
+def _offers(problem: Problem, department: DepartmentId, below: int | None, right: Right, usage_after: int) -> Table:
     """What one department can give; remembered for the next taker, since most departments stay as they are. The need is
     rounded up so that takers of like size share what is remembered."""
+    books, taker = problem.books, problem.taker
     need = 1 << max(problem.need).bit_length()
-    if right is Right.FAIR or problem.books.pool.nodes is not None:
-        return dict(_all_offers(problem, account, claims, right, usage_after, need))
-    memory: dict[tuple[object, ...], Table] = problem.books.offers
-    key = (account.id, account.usage, need, tuple(claim.id for claim in claims))
-    if key not in memory:
-        memory[key] = dict(_all_offers(problem, account, claims, right, usage_after, need))
-    return memory[key]
+    account = books.ledger[department]
+    words = taker.policy.reclaim, taker.policy.borrow_preempt
+    like = None if words == ("any", None) else (words, taker.claim.priority)
+    key = (department, books.versions.get(department, 0), account.usage, need, below, right, like, taker.patient)
+    lasting = right is not Right.FAIR and problem.gives is None
+    if lasting and key in books.offers:
+        return books.offers[key]  # type: ignore[no-any-return]
+    claims = [c for c in candidates_of(books, taker, department, right) if below is None or c.priority < below]
+    table = dict(_all_offers(problem, account, claims, right, usage_after, need))
+    if lasting:
+        books.offers[key] = table
+    return table
 
 
 def _all_offers(
@@ -197,7 +196,7 @@ def _all_offers(
     taking = problem.taker.account, usage_after
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
-        gives, units = problem.gives.get(claim.id, 0), problem.books.standing.charges[claim.id]
+        gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for (given, right_given, total), old in list(table.items()):
             if min(given, right_given) < need and may_go(
@@ -212,12 +211,17 @@ def _all_offers(
         yield state, ((share(account, left),) if fair else (), below, lost, count, ids)
 
 
+def _given(problem: Problem, claim: Claim) -> int:
+    """Units the claim would give at the place."""
+    return problem.books.standing.charges[claim.id] if problem.gives is None else problem.gives.get(claim.id, 0)
+
+
 def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int) -> list[Claim]:
     """Of each size and priority the claims with the least lost work, as many as could be needed."""
     classes: dict[tuple[int, int, int], list[Claim]] = {}
     for claim in claims:
-        gives = problem.gives.get(claim.id, 0)
-        if gives or problem.need[0] <= 0 or problem.books.pool.nodes is None:
+        gives = _given(problem, claim)
+        if gives or problem.need[0] <= 0:
             classes.setdefault((claim.units, gives, claim.priority), []).append(claim)
     settings, now = problem.books.settings, problem.books.now
     worth: list[Claim] = []

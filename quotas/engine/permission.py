@@ -3,13 +3,13 @@
 See docs/quota-rules.md, "Who may be a victim". `open_to` looks at one claim, `permitted` at a whole set.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, share
-from quotas.engine.types import Claim, Policy
+from quotas.engine.types import Claim, DepartmentId, Policy
 from quotas.engine.units import young_until
 
 
@@ -39,22 +39,26 @@ def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
     return Taker(claim, account, asked, books.policy(claim), inside, patient)
 
 
-def candidates(books: Books, taker: Taker) -> tuple[list[Claim], list[Claim]]:
-    """The claims open to the taker, each taken alone: of its own department, and of others."""
+def own_candidates(books: Books, taker: Taker) -> list[Claim]:
+    """The claims of its own department that are open to the taker, each taken alone."""
     mine = books.holding.get(taker.account.id, {})
-    own = [c for c in mine.values() if _within(taker, c) and _stoppable(books, taker, c)]
-    helpless = not (taker.inside or own or books.settings.fair_sharing or taker.policy.borrow_preempt)
-    return own, [] if helpless else list(_others(books, taker))
+    return [claim for claim in mine.values() if _within(taker, claim) and _stoppable(books, taker, claim)]
 
 
-def _others(books: Books, taker: Taker) -> Iterator[Claim]:
-    for department, claims in books.holding.items():
-        account = books.ledger[department]
-        if account is taker.account or account.usage <= account.guaranteed:
-            continue
-        for claim in claims.values():
-            if (_reclaimable(taker, claim) or _outranked(taker, claim)) and _stoppable(books, taker, claim):
-                yield claim
+def lending_back(books: Books, taker: Taker) -> list[DepartmentId]:
+    """The other departments that use more than they are promised, from which alone something may be taken."""
+    accounts = ((department, books.ledger[department]) for department, claims in books.holding.items() if claims)
+    return sorted(d for d, account in accounts if account is not taker.account and account.usage > account.guaranteed)
+
+
+def candidates_of(books: Books, taker: Taker, department: DepartmentId, right: "Right | None" = None) -> list[Claim]:
+    """The claims of another department that are open to the taker by a right (None: by any), each taken alone."""
+    return [
+        claim
+        for claim in books.holding[department].values()
+        if (open_by(right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
+        and _stoppable(books, taker, claim)
+    ]
 
 
 def _stoppable(books: Books, taker: Taker, claim: Claim) -> bool:

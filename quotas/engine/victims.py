@@ -11,7 +11,15 @@ from fractions import Fraction
 from quotas.engine.books import Books
 from quotas.engine.exact import Goods, Problem, best_set, need_of
 from quotas.engine.ledger import Share, share
-from quotas.engine.permission import Fairness, Taker, candidates, permitted, taker_of
+from quotas.engine.permission import (
+    Fairness,
+    Taker,
+    candidates_of,
+    lending_back,
+    own_candidates,
+    permitted,
+    taker_of,
+)
 from quotas.engine.placement import Key, Places
 from quotas.engine.search import makes_room, search
 from quotas.engine.types import Claim, DepartmentId, Node
@@ -31,11 +39,13 @@ class Chosen:
 def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     """The victims for a claim, or None when no permitted set makes it fit."""
     taker = taker_of(books, claim, patient)
-    own, others = candidates(books, taker)
-    if not own and not others:
+    own = own_candidates(books, taker)
+    alone = not (taker.inside or own or books.settings.fair_sharing or taker.policy.borrow_preempt)
+    rivals = [] if alone else lending_back(books, taker)
+    if not own and not rivals:
         return None
     for fairness in Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,):
-        chosen = _best(books, taker, own, others, fairness)
+        chosen = _best(books, taker, own, rivals, fairness)
         if chosen is not None:
             return chosen
     return None
@@ -53,19 +63,23 @@ def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen
         books.go(told)
 
 
-def _best(books: Books, taker: Taker, own: list[Claim], others: list[Claim], fairness: Fairness) -> Chosen | None:
-    if books.ledger.flat and (books.pool.nodes is None or taker.claim.pods <= 1):
+def _best(
+    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
+) -> Chosen | None:
+    counted = books.pool.nodes is None
+    if books.ledger.flat and (counted or taker.claim.pods <= 1):
         found: list[Chosen] = []
-        for gives, lacking in _sites(books, taker, own + others):
-            problem = Problem(books, taker, own, others, gives, need_of(books, taker, lacking), fairness)
+        for gives, lacking in _sites(books, taker, own, rivals):
+            problem = Problem(books, taker, own, rivals, gives, need_of(books, taker, lacking), fairness)
             chosen = _settled(books, taker, best_set(problem), fairness)
             if chosen is not None:
                 found.append(chosen)
         if found:
             return min(found, key=lambda chosen: cost(books, taker, chosen.victims))
-    if books.pool.nodes is None and books.ledger.flat:
+    if counted and books.ledger.flat:
         return None
-    victims = search(books, taker, own + others, fairness, lambda victims: cost(books, taker, victims))
+    claims = own + [claim for department in rivals for claim in candidates_of(books, taker, department)]
+    victims = search(books, taker, claims, fairness, lambda victims: cost(books, taker, victims))
     return _settled(books, taker, victims, fairness)
 
 
@@ -119,18 +133,19 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
 # Places one pod may go to ---------------------------------------------------------------------------------------------
 
 
-def _sites(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[tuple[Goods, int]]:
-    """Every place the taker might go to: what each claim would give there, and how much is lacking.
+def _sites(
+    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId]
+) -> Iterator[tuple[Goods | None, int]]:
+    """Every place the taker might go to: what each claim would give there (None: all it has), and how much is lacking.
 
     A pool without nodes is one place; else a node for whole cards, a card for a part of it, a node's instances of a
     profile. Freely cut cards have no such sum and are searched.
     """
     pool, claim = books.pool, taker.claim
     if pool.nodes is None or claim.is_recall:
-        lacking = taker.asked - books.free_later["pool", pool.id]
-        yield {c.id: books.standing.charges[c.id] for c in claims}, lacking
+        yield None, taker.asked - books.free_later["pool", pool.id]
         return
-    on_node = _by_node(claims, books)
+    on_node = _by_node(own + [c for department in rivals for c in candidates_of(books, taker, department)])
     for node in pool.nodes:
         for keys, amount in _site_keys(books, claim, node):
             lacking = amount - sum(books.free_later[key] for key in keys)
@@ -139,7 +154,7 @@ def _sites(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[tuple[Go
                 yield gives, lacking
 
 
-def _by_node(claims: list[Claim], books: Books) -> dict[str, list[Claim]]:
+def _by_node(claims: list[Claim]) -> dict[str, list[Claim]]:
     found: dict[str, list[Claim]] = {}
     for claim in claims:
         for node in dict.fromkeys(placed.node for placed in claim.placement or ()):
