@@ -18,7 +18,7 @@ from django.utils.translation import gettext
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
 from portal.wake import wake
-from portal.words import unit_name
+from portal.words import amount, unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
 
+AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit"}  # in the pool's unit, the fact `unit`
 REASONS: dict[str, str] = {
     "max_runtime": N_("its time limit was reached"),
     "max_reclaims": N_("it was recalled more often than the pool allows"),
@@ -156,7 +157,9 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
     """In the active language and zone. A kind that is no longer known gives its own name."""
     if kind not in KINDS:
         return kind
-    return gettext(KINDS[kind].sentence) % _Facts({key: shown(key, value) for key, value in facts.items()})
+    unit = facts.get("unit", "")
+    texts = {key: amount(value, unit) if key in AMOUNTS and unit else shown(key, value) for key, value in facts.items()}
+    return gettext(KINDS[kind].sentence) % _Facts(texts)
 
 
 def shown(key: str, value: Any) -> str:
@@ -167,8 +170,6 @@ def shown(key: str, value: Any) -> str:
         return unit_name(str(value))
     if key == "role":
         return str(Role(value).label) if value in Role.values else str(value)
-    if key.endswith("_limit") and value is None:
-        return gettext("none")
     if key.endswith("_at") and isinstance(value, str) and (when := parse_datetime(value)):
         return moment(when)
     return "–" if value is None else str(value)

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Sum
 from django.utils import timezone
 
-from portal import audit
+from portal import audit, notices
 from portal.access import Actor, Right
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
@@ -78,6 +78,9 @@ def set_quota(
             after=after | ({"why": why} if why else {}),
         )  # fmt: skip
         emit("quota.changed", department=department, pool=pool.slug)
+        others = [owner for owner in notices.owners_of(department) if owner != actor.user]
+        told: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **after}
+        notices.tell("quota.changed", to=others, department=department, **told)
         wake("quotas.plan", group_id=pool.group_id)
     return quota
 

@@ -15,6 +15,7 @@ import orjson
 import structlog
 from django.utils import timezone
 
+from portal import notices
 from portal.events import emit
 from portal.locks import durable
 from portal.wake import wake
@@ -100,6 +101,12 @@ class Recorder:
             **self._shown(decision),
         ):
             self._log(claim, "admit", decision_to_json(decision))
+            if claim.is_recall:
+                pool, department = claim.pool, claim.department
+                people = notices.owners_of(department)
+                notices.tell(
+                    "recall.done", to=people, department=department, pool=pool.name, units=claim.units, unit=pool.unit
+                )
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:
         """Waiting, reserved or impossible for now: the claim stays pending and says why."""

@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 from django.utils import timezone
 
+from portal import notices
 from portal.access import Actor, Forbidden, NotVisible
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
@@ -168,3 +169,21 @@ def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, po
     claim = Claim.objects.get()
     assert (claim.state, claim.decision) == (ClaimState.PENDING, "wait")
     assert "pool_short" in {reason["code"] for reason in claim.reasons}
+
+
+def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_is_back(
+    pool: Pool, vision: Department
+) -> None:
+    owner, operator = make.member(vision, Role.OWNER), make.user("root", is_operator=True)
+    change = {"department": vision, "pool": pool, "guaranteed": 3, "borrow_limit": 2, "lend_limit": None}
+    actions.set_quota(actor=Actor(operator), expected_version=1, **change)
+    [line] = owner.inbox.all()
+    assert notices.sentence(line.kind, line.data) == (
+        f"The quota of {vision.name} in {pool.name} is now 3 cards guaranteed, borrow limit 2 cards, lend limit no limit."
+    )
+    actions.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
+    assert owner.inbox.count() == 1  # one's own change is no news
+    actions.recall(actor=Actor(owner), department=vision, pool=pool, units=2, until=None)
+    run_pass(group_id=pool.group_id)
+    line = owner.inbox.latest("id")
+    assert notices.sentence(line.kind, line.data) == f"2 cards of {pool.name} are back for {vision.name}."
