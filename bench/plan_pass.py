@@ -10,7 +10,7 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,11 +45,11 @@ def a_snapshot(departments: int, running: int, pending: int, fair: bool, with_no
             Claim(f"h{n:05}", department, "gpu", units, ClaimState.HOLDING, started - 60, started_at=started,
                   priority=chance.choice([0, 0, 1]), placement=places)
         )  # fmt: skip
-    for n in range(pending):
-        claims.append(
-            Claim(f"p{n:05}", f"d{chance.randrange(departments):04}", "gpu", chance.choice([1, 1, 2, 4, 8]),
-                  ClaimState.PENDING, -chance.randrange(5000), priority=chance.choice([0, 0, 1]))
-        )  # fmt: skip
+    claims += (
+        Claim(f"p{n:05}", f"d{chance.randrange(departments):04}", "gpu", chance.choice([1, 1, 2, 4, 8]),
+              ClaimState.PENDING, -chance.randrange(5000), priority=chance.choice([0, 0, 1]))
+        for n in range(pending)
+    )  # fmt: skip
     pool = Pool("gpu", nodes=nodes) if with_nodes else Pool("gpu", capacity=capacity)
     return Snapshot("bench", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=600, grace=120))
 
@@ -90,14 +90,14 @@ def measure(departments: int, running: int, pending: int, fair: bool, with_nodes
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--departments", type=int, default=200)
     parser.add_argument("--running", type=int, default=2000)
     parser.add_argument("--pending", type=int, default=2000)
     parser.add_argument("--fair", action="store_true", help="with fair sharing")
     parser.add_argument("--nodes", action="store_true", help="on nodes of 8 cards instead of a counted pool")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     measure(given.departments, given.running, given.pending, given.fair, given.nodes)
     print("Scaling, pending claims:")
     for part in (8, 4, 2):
@@ -108,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
