@@ -35,7 +35,7 @@ from workloads.requests import WorkloadRequest
 STREAM = "text/event-stream"
 
 
-def eventually(fact: Callable[[], Any], within: float = 30) -> None:
+def eventually(fact: Callable[[], Any], within: float = 90) -> None:
     end = time.monotonic() + within
     while not fact():
         assert time.monotonic() < end

@@ -56,7 +56,7 @@ def web_server(code: str = PROCESSES, **environment: str) -> Iterator[WebServer]
     )
     server = WebServer(process, port)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 100
         while True:
             assert process.poll() is None, f"the server ended with {process.returncode}"
             assert time.monotonic() < end, "the server does not answer"

@@ -26,7 +26,7 @@ POLITE = "import signal, sys, time\nsignal.signal(15, lambda *_: (print('bye'), 
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + FOREVER[12:]
 
 
-def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
+def eventually(fact: Callable[[], T], within: float = 60.0) -> T:
     """The first true value; fails with the last one."""
     end = time.monotonic() + within
     while not (found := fact()):
