@@ -135,7 +135,9 @@ def cancel(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) 
 
 
 def live_attempt(workload: Workload) -> Attempt | None:
-    rows = Attempt.objects.select_related("workload__pool", "workload__department", "workload__author", "claim", "cluster")
+    rows = Attempt.objects.select_related(
+        "workload__pool", "workload__department", "workload__author", "claim", "cluster"
+    )
     return rows.filter(workload=workload, finished_at=None).first()
 
 
@@ -200,7 +202,7 @@ def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
 
 
 def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
-    """"Saved, leave now", said by a person during the notice."""
+    """ "Saved, leave now", said by a person during the notice."""
     actor.require_own_or_steer(workload.department, workload.author)
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
@@ -215,7 +217,9 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
 
     Raises NotVisible when it is not this workload's live attempt's, Invalid when no recall is under way.
     """
-    rows = Attempt.objects.select_related("workload__pool", "workload__department", "workload__author", "claim", "cluster")
+    rows = Attempt.objects.select_related(
+        "workload__pool", "workload__department", "workload__author", "claim", "cluster"
+    )
     attempt = rows.filter(workload__public_id=workload_id, token_digest=digest(token), finished_at=None).first()
     if attempt is None or not token:
         raise NotVisible

@@ -41,7 +41,13 @@ REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims
 
 
 def happened(
-    attempt: Attempt, event: Event, *, now: dt.datetime, run: Observed | None = None, reason: str = "", message: str = ""
+    attempt: Attempt,
+    event: Event,
+    *,
+    now: dt.datetime,
+    run: Observed | None = None,
+    reason: str = "",
+    message: str = "",
 ) -> bool:
     """Moves the workload along the state chart, if it still stands where the caller saw it."""
     workload = attempt.workload

@@ -157,7 +157,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
         numbers["by"] = by
     elif state is State.REJECTED:
         text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
-    elif workload.reason not in ("", "Error") and code:  # "Error" says no more than the exit code
+    elif numbers["reason"] and code:
         text = _("Failed with exit code %(code)s: %(reason)s.")
     elif code:
         text = _("Failed with exit code %(code)s. The log below says more.")
@@ -167,8 +167,10 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
 
 
 def reason_word(code: str) -> str:
-    """Codes of our own as words; a cluster's reasons (OOMKilled, …) as they are."""
+    """Codes of our own as words; a cluster's reasons (ImagePullBackOff, …) as they are, "Error" left out: it says nothing."""
     return {
+        "Error": "",
+        "ClusterStopped": _("the cluster was stopped"),
         "max_runtime": _("it ran longer than its max runtime"),
         "max_reclaims": _("it was called back more often than this pool allows"),
         "max_wait": _("it waited longer than it was allowed to"),

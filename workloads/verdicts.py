@@ -244,7 +244,9 @@ class Words:
         return amount(units, self.pool)
 
     def _departments(self, slugs: Mapping[e.DepartmentId, int]) -> str:
-        return _(", ").join(self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs))
+        return _(", ").join(
+            self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs)
+        )
 
 
 # Instead --------------------------------------------------------------------------------------------------------------

@@ -159,7 +159,9 @@ class WorkloadView(ApiView):
         responses=WorkloadOut,
         parameters=[
             OpenApiParameter("wait", int, description="Seconds (at most 55) to wait for a change before answering."),
-            OpenApiParameter("version", int, description="With wait: answer when the version differs. Default: the present."),
+            OpenApiParameter(
+                "version", int, description="With wait: answer when the version differs. Default: the present."
+            ),
             OpenApiParameter("until", str, enum=["finished"], description="With wait: answer when it has finished."),
         ],
     )

@@ -193,7 +193,9 @@ class WorkloadIn(Strict):
     kind = serializers.ChoiceField(Kind.values, required=False)
     name = serializers.CharField(max_length=100, required=False)
     image = serializers.CharField(max_length=200, required=False)
-    command = serializers.ListField(child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False)
+    command = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False
+    )
     env = Variables(required=False)
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
@@ -202,7 +204,9 @@ class WorkloadIn(Strict):
     cpu = Cores(required=False)
     memory_mib = serializers.IntegerField(min_value=64, max_value=MOST, required=False)
     priority = serializers.IntegerField(min_value=-MOST, max_value=MOST, required=False)
-    max_runtime = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
+    max_runtime = serializers.IntegerField(
+        min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s"
+    )
     max_wait = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
     own_only = serializers.BooleanField(required=False, help_text="Never borrow, never be recalled by others.")
 

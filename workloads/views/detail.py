@@ -22,7 +22,7 @@ from workloads import copies, volumes
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.situation import place_text, situation_of
+from workloads.situation import place_text, reason_word, situation_of
 from workloads.views.files import reached
 from workloads.views.rows import ends_at, workload_for
 
@@ -40,7 +40,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
     context = {
         "department": here,
         "workload": row,
-        "attempts": [(each, steps_of(each, row)) for each in reversed(attempts)],
+        "attempts": [(each, steps_of(each), reason_word(each.reason)) for each in reversed(attempts)],
         "attempt": last,
         "claim": last.claim if last else None,
         "situation": situation_of(actor, row, last),
@@ -88,7 +88,7 @@ class Step:
         return (self.ended or timezone.now()) - self.began
 
 
-def steps_of(attempt: Attempt, workload: Workload) -> list[Step]:
+def steps_of(attempt: Attempt) -> list[Step]:
     """queued → starting → running → going back → stopping, each with how long."""
     marks = [
         (_("queued"), attempt.queued_at),
