@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from portal.access import Actor
 from portal.words import amount, duration
 from quotas.models import Claim, LedgerEntry
-from quotas.telling import clock, named_claims, reader_for, reason_sentences
+from quotas.telling import Teller, clock, named_claims
 from workloads.lifecycle import State
 from workloads.models import Attempt, Workload
 
@@ -95,10 +95,10 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
 
 
 def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
-    reader = reader_for(actor, workload.pool, {*named_claims(claim.reasons), *claim.ahead})
-    details = reason_sentences(claim.reasons, reader)
+    teller = Teller(actor, {*named_claims(claim.reasons), *claim.ahead})
+    details = [why for why, _advice in teller.reasons(claim.reasons, workload.pool)]
     if claim.ahead:
-        ahead = _(", ").join(reader.claim(each) for each in claim.ahead[:5])
+        ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
         details.append(_("Ahead: %(claims)s.") % {"claims": ahead})
     if attempt.number > 1:
         details.append(

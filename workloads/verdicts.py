@@ -21,7 +21,7 @@ from quotas.engine.admission import decide
 from quotas.engine.verdict import Headline
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
-from quotas.telling import clock, reader_for
+from quotas.telling import Teller, clock
 from workloads.requests import WorkloadRequest, check
 
 
@@ -138,7 +138,7 @@ def _told(
     actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
 ) -> Verdict:
     named = {*facts.ahead, *facts.waiting_on, *(c for r in facts.reasons for c in _claims_in(r))}
-    words = Words(facts, pool, reader_for(actor, pool, named))
+    words = Words(facts, pool, Teller(actor, named).reader(pool))
     title, lines = {
         Headline.STARTS_OWN: words.starts_own,
         Headline.STARTS_BORROWING: words.starts_borrowing,

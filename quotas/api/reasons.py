@@ -13,7 +13,7 @@ from portal.access import Actor
 from quotas.engine import explain
 from quotas.engine.wire import reason_from_json
 from quotas.models import Claim, Pool
-from quotas.telling import reader_for
+from quotas.telling import Teller
 
 TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
 
@@ -58,7 +58,7 @@ class Reader:
         return [self.reason(reason, pool) for reason in reasons]
 
     def reason(self, reason: dict[str, Any], pool: Pool) -> dict[str, Any]:
-        words = self.words.get(pool.pk) or reader_for(self.actor, pool, self.named)
+        words = self.words.get(pool.pk) or Teller(self.actor, self.named).reader(pool)
         self.words[pool.pk] = words
         told: dict[str, Any] = {"text": explain.sentence(reason_from_json(reason), gettext, words)}
         for name, value in reason.items():

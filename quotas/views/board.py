@@ -21,7 +21,7 @@ from quotas.chart import Chart, draw
 from quotas.history import Loan, Point, loans, trend
 from quotas.live import Live, read
 from quotas.models import Claim, ClaimState, Pool
-from quotas.wording import Wording, named_in
+from quotas.telling import Teller, named_claims
 
 PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
 
@@ -86,7 +86,7 @@ def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[
         "any_use": any(row.usage.per_user for row in rows),
         "returns": returns.coming_back(live, inside, seen),
         "departures": returns.going_away(live, inside),
-        "queue": _queue(live, sorted(waiting, key=_turn), seen),
+        "queue": _queue(live, sorted(waiting, key=_turn), actor),
     }
 
 
@@ -97,12 +97,12 @@ class Waiting:
     sentences: tuple[str, ...]
 
 
-def _queue(live: Live, claims: list[Claim], seen: set[int]) -> list[Waiting]:
-    wording = Wording(seen, {name for claim in claims for name in named_in(claim.reasons)})
+def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
+    teller = Teller(actor, {name for claim in claims for name in named_claims(claim.reasons)})
     rows = []
     for claim in claims:
         pool = live.pools[claim.pool_id]
-        rows.append(Waiting(claim, pool, tuple(why for why, _advice in wording.reasons(claim.reasons, pool))))
+        rows.append(Waiting(claim, pool, tuple(why for why, _advice in teller.reasons(claim.reasons, pool))))
     return rows
 
 

@@ -18,8 +18,8 @@ from portal.access import Actor, NotVisible, actor_of
 from portal.facets import facet, narrow
 from quotas.models import Claim, Decision, Pool
 from quotas.snapshots import moment
+from quotas.telling import Teller, named_claims
 from quotas.views.board import seen_departments
-from quotas.wording import Wording, named_in
 
 PER_PAGE = 50
 PATHS = {"kind": "kind", "pool": "pool__slug", "department": "department__slug"}
@@ -94,12 +94,12 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
     side = side_of(row, seen)
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
     if side.claim is not None:  # another department's numbers and reasons are not this reader's
-        wording = Wording(seen, named_in(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
+        teller = Teller(actor, named_claims(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
         lenders = row.data.get("from", {}).items()
         context |= {
-            "lenders": [(wording.departments.get(slug, slug), units) for slug, units in lenders],
-            "reasons": wording.reasons(row.data.get("reasons", ()), row.pool),
-            "ahead": wording.ahead(row.data.get("ahead", ())),
+            "lenders": [(teller.departments.get(slug, slug), units) for slug, units in lenders],
+            "reasons": teller.reasons(row.data.get("reasons", ()), row.pool),
+            "ahead": teller.ahead(row.data.get("ahead", ())),
             "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
         }
     return render(request, "quotas/decision.html", context)
