@@ -143,6 +143,16 @@ def _stop() -> None:
     file.unlink(missing_ok=True)
 
 
+def _used() -> bool:
+    """Whether tests hold it (tests/clusters/realcluster.py)."""
+    with (cache_root() / "tests-users.lock").open("a") as users:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="kit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -150,7 +160,8 @@ def main() -> int:
     starter = commands.add_parser("start", help="start a cluster, or find the running one; prints JSON")
     starter.add_argument("--real-node", action="store_true", help="add a node on which pods really run (root)")
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
-    commands.add_parser("stop", help="end it and remove everything it made")
+    stopper = commands.add_parser("stop", help="end it and remove everything it made")
+    stopper.add_argument("--unless-used", action="store_true", help="leave it to tests of another run that use it now")
     commands.add_parser("path-of-cache", help="print the folder that a build fills")
     arguments = parser.parse_args()
     match arguments.command:
@@ -164,7 +175,8 @@ def main() -> int:
             return 0 if info else 1
         case "stop":
             with alone("start"):
-                _stop()
+                if not (arguments.unless_used and _used()):
+                    _stop()
         case "path-of-cache":
             print(cache())
     return 0
