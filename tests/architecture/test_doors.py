@@ -102,15 +102,14 @@ def test_the_operators_pages_are_the_operators(world: World) -> None:
         assert world.client(who).get("/admin/").status_code in {302, 404}
 
 
-@pytest.mark.parametrize("who", ["viewer", "member", "owner", "operator", "stranger"])
+@pytest.mark.parametrize("who", ["member", "owner", "operator"])
 def test_no_address_breaks_for_anybody(world: World, who: str) -> None:
+    """Those who may not are refused in the walks above; these get further, so more of each view runs."""
     client = world.client(who)
-    doors = all_doors(world)
-    broken = [said(door, "GET", answer) for door in doors if (answer := knock(client, door, "GET")).status_code >= 500]
-    broken += [
+    broken = [
         said(door, method, answer)
-        for door in doors
-        for method in UNSAFE
+        for door in all_doors(world)
+        for method in (("GET",) if who == "member" else ("GET", *UNSAFE))
         if str(door) != "portal:logout" and (answer := knock(client, door, method)).status_code >= 500
     ]
     assert broken == []
