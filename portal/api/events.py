@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from portal.streams import Standing
 STREAM = "text/event-stream"
 CHUNK = 200
 OLDER_SOON = 0.1  # s: somebody with an older transaction is about to commit; doubled while it does not
+STILL_HERE = b": still here\n\n"
 Position = tuple[int, int]
 
 
@@ -112,10 +114,11 @@ def said(rows: list[Event]) -> Iterator[bytes]:
         yield streams.message(data, event=row.kind, id=data["id"])
 
 
-async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
-    """The stream. Ends when the reader's right ends, when the process closes, or when the client leaves."""
-    position, reset = await streams.look(lambda: start(given))
-    yield opening(position, reset)
+async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event], None]:
+    """New rows as they settle, in commit order; an empty list whenever it has been quiet for KEEP_ALIVE.
+
+    Ends when the reader's right ends or the process closes.
+    """
     spoke, pause = time.monotonic(), OLDER_SOON
     with streams.bell() as event:
         while not bus.closing.is_set():
@@ -123,16 +126,24 @@ async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
             if found is None:
                 return
             rows, position, soon = found
-            for part in said(rows):
-                yield part
             now = time.monotonic()
-            if rows:
-                spoke = now
-            elif now - spoke >= streams.KEEP_ALIVE:
-                yield b": still here\n\n"
+            if rows or now - spoke >= streams.KEEP_ALIVE:
+                yield rows
                 spoke = now
             pause = min(pause * 2, streams.LOOK_EVERY) if soon and not rows else OLDER_SOON
             await streams.rung(event, pause if soon else streams.LOOK_EVERY)
+
+
+async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
+    """The stream, from where the reader's last event id says."""
+    position, reset = await streams.look(lambda: start(given))
+    yield opening(position, reset)
+    async with aclosing(batches(feed, position)) as found:
+        async for rows in found:
+            for part in said(rows):
+                yield part
+            if not rows:
+                yield STILL_HERE
 
 
 def finite(feed: Feed, given: str) -> Iterator[bytes]:

@@ -5,16 +5,16 @@ Pages then ask for their parts again, so a lost hint costs a moment (static/port
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_safe
 
-from portal import bus, streams
+from portal import streams
 from portal.access import actor_of
-from portal.api.events import OLDER_SOON, STREAM, Feed, end_of_feed
+from portal.api.events import STILL_HERE, STREAM, Feed, batches, end_of_feed
 from portal.models import Event
 
 
@@ -32,20 +32,9 @@ def events(request: HttpRequest) -> HttpResponseBase:
 async def hints(feed: Feed) -> AsyncIterator[bytes]:
     position = await streams.look(end_of_feed)
     yield b"retry: 3000\n" + streams.message({}, event="open")
-    spoke = time.monotonic()
-    with streams.bell() as event:
-        while not bus.closing.is_set():
-            found = await streams.look(lambda: feed.after(position))  # noqa: B023
-            if found is None:
-                return
-            rows, position, soon = found
-            if rows:
-                yield streams.message(summary(rows), event="change")
-                spoke = time.monotonic()
-            elif time.monotonic() - spoke >= streams.KEEP_ALIVE:
-                yield b": still here\n\n"
-                spoke = time.monotonic()
-            await streams.rung(event, OLDER_SOON if soon else streams.LOOK_EVERY)
+    async with aclosing(batches(feed, position)) as found:
+        async for rows in found:
+            yield streams.message(summary(rows), event="change") if rows else STILL_HERE
 
 
 def summary(rows: list[Event]) -> dict[str, list[str]]:
