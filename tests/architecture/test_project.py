@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
@@ -49,3 +50,19 @@ def test_extraction_sees_python_templates_and_plurals() -> None:
     found = {message.id for message in catalogs.extract() if message.id}
     assert "There is nothing here that you may see." in found  # marked with N_
     assert "quota owner" in found  # gettext_lazy
+
+
+DOCUMENTS = [
+    path for path in sorted(sources.ROOT.rglob("*.md"))
+    if not {"node_modules", ".venv", "static", ".demo", ".cache"} & set(path.relative_to(sources.ROOT).parts)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=sources.name)
+def test_links_and_named_files_of_documents_exist(path: Path) -> None:
+    text = path.read_text()
+    targets = {link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link}
+    missing = {target for target in targets if target and not (path.parent / target).exists()}
+    named = set(re.findall(r"`((?:portal|quotas|workloads|tests|deploy|requirements|docs)/[\w/.-]+\.\w+)`", text))
+    missing |= {name for name in named if not (sources.ROOT / name).exists()}
+    assert missing == set()
