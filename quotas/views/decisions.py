@@ -63,7 +63,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
 def kinds() -> dict[str, str]:
     return {
         "admit": _("starts"),
-        "reclaim": _("calls back"),
+        "reclaim": _("reclaims"),
         "wait": _("waits"),
         "impossible": _("cannot run"),
         "withdraw": _("stays after all"),

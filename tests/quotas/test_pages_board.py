@@ -69,9 +69,9 @@ def test_the_board_shows_promises_loans_and_people(client, world):
 
 def test_a_stranger_finds_no_board_and_a_member_no_buttons(client, world):
     page(client, world["stranger"], "/d/vision/", 404)
-    assert "Call back" not in page(client, world["member"], "/d/vision/")
-    assert "Call back" in page(client, world["owner"], "/d/vision/")
-    assert "Call back" in page(client, world["operator"], "/d/vision/")
+    assert "Recall<" not in page(client, world["member"], "/d/vision/")
+    assert "Recall<" in page(client, world["owner"], "/d/vision/")
+    assert "Recall<" in page(client, world["operator"], "/d/vision/")
 
 
 def test_the_live_part_comes_alone(client, world):

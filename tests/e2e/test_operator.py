@@ -1,0 +1,108 @@
+"""The operator's journeys in a real browser, on the demo with real processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+Arrive = Callable[..., Any]
+
+PAGES = [
+    "/operator/",
+    "/operator/audit/",
+    "/operator/clusters/",
+    "/operator/departments/",
+    "/operator/departments/vision/",
+    "/operator/images/",
+    "/operator/images/new/",
+    "/operator/nodes/",
+    "/operator/nodes/1/",
+    "/operator/pools/",
+    "/operator/pools/a100/",
+    "/operator/presets/new/",
+    "/operator/users/",
+    "/operator/users/alice/",
+]
+
+
+def test_the_first_page_says_that_the_system_is_well(person: Arrive) -> None:
+    page = person("oscar").go("/operator/")
+    expect(page.locator("#system")).to_contain_text("Claims, ledger, cards and promises agree.")
+    expect(page.locator("#system")).to_contain_text("reachable")
+    expect(page.locator("#processes tr", has_text="quotas.plan_all")).to_contain_text(re.compile("well|running"))
+
+
+def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) -> None:
+    page = person("oscar").go("/operator/nodes/")
+    row = page.locator("tr", has_text="dgx-2")
+    row.get_by_role("link", name="Drain").click()
+    expect(page.locator("main")).to_contain_text("nothing new starts on dgx-2")
+    page.get_by_role("button", name="Drain dgx-2").click()
+    expect(page.locator("tr", has_text="dgx-2")).to_contain_text("drained")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("#system .notice", has_text="A100")).to_contain_text("less than promised")
+    page.get_by_role("link", name="Nodes").click()
+    page.locator("tr", has_text="dgx-2").get_by_role("button", name="Take back in").click()
+    expect(page.locator("tr", has_text="dgx-2")).to_contain_text("takes work")
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("tbody")).to_contain_text("node.drained")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="As CSV").click()
+    assert "node.returned" in download.value.path().read_text()
+
+
+def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arrive) -> None:
+    oscar = person("oscar")
+    page = oscar.go("/d/robotics/quotas/a100/")
+    page.fill("#id_guaranteed", "5")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("main")).to_contain_text(re.compile(r"promised 17 .* has 16"))
+    expect(page.locator("#id_guaranteed")).to_have_value("5")
+    oscar.complaints = [text for text in oscar.complaints if "422" not in text]
+
+
+def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
+    page = person("oscar").go("/operator/departments/")
+    page.fill("#id_slug", "optics")
+    page.fill("#id_name", "Optics")
+    page.get_by_role("button", name="Make").click()
+    row = page.locator("tr", has_text="optics")
+    row.get_by_role("link", name="Quotas").click()
+    page.locator("tr", has_text="T4").get_by_role("link", name="Set").click()
+    page.fill("#id_guaranteed", "4096")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("tr", has_text="T4").first).to_contain_text("4 GiB")
+    page.get_by_role("link", name="Members").click()
+    page.fill("#id_add-username", "bob")
+    page.locator("#id_add-role").select_option("owner")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("tbody").first).to_contain_text("Bob Okafor")
+    bob = person("bob").go("/inbox/")
+    expect(bob.locator("main")).to_contain_text("quota owner of Optics")
+
+
+def test_the_contract_of_a_pool_is_changed_and_read_by_everybody(person: Arrive) -> None:
+    page = person("oscar").go("/operator/pools/t4/")
+    page.fill("#id_notice", "40")
+    page.get_by_role("button", name="Save").first.click()
+    expect(page.locator(".toast")).to_be_visible()
+    pool = person("alice").go("/pools/t4/")
+    expect(pool.locator("main")).to_contain_text("40 s before SIGTERM")
+
+
+@pytest.mark.parametrize(("language", "theme", "width"), [("zh-CN", "light", 1400), ("en-US", "dark", 390)])
+def test_every_page_is_accessible_and_as_wide_as_its_screen(
+    person: Arrive, language: str, theme: str, width: int
+) -> None:
+    oscar = person("oscar", language=language, theme=theme, width=width)
+    found = {}
+    for path in PAGES:
+        page = oscar.go(path)
+        page.wait_for_timeout(400)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found[path] = oscar.axe() + ([f"{wide} px too wide"] if wide > 0 else [])
+    assert {path: faults for path, faults in found.items() if faults} == {}

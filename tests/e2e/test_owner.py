@@ -1,0 +1,114 @@
+"""The quota owner's journeys in a real browser, on the demo with real processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+Arrive = Callable[..., Any]
+
+PAGES = [
+    "/d/vision/",
+    "/d/vision/?days=30",
+    "/d/vision/quotas/",
+    "/d/vision/quotas/a100/",
+    "/d/vision/recall/",
+    "/d/vision/members/",
+    "/d/vision/members/alice/remove/",
+    "/d/vision/webhooks/",
+    "/pools/",
+    "/pools/a100/",
+    "/pools/t4/",
+    "/pools/a100-mig/",
+    "/decisions/",
+    "/inbox/",
+    "/inbox/settings/",
+]
+
+
+def test_cards_are_called_back_watched_coming_and_given_up_again(person: Arrive) -> None:
+    """The board tells it without a reload; the borrower reads it at the same time."""
+    olivia, bob = person("olivia"), person("bob")
+    page = olivia.go("/d/vision/")
+    expect(page.locator("#now")).to_contain_text("lent")
+    page.get_by_role("link", name="Recall").click()
+    expect(page.locator("#preview")).to_contain_text("would be told to go")
+    expect(page.locator("#preview")).to_contain_text("of another department")
+    page.fill("#id_units", "7")
+    expect(page.locator("#preview")).to_contain_text("at most 6")
+    page.fill("#id_units", "4")
+    expect(page.locator("#preview")).to_contain_text("All back by")
+    page.get_by_role("button", name="Recall").click()
+    page.evaluate("window.notReloaded = true")
+    notice = page.locator("#now .notice", has_text="Recall")
+    expect(notice).to_contain_text(re.compile(r"Recall: \d of 4 cards"))
+    expect(notice.locator("time[data-time=countdown]").first).to_be_visible()
+    board = bob.go("/d/biology/")
+    expect(board.locator("#now .notice").first).to_contain_text("to Computer Vision")
+    expect(notice).to_contain_text("are back and held for you", timeout=120_000)
+    assert page.evaluate("window.notReloaded") is True
+    notice.get_by_role("button", name="Withdraw").click()
+    expect(page.locator(".toast")).to_contain_text("given back")
+    expect(page.locator("#now .notice", has_text="Recall")).to_have_count(0)
+    bob.go("/decisions/?kind=reclaim")
+    expect(bob.page.locator("tbody")).to_contain_text("Computer Vision")
+
+
+def test_a_lend_limit_is_changed_after_a_preview_and_stands_in_the_history(person: Arrive) -> None:
+    page = person("olivia").go("/d/vision/quotas/a100-mig/")
+    expect(page.locator("#id_guaranteed")).to_be_disabled()
+    page.fill("#id_lend_limit", "4")
+    page.fill("#id_why", "a deadline next week")
+    expect(page.locator("#preview")).to_contain_text(re.compile("Nobody|told to go"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("h1")).to_contain_text("Quotas of")
+    expect(page.locator("main")).to_contain_text("a deadline next week")
+
+
+def test_somebody_new_comes_in_by_a_link_and_goes_again(person: Arrive) -> None:
+    page = person("olivia").go("/d/vision/members/")
+    page.get_by_role("button", name="Make a link").click()
+    link = page.locator("#invitation-link").input_value()
+    newcomer = person("").page
+    newcomer.goto(link)
+    newcomer.fill("#id_username", "nina")
+    newcomer.fill("#id_full_name", "Nina Li")
+    newcomer.fill("#id_password", "correct horse battery")
+    newcomer.get_by_role("button", name="Make my account and join").click()
+    expect(newcomer.locator("h1")).to_have_text("Home")
+    page.goto(page.url.split("/d/")[0] + "/d/vision/members/")
+    row = page.locator("tr", has_text="Nina Li")
+    row.get_by_role("combobox").select_option("viewer")
+    row.get_by_role("button", name="Set").click()
+    expect(page.locator(".toast")).to_contain_text("new role")
+    page.locator("tr", has_text="Nina Li").get_by_role("link", name="Remove").click()
+    expect(page.locator("main")).to_contain_text("has nothing waiting or running here")
+    page.get_by_role("button", name="Remove Nina Li").click()
+    expect(page.locator("tbody").first).not_to_contain_text("Nina Li")
+
+
+def test_a_cap_is_saved_where_it_stands(person: Arrive) -> None:
+    page = person("olivia").go("/d/vision/members/")
+    row = page.locator("#caps tr", has_text="T4")
+    row.get_by_role("spinbutton").fill("8192")
+    row.get_by_role("button", name="Save").click()
+    expect(page.locator("#caps [role=status]")).to_contain_text("Saved for T4")
+
+
+@pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
+def test_every_page_is_accessible_and_as_wide_as_its_screen(
+    person: Arrive, language: str, theme: str, width: int
+) -> None:
+    olivia = person("olivia", language=language, theme=theme, width=width)
+    found = {}
+    for path in PAGES:
+        page = olivia.go(path)
+        page.wait_for_load_state("networkidle") if "/recall" in path or "/quotas/" in path else None
+        page.wait_for_timeout(300)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        found[path] = olivia.axe() + ([f"{wide} px too wide"] if wide > 0 else [])
+    assert {path: faults for path, faults in found.items() if faults} == {}
