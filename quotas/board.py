@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
-from quotas.live import Live, available, free, held, read, recalled
+from quotas.live import Live, available, coming, free, held, read, recalled
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota
 
 UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
@@ -41,6 +41,7 @@ class PoolUsage:
     lent: int
     lent_to: dict[str, int]  # department slug → units
     held: int  # reserved for its waiting claims, or held by its recalls
+    coming: int  # of held: what others still occupy
     leaving: int  # of own + borrowed: told to go, not gone yet
     free_now: int  # what it could start this moment without anyone being told to go
     queue_units: int
@@ -54,7 +55,12 @@ class PoolUsage:
     @property
     def idle(self) -> int:
         """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a hold."""
-        return max(0, self.guaranteed - self.own - self.lent - self.held)
+        return max(0, self.guaranteed - self.own - self.lent - self.held_here)
+
+    @property
+    def held_here(self) -> int:
+        """Held units that nobody occupies any more."""
+        return self.held - self.coming
 
     @property
     def borrow_left(self) -> int:
@@ -107,6 +113,7 @@ def usage(live: Live, department: int, pool: int) -> PoolUsage:
         lent=sum(lent_to.values()),
         lent_to=dict(lent_to),
         held=sum(held(live, pk, pool) for pk in inside),
+        coming=sum(coming(live, pk, pool) for pk in inside),
         leaving=sum(entry.units for entry in entries if entry.claim.state == ClaimState.LEAVING),
         free_now=max(0, min(free(live, pool, inside), right)),
         queue_units=sum(claim.units for claim in waiting),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
-from quotas.live import Live, free, held, read
+from quotas.live import Live, coming, free, held, read
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 
 
@@ -126,18 +126,30 @@ class PoolOverview:
 def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
     """Every pool with its nodes and cards; `seen`: ids of the departments whose workloads the reader may know."""
     live = read(pools)
-    return [_overview(live, pool, seen) for pool in live.pools]
+    cards = cards_of(live)
+    return [_overview(live, pool, cards[pool], seen) for pool in live.pools]
 
 
-def _overview(live: Live, pool: int, seen: Collection[int]) -> PoolOverview:
+def cards_of(live: Live) -> dict[int, list[Card]]:
+    """Pool id → its cards, each with its node. Two queries."""
+    found: dict[int, list[Card]] = defaultdict(list)
+    rows = list(Card.objects.filter(pool__in=live.pools))
+    nodes = Node.objects.in_bulk({card.node_id for card in rows})
+    for card in rows:
+        card.node = nodes[card.node_id]
+        found[card.pool_id or 0].append(card)
+    return found
+
+
+def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -> PoolOverview:
     claims = [claim for claim in live.claims_of(pool) if not claim.is_recall]
     occupying = [claim for claim in claims if claim.state in OCCUPYING]
     waiting = [claim for claim in claims if claim.state == ClaimState.PENDING]
     places, unplaced = _by_card(live, pool, occupying, seen)
     nodes: dict[int, list[Card]] = defaultdict(list)
-    for card in live.cards[pool]:
+    for card in cards:
         nodes[card.node_id].append(card)
-    rows = [_row(cards, places) for cards in nodes.values()]
+    rows = [_row(here, places) for here in nodes.values()]
     rows.sort(key=lambda row: row.node.name)
     unheld = free(live, pool)
     best = max((row.largest if live.pools[pool].unit == "card" else _largest_share(row) for row in rows), default=0)
@@ -149,7 +161,7 @@ def _overview(live: Live, pool: int, seen: Collection[int]) -> PoolOverview:
         promised=sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool),
         unplaced=unplaced,
         free=unheld,
-        held=sum(held(live, pk, pool) for pk in live.departments),
+        held=sum(held(live, pk, pool) - coming(live, pk, pool) for pk in live.departments),
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
         largest=min(best, unheld),
@@ -220,5 +232,7 @@ def _shares(live: Live, pool: int, seen: Collection[int]) -> tuple[DepartmentSha
         quota = live.quotas.get((pk, pool))
         if quota or entries:
             guaranteed = (quota.guaranteed if quota else 0) if pk in seen else None
-            rows.append(DepartmentShare(department, own, borrowed, held(live, pk, pool), guaranteed))
+            rows.append(
+                DepartmentShare(department, own, borrowed, held(live, pk, pool) - coming(live, pk, pool), guaranteed)
+            )
     return tuple(sorted(rows, key=lambda row: (-row.own - row.borrowed, row.department.slug)))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from portal.errors import N_
+from quotas.cardmap import cards_of
 from quotas.live import Live
-from quotas.models import OCCUPYING, ClaimState, Decision, Pool, PoolGroup
+from quotas.models import OCCUPYING, Card, ClaimState, Decision, Pool, PoolGroup
 
 DAY = dt.timedelta(days=1)
 
@@ -26,9 +27,10 @@ class Fault:
 
 def faults(live: Live) -> Iterator[Fault]:
     """Nothing, on a sound database."""
+    cards = cards_of(live)
     for pk, pool in live.pools.items():
         yield from _promises(live, pool)
-        yield from _cards(live, pk)
+        yield from _cards(live, pk, cards[pk])
     yield from _ledger(live)
 
 
@@ -39,8 +41,8 @@ def _promises(live: Live, pool: Pool) -> Iterator[Fault]:
         yield Fault(message, {"pool": pool.name, "promised": promised, "nominal": pool.nominal})
 
 
-def _cards(live: Live, pool: int) -> Iterator[Fault]:
-    sizes = {(card.node.name, card.index): card.units for card in live.cards[pool]}
+def _cards(live: Live, pool: int, cards: list[Card]) -> Iterator[Fault]:
+    sizes = {(card.node.name, card.index): card.units for card in cards}
     used = Counter[tuple[str, int]]()
     for claim in live.claims_of(pool):
         for place in (claim.placement or ()) if claim.state in OCCUPYING else ():

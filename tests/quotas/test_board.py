@@ -64,6 +64,7 @@ def test_what_leaves_is_still_used_but_said_to_leave():
     owner = one(nlp, pool)
     assert (owner.held, owner.queue_len, owner.queue_units, owner.lent) == (6, 1, 6, 4)
     assert owner.free_now == 2
+    assert (owner.coming, owner.held_here, owner.idle) == (4, 2, 2)  # the 4 it lent are counted as lent, not twice
 
 
 def test_a_recall_holds_only_what_its_department_does_not_use_yet():
@@ -134,8 +135,8 @@ def test_the_number_of_queries_does_not_grow(django_assert_num_queries):
         for department in departments:
             make.quota(department, pool, 4)
             make.holding(department, pool, own=1, user=make.member(department))
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         rows = board.usage_of_everyone()
     assert len(rows) == 24
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         board.usage_of(departments[0], pools)
