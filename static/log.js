@@ -18,6 +18,7 @@
       if (log.dataset.attempt) url.searchParams.set("attempt", log.dataset.attempt);
       if (offset !== null) url.searchParams.set("offset", offset);
       const answer = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
+      if (answer.redirected) return location.reload(); // the session has ended
       if (!answer.ok) throw new Error(String(answer.status));
       const text = decoder.decode(await answer.arrayBuffer(), { stream: true });
       offset = Number(answer.headers.get("X-Log-Offset") ?? offset ?? 0);

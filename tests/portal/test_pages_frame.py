@@ -41,6 +41,13 @@ def test_a_page_needs_a_login_and_comes_back_to_where_one_wanted_to_go(client: C
     assert client.post("/login/", form).headers["Location"] == "/profile/"
 
 
+def test_a_live_part_of_an_ended_session_sends_the_whole_page_to_the_login(client: Client) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/d/vision/workloads/?state=running"}
+    response = client.get("/search/", headers=headers, follow=True)
+    assert response.status_code == 204
+    assert response.headers["HX-Redirect"] == "/login/?next=%2Fd%2Fvision%2Fworkloads%2F%3Fstate%3Drunning"
+
+
 def test_login_never_leads_to_another_site(client: Client, alice: User) -> None:
     form = {"username": "alice", "password": "correct horse battery", "next": "https://evil.example/"}
     assert client.post("/login/", form).headers["Location"] == "/"
