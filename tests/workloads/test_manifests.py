@@ -194,6 +194,19 @@ class TestObserved:
                 {"annotations": {manifests.STOPPED_AT: "2031-01-01T00:00:09Z"}},
                 (Phase.SUCCEEDED, "Stopped", 0),
             ),
+            # the pod's end was written a moment before its container's
+            (
+                {"phase": "Failed", "reason": "DeadlineExceeded",
+                 "containerStatuses": [{"state": {"running": {"startedAt": "2031-01-01T00:00:00Z"}}}]},
+                {"annotations": {manifests.STOPPED_AT: "2031-01-01T00:00:09Z"}},
+                (Phase.RUNNING, "Stopped", None),
+            ),
+            (
+                {"phase": "Failed", "reason": "DeadlineExceeded",
+                 "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]},
+                {"annotations": {manifests.STOPPED_AT: "2031-01-01T00:00:09Z"}},
+                (Phase.FAILED, "Stopped", None),
+            ),
             # waiting, and why
             (
                 {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]},

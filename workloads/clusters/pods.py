@@ -82,11 +82,19 @@ def _phase(pod: Json, ended: bool) -> Phase:
             ours = STOPPED_AT in pod["metadata"]["annotations"]
             reason = pod["status"].get("reason", "")
             taken = _disruption(pod) or reason in TAKEN_AWAY or reason in REFUSED_BY_KUBELET or _deleted_by_others(pod)
-            return Phase.LOST if (taken and not ours) or not (ended or reason) else Phase.FAILED
+            if (taken and not ours) or not (ended or reason):
+                return Phase.LOST
+            # a busy kubelet may write the end of the pod a moment before its container's, which has the exit code
+            return Phase.RUNNING if _says_running(pod) else Phase.FAILED
         case "Running":
             return Phase.RUNNING
         case _:
             return Phase.LOST if is_over(pod) else Phase.PENDING
+
+
+def _says_running(pod: Json) -> bool:
+    states = [container.get("state") or {} for container in pod["status"].get("containerStatuses") or ()]
+    return any("running" in state for state in states)
 
 
 def _deleted_by_others(pod: Json) -> bool:
