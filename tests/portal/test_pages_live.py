@@ -11,9 +11,11 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.test import Client
 
+from portal.access import Actor
 from portal.api.events import Feed
 from portal.events import emit
 from portal.models import Department, User
+from portal.streams import Standing
 from portal.views.live import hints
 from tests import builders as make
 
@@ -29,7 +31,7 @@ async def hint_after(
     reader: User, department: Department, workload: str = "", narrowed: str = ""
 ) -> dict[str, Any] | None:
     """What the reader's open stream says when something happens; None when it stays silent for a second."""
-    stream: AsyncIterator[bytes] = hints(Feed(reader, None, narrowed))
+    stream: AsyncIterator[bytes] = hints(Feed(Standing(Actor(reader)), narrowed))
     assert b"event: open" in await anext(stream)
     following = asyncio.ensure_future(anext(stream))  # type: ignore[arg-type]
     await asyncio.sleep(0.1)

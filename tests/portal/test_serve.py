@@ -97,7 +97,7 @@ def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(tran
 
         with ThreadPoolExecutor(8) as openers:
             streams = list(openers.map(lambda _: ask("/api/v1/events/", STREAM), range(150)))
-            wait = f"/api/v1/workloads/{workload.public_id}/?wait=55"
+            wait = f"/api/v1/workloads/{workload.public_id}/?wait=55&until=finished"  # a stop is two changes
             waits = list(openers.map(lambda _: ask(wait, "application/json"), range(50)))
         headers = {"Authorization": f"Bearer {token}"}
         for _ in range(10):
