@@ -174,7 +174,7 @@ class Words:
 
     def starts_borrowing(self) -> tuple[str, list[str]]:
         title = _("Starts now, %(borrowed)s of %(asked)s borrowed from %(lenders)s.") % {
-            "borrowed": self._units(self.facts.borrowed),
+            "borrowed": self._count(self.facts.borrowed),
             "asked": self._units(self.facts.asked),
             "lenders": self._departments(self.facts.from_),
         }
@@ -239,6 +239,10 @@ class Words:
                 yield _("Runs on %(node)s, card %(cards)s.") % {"node": place.node, "cards": cards}
             else:
                 yield _("Runs on %(node)s.") % {"node": place.node}
+
+    def _count(self, units: int) -> str:
+        """Before "of 4 cards": the number alone, where the unit is counted."""
+        return str(units) if self.pool.unit in {"card", "replica", "slice"} else self._units(units)
 
     def _units(self, units: int) -> str:
         return amount(units, self.pool)
