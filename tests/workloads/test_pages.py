@@ -94,7 +94,7 @@ def test_the_panel_says_that_it_starts_from_own_quota_with_the_numbers(world: Wo
 def test_the_panel_says_what_is_borrowed_and_who_can_call_it_back(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="6"))
     assert 'data-verdict="starts_borrowing"' in text
-    assert "Starts now, 2 cards of 6 cards borrowed from Nlp." in text
+    assert "Starts now, 2 of 6 cards borrowed from Nlp." in text
     assert "10 min notice and 2 min grace" in text
 
 
