@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
-from quotas.live import Live, available, coming, free, held, read, recalled
+from quotas.live import Live, available, ceiling, coming, free, held, read, recalled
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota
 
 UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
@@ -106,7 +106,7 @@ def usage(live: Live, department: int, pool: int) -> PoolUsage:
         department=live.departments[department],
         quota=live.quotas.get((department, pool)),
         guaranteed=live.guaranteed(department, pool),
-        ceiling=available(live, department, pool, empty=True),
+        ceiling=ceiling(live, department, pool),
         own=sum(entry.units for entry in entries) - borrowed,
         borrowed=borrowed,
         borrowed_from=dict(borrowed_from),

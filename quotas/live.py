@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from django.db.models import Sum
 
 from portal.models import Department, User
+from quotas.engine import types as e
+from quotas.engine.ledger import Ledger
+from quotas.engine.mig import profile_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
 
 CLAIM_COLUMNS = (
@@ -31,7 +34,7 @@ class Live:
     entries: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
     lent: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
     presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
-    rights: dict[tuple[int, bool], Rights] = field(default_factory=dict)  # worked out once a pool
+    books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
     on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
     unheld: dict[int, int] = field(default_factory=dict)
 
@@ -66,11 +69,22 @@ def read(pools: Iterable[Pool] | None = None) -> Live:
     for cap in UserCap.objects.filter(pool__in=wanted):
         live.caps[cap.department_id, cap.pool_id] = cap.units
     _read_claims(live)
-    usable = Card.objects.filter(
-        pool__in=wanted, healthy=True, node__present=True, node__drained=False, node__held_back=""
-    )
-    live.presence = dict(usable.order_by().values_list("pool").annotate(units=Sum("units")))
+    _read_presence(live)
     return live
+
+
+def _read_presence(live: Live) -> None:
+    """Units that are there: of a node with a fixed MIG geometry what its instances cover, else what its cards have."""
+    usable = Card.objects.filter(
+        pool__in=live.pools, healthy=True, node__present=True, node__drained=False, node__held_back=""
+    )
+    nodes = usable.order_by().values_list("pool", "node", "node__instances").annotate(units=Sum("units"))
+    for pool, _node, instances, units in nodes:
+        table = live.pools[pool].mig
+        if table and instances:
+            profiles = [(profile_of(table, name), count) for name, count in instances.items()]
+            units = sum(profile.size * count for profile, count in profiles if profile is not None)
+        live.presence[pool] = live.presence.get(pool, 0) + units
 
 
 def _read_claims(live: Live) -> None:
@@ -149,71 +163,35 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
     return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))
 
 
-@dataclass(slots=True)
-class Rights:
-    """The arithmetic of docs/quota-rules.md for one pool, each node of the tree worked out once.
-
-    `empty`: with nobody using anything and every card present, which gives the ceilings.
-    """
-
-    live: Live
-    pool: int
-    empty: bool
-    known: dict[tuple[str, int], int] = field(default_factory=dict)
-    top: int | None = None
-
-    def _once(self, what: str, pk: int, work: Callable[[int], int]) -> int:
-        if (what, pk) not in self.known:
-            self.known[what, pk] = work(pk)
-        return self.known[what, pk]
-
-    def subtree(self, pk: int) -> int:
-        def work(pk: int) -> int:
-            quota = self.live.quotas.get((pk, self.pool))
-            below = sum(self.subtree(child) - self.kept(child) for child in self.live.children[pk])
-            return (quota.guaranteed if quota else 0) + below
-
-        return self._once("subtree", pk, work)
-
-    def kept(self, pk: int) -> int:
-        quota = self.live.quotas.get((pk, self.pool))
-        return 0 if quota is None or quota.lend_limit is None else max(0, self.subtree(pk) - quota.lend_limit)
-
-    def used(self, pk: int) -> int:
-        def work(pk: int) -> int:
-            claims = self.live.claims.get((pk, self.pool), [])
-            here = sum(c.units for c in claims if c.state == ClaimState.HOLDING and not c.is_recall)
-            below = sum(self.passed_on(child) for child in self.live.children[pk])
-            return here + held(self.live, pk, self.pool) + below
-
-        return 0 if self.empty else self._once("used", pk, work)
-
-    def passed_on(self, pk: int) -> int:
-        return max(0, self.used(pk) - self.kept(pk))
-
-    def at_top(self) -> int:
-        """What nobody keeps for itself and nobody uses."""
-        if self.top is None:
-            departments = self.live.departments.values()
-            tops = [department.pk for department in departments if department.parent_id is None]
-            capacity = self.live.pools[self.pool].nominal if self.empty else self.live.present(self.pool)
-            unpromised = capacity - sum(q.guaranteed for (_, pool), q in self.live.quotas.items() if pool == self.pool)
-            self.top = unpromised + sum(self.subtree(pk) - self.kept(pk) - self.passed_on(pk) for pk in tops)
-        return self.top
-
-    def available(self, pk: int) -> int:
-        def work(pk: int) -> int:
-            parent, quota = self.live.departments[pk].parent_id, self.live.quotas.get((pk, self.pool))
-            outside = self.at_top() if parent is None else self.available(parent)
-            if quota is not None and quota.borrow_limit is not None:
-                outside = min(outside, self.subtree(pk) - self.kept(pk) - self.passed_on(pk) + quota.borrow_limit)
-            return max(0, self.kept(pk) - self.used(pk)) + outside
-
-        return self._once("available", pk, work)
+def available(live: Live, department: int, pool: int) -> int:
+    """What the department may still take by right: its own, and what it may borrow."""
+    return _books(live, pool).available(e.DepartmentId(live.departments[department].slug))
 
 
-def available(live: Live, department: int, pool: int, *, empty: bool = False) -> int:
-    """What the department may still take by right: its own, and what it may borrow. `empty`: its ceiling."""
-    if (pool, empty) not in live.rights:
-        live.rights[pool, empty] = Rights(live, pool, empty)
-    return live.rights[pool, empty].available(department)
+def ceiling(live: Live, department: int, pool: int) -> int:
+    """The most it could have of an empty pool with every card present."""
+    return _books(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
+
+
+def _books(live: Live, pool: int) -> Ledger:
+    """The engine's ledger of this pool, with what holds now charged to it."""
+    if pool not in live.books:
+        row = live.pools[pool]
+        id = e.PoolId(row.slug)
+        departments = [_for_engine(live, department, pool, id) for department in live.departments.values()]
+        books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments)
+        for pk, department in live.departments.items():
+            claims = live.claims.get((pk, pool), ())
+            here = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
+            books.add(e.DepartmentId(department.slug), here + held(live, pk, pool))
+        live.books[pool] = books
+    return live.books[pool]
+
+
+def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:
+    quota = live.quotas.get((department.pk, pool))
+    limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, quota.lend_limit)} if quota else {}
+    parent = live.departments[department.parent_id].slug if department.parent_id else None
+    return e.Department(
+        e.DepartmentId(department.slug), e.DepartmentId(parent) if parent else None, department.weight, limits
+    )

@@ -128,6 +128,13 @@ def test_cards_that_are_away_are_not_free_but_stay_in_the_ceiling():
     assert (row.free_now, row.ceiling) == (4, 8)
 
 
+def test_a_fixed_mig_geometry_counts_its_instances():
+    pool, vision = make.pool("mig", cards=2, unit="slice", units_per_card=8, mig="A100-80GB"), make.department("vision")
+    make.quota(vision, pool, 4)
+    Node.objects.update(instances={"1g.10gb": 14})
+    assert one(vision, pool).free_now == 14
+
+
 def test_the_number_of_queries_does_not_grow(django_assert_num_queries):
     pools = [make.pool(cards=32) for _ in range(3)]
     departments = [make.department() for _ in range(8)]
