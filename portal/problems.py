@@ -53,6 +53,12 @@ class NotAllowed(Problem):
     message = N_("This is not allowed.")
 
 
+class NullCharacter(Problem):
+    status = 400
+    code = "null_character"
+    message = N_("The address contains a null character.")
+
+
 class TooLarge(Problem):
     status = 413
     code = "too_large"

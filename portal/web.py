@@ -19,6 +19,7 @@ from portal.access import NotVisible
 from portal.errors import Problem
 from portal.ids import new_id
 from portal.models import User
+from portal.problems import NullCharacter, plain, wants_json
 from portal.shell import Shell
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -44,7 +45,10 @@ def no_null(get_response: GetResponse) -> GetResponse:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-            return HttpResponseBadRequest("The address contains a null character.\n", content_type="text/plain")
+            problem = NullCharacter()
+            if wants_json(request):
+                return plain(problem, request)
+            return HttpResponseBadRequest(f"{problem.detail}\n", content_type="text/plain; charset=utf-8")
         return get_response(request)
 
     return middleware
