@@ -105,7 +105,7 @@ class PoolPass:
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
         books = self._books
-        told = books.leavers_for(claim)
+        told = books.departures.of(claim)
         books.give_up(claim)
         if never(books, claim) or not_now(books, claim):
             return None
@@ -233,7 +233,7 @@ class PoolPass:
         borrowed = lenders(books.ledger, entries)
         told: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(books.told):
-            told.setdefault(books.held_for[victim], []).append(victim)
+            told.setdefault(books.departures.holder[victim], []).append(victim)
         return [
             replace(decision, from_=borrowed.get(id, {}), victims=tuple(told.get(id, ())))
             for id, decision in self._answers.items()
@@ -246,7 +246,7 @@ class PoolPass:
         stay: list[ClaimId] = []
         if books.pool.cluster_unreachable_since is not None:
             return stay
-        for leaver in sorted(books.leaving.values(), key=lambda leaver: leaver.id):
+        for leaver in sorted(books.departures.leaving.values(), key=lambda leaver: leaver.id):
             told = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > books.now)
             if told and leaver.id not in needed and books.ledger.available(leaver.department) >= leaver.units:
                 books.ledger.add(leaver.department, leaver.units)

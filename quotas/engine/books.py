@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from quotas.engine.departures import Departures
 from quotas.engine.ledger import Ledger
 from quotas.engine.placement import Places, Vector, add, capacity_vector, find_places, fits, occupied
+from quotas.engine.recallable import Recallable
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, young_until
@@ -46,14 +48,14 @@ class Books:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
-        self.leaving: dict[ClaimId, Claim] = {}
-        self.held_for: dict[ClaimId, ClaimId] = {}
+        self.departures = Departures(lambda leaver: (self.gone_by(leaver), leaver.id))
         self.standing: Standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), self.now)
         self.recalled = dict(self.standing.left)
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
+        self.recallable: dict[bool, Recallable] = {}
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
@@ -68,9 +70,9 @@ class Books:
                 self._enter_holding(claim)
             elif claim.state is ClaimState.LEAVING:
                 self._enter_leaving(claim)
-        for claim in sorted(self.pending, key=lambda claim: (not self.leavers_for(claim), claim.id)):
+        for claim in sorted(self.pending, key=lambda claim: (not self.departures.of(claim), claim.id)):
             if claim.reserved is not None:  # those whom others leave for first: the free part is theirs
-                self.reserve(claim, claim.reserved.places, self.leavers_for(claim), claim.reserved.units)
+                self.reserve(claim, claim.reserved.places, self.departures.of(claim), claim.reserved.units)
                 self.unsettle(claim)
 
     def _enter_holding(self, claim: Claim) -> None:
@@ -86,14 +88,8 @@ class Books:
     def _enter_leaving(self, claim: Claim) -> None:
         vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
         self.standing.charges[claim.id] = claim.units
-        self.leaving[claim.id] = claim
-        if claim.held_for is not None:
-            self.held_for[claim.id] = claim.held_for
+        self.departures.enter(claim)
         add(self.free_now, vector, -1)
-
-    def leavers_for(self, claim: Claim) -> list[Claim]:
-        """Those who leave so that the claim can start."""
-        return [self.leaving[leaver] for leaver, holder in sorted(self.held_for.items()) if holder == claim.id]
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -159,7 +155,7 @@ class Books:
         charged = self.asked(claim) if units is None else units
         hold = Hold(claim, charged, later=occupied(claim, self.pool, places, charged))
         for leaver in waiting_on:
-            self.held_for.setdefault(leaver.id, claim.id)
+            self.departures.hold(leaver, claim)
             for key, amount in self.vectors[leaver.id].items():
                 hold.coming[key] = hold.coming.get(key, 0) + amount
         self._count_user(claim, claim.units)
@@ -173,6 +169,7 @@ class Books:
             for key, amount in hold.later.items()
         }
         self.holds[hold.claim.id] = hold
+        self.departures.begin(hold.claim)
         self.held_now += hold.now["pool", self.pool.id]
         self.ledger.add(hold.claim.department, hold.charged)
         add(self.free_now, hold.now, -1)
@@ -181,6 +178,7 @@ class Books:
     def lift(self, hold: Hold) -> None:
         """Take a hold out again, for a while or for good."""
         del self.holds[hold.claim.id]
+        self.departures.end(hold.claim)
         self.held_now -= hold.now["pool", self.pool.id]
         self.ledger.remove(hold.claim.department, hold.charged)
         add(self.free_now, hold.now)
@@ -199,7 +197,7 @@ class Books:
         if hold.old:
             self.unsettled[claim.department] -= hold.charged
         self._count_user(claim, -claim.units)
-        self.held_for = {leaver: holder for leaver, holder in self.held_for.items() if holder != claim.id}
+        self.departures.release(claim)
 
     def tell(self, victims: tuple[Claim, ...]) -> None:
         """The victims are told to leave: for rights they are gone, their places are coming."""
@@ -207,7 +205,8 @@ class Books:
             del self.holding[victim.department][victim.id]
             self.openings += 1
             self._changed(victim.department)
-            self.leaving[victim.id] = self.told[victim.id] = victim
+            self.told[victim.id] = victim
+            self.departures.enter(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
 
@@ -217,8 +216,8 @@ class Books:
 
     def untell(self, victim: Claim) -> None:
         """A victim told in this pass is not needed after all."""
-        del self.leaving[victim.id], self.told[victim.id]
-        self.held_for.pop(victim.id, None)
+        del self.told[victim.id]
+        self.departures.stay(victim)
         self.holding[victim.department][victim.id] = victim
         self._changed(victim.department)
         self._count_user(victim, victim.units)
@@ -246,21 +245,13 @@ class Books:
         needed, told = list(first), {leaver.id for leaver in first}
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
-        for group in range(3):
-            if all(amount <= 0 for amount in lacking.values()):
-                break
-            mine = (x for x in self.leaving.values() if x.id not in told and self._closeness(x, claim) == group)
-            for leaver in sorted(mine, key=lambda leaver: (self.gone_by(leaver), leaver.id)):
-                vector = self.vectors[leaver.id]
-                if any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
-                    add(lacking, vector, -1)
-                    needed.append(leaver)
+        waiting = (leaver for leaver in self.departures.nearest(claim) if leaver.id not in told)
+        while any(amount > 0 for amount in lacking.values()) and (leaver := next(waiting, None)) is not None:
+            vector = self.vectors[leaver.id]
+            if any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
+                add(lacking, vector, -1)
+                needed.append(leaver)
         return tuple(needed)
-
-    def _closeness(self, leaver: Claim, claim: Claim) -> int:
-        """0: leaves for the claim; 1: for nobody; 2: for somebody else."""
-        holder = self.held_for.get(leaver.id)
-        return 0 if claim.id in (holder, leaver.held_for) else 1 if holder not in self.holds else 2
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""

@@ -59,7 +59,8 @@ class Account:
 
 
 class Ledger:
-    """The accounts of one pool under their virtual root."""
+    """The accounts of one pool under their virtual root. `above` has the departments that use more than they are
+    promised."""
 
     def __init__(self, pool: Pool, departments: Iterable[Department]) -> None:
         departments = tuple(departments)
@@ -72,6 +73,8 @@ class Ledger:
             account = self.accounts[department.id]
             account.parent = self.root if department.parent is None else self.accounts[department.parent]
             account.parent.children.append(account)
+        self.above: set[DepartmentId] = set()
+        self._watching: list[set[DepartmentId]] = []
         self.flat = all(department.parent is None for department in departments)
         _sum_up(self.root)
         _set_ceilings(self.root, lost=self.nominal - self.capacity)
@@ -87,11 +90,26 @@ class Ledger:
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
         account: Account | None = self.accounts[department]
+        charged = units
         while account is not None and units:
             before = max(0, account.usage - account.kept)
             account.usage += units
             units = max(0, account.usage - account.kept) - before
             account = account.parent
+        if charged > 0:
+            for grown in self._watching:
+                grown.add(department)
+        account = self.accounts[department]
+        if account.usage > account.guaranteed:
+            self.above.add(department)
+        else:
+            self.above.discard(department)
+
+    def watch(self) -> set[DepartmentId]:
+        """A set that every department is added to whose usage grows from now on; the caller empties it."""
+        grown: set[DepartmentId] = set()
+        self._watching.append(grown)
+        return grown
 
     def remove(self, department: DepartmentId, units: int) -> None:
         self.add(department, -units)

@@ -42,13 +42,12 @@ def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
 def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     """The claims of its own department that are open to the taker, each taken alone."""
     mine = books.holding.get(taker.account.id, {})
-    return [claim for claim in mine.values() if _within(taker, claim) and _stoppable(books, taker, claim)]
+    return [claim for claim in mine.values() if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
 def lending_back(books: Books, taker: Taker) -> list[DepartmentId]:
     """The other departments that use more than they are promised, from which alone something may be taken."""
-    accounts = ((department, books.ledger[department]) for department, claims in books.holding.items() if claims)
-    return sorted(d for d, account in accounts if account is not taker.account and account.usage > account.guaranteed)
+    return sorted(d for d in books.ledger.above if books.holding.get(d) and d != taker.account.id)
 
 
 def candidates_of(books: Books, taker: Taker, department: DepartmentId, right: "Right | None" = None) -> list[Claim]:
@@ -57,15 +56,15 @@ def candidates_of(books: Books, taker: Taker, department: DepartmentId, right: "
         claim
         for claim in books.holding[department].values()
         if (open_by(right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
-        and _stoppable(books, taker, claim)
+        and stoppable(books, taker.patient, claim)
     ]
 
 
-def _stoppable(books: Books, taker: Taker, claim: Claim) -> bool:
+def stoppable(books: Books, patient: bool, claim: Claim) -> bool:
     """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one."""
     if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing:
         return False
-    return taker.patient or young_until(claim, books.now) <= books.now
+    return patient or young_until(claim, books.now) <= books.now
 
 
 def _within(taker: Taker, claim: Claim) -> bool:

@@ -18,9 +18,11 @@ from quotas.engine.permission import (
     lending_back,
     own_candidates,
     permitted,
+    stoppable,
     taker_of,
 )
 from quotas.engine.placement import Key, Places
+from quotas.engine.recallable import Recallable
 from quotas.engine.search import makes_room, search
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
@@ -39,6 +41,9 @@ class Chosen:
 def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     """The victims for a claim, or None when no permitted set makes it fit."""
     taker = taker_of(books, claim, patient)
+    borrowed = _borrowed(books, taker)
+    if borrowed is not None:
+        return Chosen(tuple(sorted(borrowed, key=lambda victim: victim.id)), ())
     own = own_candidates(books, taker)
     alone = not (taker.inside or own or books.settings.fair_sharing or taker.policy.borrow_preempt)
     rivals = [] if alone else lending_back(books, taker)
@@ -49,6 +54,25 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
         if chosen is not None:
             return chosen
     return None
+
+
+def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
+    """The victims, where the everyday case is enough: a flat pool that counts, a taker inside its guarantee."""
+    counted = books.pool.nodes is None or taker.claim.is_recall
+    never = taker.policy.reclaim == "never" or books.settings.fair_sharing
+    if never or not (taker.inside and counted and books.ledger.flat):
+        return None
+    if taker.patient not in books.recallable:
+        offers = (
+            (lost_work(claim, books.now, books.settings), claim.id, claim)
+            for claims in books.holding.values()
+            for claim in claims.values()
+            if claim.units and stoppable(books, taker.patient, claim)
+        )
+        books.recallable[taker.patient] = Recallable(books.ledger, books.holding, offers)
+    need = max(need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id]))
+    below = None if taker.policy.reclaim == "any" else taker.claim.priority
+    return books.recallable[taker.patient].best_set(need, below)
 
 
 def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
