@@ -68,7 +68,7 @@ def set_quota(
         quota = quota or Quota(department=department, pool=pool, version=0)
         after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
         _may_set(actor, department, before, after)
-        _check_promises(quota, guaranteed)
+        check_promises(quota, guaranteed)
         for name, value in after.items():
             setattr(quota, name, value)
         quota.version += 1
@@ -102,7 +102,7 @@ def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None
     return actor.require(Right.OPERATE, department)
 
 
-def _check_promises(quota: Quota, guaranteed: int) -> None:
+def check_promises(quota: Quota, guaranteed: int) -> None:
     """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock."""
     pool = quota.pool
     others = Quota.objects.filter(pool=pool).exclude(department=quota.department)

@@ -142,7 +142,9 @@ class Recorder:
         """Compare-and-set of one claim; wakes whoever runs its workload when its state changed."""
         if not Claim.objects.filter(pk=claim.pk, **condition).update(**values):
             return False
-        if "state" in values:
+        if "state" in values and claim.is_recall:
+            emit(f"recall.{values['state']}", department=claim.department, recall=claim.public_id)
+        elif "state" in values:
             wake("workloads.converge", claim=claim.public_id)
         else:
             emit("workload.queue", department=claim.department, workload=claim.workload, decision=values["decision"])

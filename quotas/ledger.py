@@ -42,17 +42,18 @@ def settle(group: PoolGroup, *, now: dt.datetime) -> int:
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:
     """Where the units come from that workloads occupy at this moment. Leaving ones occupy until they are gone; a recall
-    occupies nothing, it only keeps others out."""
+    that holds occupies nothing, but what it holds is not idle and so lent by nobody."""
     running = tuple(
         replace(claim, state=e.ClaimState.HOLDING)
         for claim in snapshot.claims
-        if claim.state is not e.ClaimState.PENDING and not claim.is_recall
+        if claim.state is e.ClaimState.HOLDING or (claim.state is e.ClaimState.LEAVING and not claim.is_recall)
     )
     occupied = replace(snapshot, claims=running)
-    own = {claim.id: claim.units for claim in running}
+    own = {claim.id: claim.units for claim in running if not claim.is_recall}
     found: dict[Source, int] = {}
     for pool in snapshot.pools:
         for loan in loans_of(occupied, pool.id):
-            found[loan.claim, False, loan.lender] = loan.units
-            own[loan.claim] -= loan.units
+            if loan.claim in own:
+                found[loan.claim, False, loan.lender] = loan.units
+                own[loan.claim] -= loan.units
     return found | {(claim, True, ""): units for claim, units in own.items() if units}

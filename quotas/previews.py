@@ -12,9 +12,10 @@ from portal.access import Actor, Right
 from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount
+from quotas.actions import check_promises
 from quotas.engine import types as e
 from quotas.engine.verdict import Difference, what_if, with_claim, with_quota
-from quotas.models import Claim, Node, Pool
+from quotas.models import Claim, Node, Pool, Quota
 from quotas.recalls import check_recall
 from quotas.snapshots import load_snapshot, moment, seconds
 
@@ -49,8 +50,13 @@ def preview_quota(
     lend_limit: int | None,
     expected_version: int | None = None,
 ) -> Preview:
-    """Who would have to go, and who could start, if the quota were this. Raises Forbidden."""
+    """Who would have to go, and who could start, if the quota were this.
+
+    Raises Forbidden, and what set_quota would raise: OverPromised, BelowNonPreemptible.
+    """
     actor.require(Right.STEER, department)
+    present = Quota.objects.filter(department=department, pool=pool).first()
+    check_promises(present or Quota(department=department, pool=pool), guaranteed)
     snapshot = load_snapshot(pool.group, now=timezone.now())
     new = e.Quota(guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
     found = what_if(snapshot, with_quota(snapshot, e.DepartmentId(department.slug), e.PoolId(pool.slug), new))

@@ -103,6 +103,16 @@ def test_the_ledger_follows_who_borrows_from_whom(vision: Department, nlp: Depar
     assert open_entries() == {("nlp", True, None, 3)}
 
 
+def test_what_a_recall_holds_is_lent_by_nobody(vision: Department, nlp: Department, pool: Pool) -> None:
+    make.claim(vision, pool, 3, ClaimState.HOLDING, pods=0, started_at=timezone.now())
+    make.claim(nlp, pool, 5, ClaimState.HOLDING)
+    settle(pool.group, now=timezone.now())
+    assert open_entries() == {("nlp", True, None, 4), ("nlp", False, "vision", 1)}
+    make.claim(nlp, pool, 1, ClaimState.LEAVING)
+    settle(pool.group, now=timezone.now())
+    assert ("nlp", False, None, 1) in open_entries()  # vision has nothing idle left
+
+
 def open_entries() -> set[tuple[str, bool, str | None, int]]:
     rows = LedgerEntry.objects.filter(ended_at=None)
     return set(rows.values_list("department__slug", "own", "lender__slug", "units"))
