@@ -100,9 +100,8 @@ class Books:
 
     def asked(self, claim: Claim) -> int:
         """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
-        if claim.is_recall:
-            return claim.units
-        return claim.units - min(claim.units, self.recalled.get(claim.department, 0))
+        units, recalled = claim.units, self.recalled.get(claim.department, 0)
+        return units if not recalled or claim.is_recall else max(0, units - recalled)
 
     def inside(self, claim: Claim) -> bool:
         return self.ledger.inside(claim.department, self.asked(claim))
@@ -246,11 +245,13 @@ class Books:
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
         waiting = (leaver for leaver in self.departures.nearest(claim) if leaver.id not in told)
-        while any(amount > 0 for amount in lacking.values()) and (leaver := next(waiting, None)) is not None:
+        for leaver in waiting if any(amount > 0 for amount in lacking.values()) else ():
             vector = self.vectors[leaver.id]
             if any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
                 add(lacking, vector, -1)
                 needed.append(leaver)
+                if all(amount <= 0 for amount in lacking.values()):
+                    break
         return tuple(needed)
 
     def gone_by(self, leaver: Claim) -> int:

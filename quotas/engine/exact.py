@@ -135,6 +135,8 @@ def _over_limit(problem: Problem) -> int:
 
 def _others_table(problem: Problem, below: int | None, right: Right, usage_after: int) -> Table:
     """What can be given by other departments together, when the taker's will use `usage_after`."""
+    if right is Right.NONE or not problem.rivals:
+        return {START: EMPTY}
     fair = problem.books.settings.fair_sharing
     offers = [_offers(problem, department, below, right, usage_after) for department in problem.rivals]
     table: Table = {START: EMPTY}
@@ -174,7 +176,7 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     """What one department can give; remembered for the next taker, since most departments stay as they are. The need is
     rounded up so that takers of like size share what is remembered."""
     books, taker = problem.books, problem.taker
-    need = 1 << max(problem.need).bit_length()
+    need = 1 << (max(problem.need) - 1).bit_length()
     account = books.ledger[department]
     words = taker.policy.reclaim, taker.policy.borrow_preempt
     like = None if words == ("any", None) else (words, taker.claim.priority)

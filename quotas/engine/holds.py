@@ -22,6 +22,7 @@ class Holds:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._made: list[Hold] = []
+        self._starving: Hold | None = None
         self._ends: list[tuple[int, ClaimId]] = sorted(
             (end, claim.id)
             for claims in books.holding.values()
@@ -32,8 +33,10 @@ class Holds:
     def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
         are a borrower's and it is inside its guarantee."""
-        end = None if claim.max_runtime is None else self._books.now + claim.max_runtime
-        early = [hold for hold in self._made if end is not None and hold.start is not None and end <= hold.start]
+        early: list[Hold] = []
+        if claim.max_runtime is not None:
+            end = self._books.now + claim.max_runtime
+            early = [hold for hold in self._made if hold.start is not None and end <= hold.start]
         return self._without([*early, *(hold for hold in self._outranked(claim) if hold not in early)], claim, attempt)
 
     def outranking(self, claim: Claim, attempt: Attempt) -> Decision | None:
@@ -41,7 +44,7 @@ class Holds:
         return self._without(self._outranked(claim), claim, attempt)
 
     def _outranked(self, claim: Claim) -> list[Hold]:
-        return [hold for hold in self._made if hold.starving and self._books.inside(claim)]
+        return [self._starving] if self._starving is not None and self._books.inside(claim) else []
 
     def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
         for hold in holds:
@@ -56,10 +59,11 @@ class Holds:
         for hold in self._made:
             self._books.lift(hold)
         self._made.clear()
+        self._starving = None
 
     def make(self, claim: Claim, starving: bool) -> None:
         """Hold for the claim what it lacks, where it could start soonest."""
-        if starving and any(hold.starving for hold in self._made):
+        if starving and self._starving is not None:
             return
         if not self._possible(claim):
             return
@@ -69,6 +73,7 @@ class Holds:
         hold = Hold(claim, 0 if starving else charged, later, start=start, starving=starving)
         self._books.put(hold)
         self._made.append(hold)
+        self._starving = hold if starving else self._starving
 
     def _possible(self, claim: Claim) -> bool:
         """Whether the claim's limits and the present capacity could satisfy it."""

@@ -77,6 +77,7 @@ class Ledger:
         self._watching: list[set[DepartmentId]] = []
         self.flat = all(department.parent is None for department in departments)
         _sum_up(self.root)
+        self.keepers = [account for account in self.accounts.values() if account.kept]
         _set_ceilings(self.root, lost=self.nominal - self.capacity)
 
     @property

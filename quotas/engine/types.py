@@ -194,7 +194,7 @@ class Claim:
     @property
     def units(self) -> int:
         """All units asked or held; a recall's amount stands in `units_per_pod`."""
-        return self.units_per_pod * max(self.pods, 1)
+        return self.units_per_pod * (self.pods or 1)
 
     @property
     def is_recall(self) -> bool:

@@ -45,15 +45,26 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     if borrowed is not None:
         return Chosen(tuple(sorted(borrowed, key=lambda victim: victim.id)), ())
     own = own_candidates(books, taker)
-    alone = not (taker.inside or own or books.settings.fair_sharing or taker.policy.borrow_preempt)
-    rivals = [] if alone else lending_back(books, taker)
-    if not own and not rivals:
+    if own and not taker.inside:  # who would borrow spares others if its own claims suffice
+        chosen = _best(books, taker, own, [], Fairness.BEFORE)
+        if chosen is not None:
+            return chosen
+    rivals = lending_back(books, taker) if _may_take(books, taker, own) else []
+    if not rivals and not (taker.inside and own):
         return None
     for fairness in Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,):
         chosen = _best(books, taker, own, rivals, fairness)
         if chosen is not None:
             return chosen
     return None
+
+
+def _may_take(books: Books, taker: Taker, own: list[Claim]) -> bool:
+    """Whether the taker may have any right to others' claims, at best once all its own are stopped."""
+    if taker.inside or books.settings.fair_sharing or taker.policy.borrow_preempt is not None:
+        return True
+    usage_after = taker.account.usage + taker.asked - sum(books.standing.charges[claim.id] for claim in own)
+    return usage_after <= taker.account.guaranteed if books.ledger.flat else bool(own)
 
 
 def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:

@@ -122,7 +122,7 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
     if short <= 0:
         return []
     keeper = max(
-        (other for other in books.ledger.accounts.values() if other is not account and other.kept > other.usage),
+        (other for other in books.ledger.keepers if other is not account and other.kept > other.usage),
         key=lambda other: (other.kept - other.usage, other.id),
         default=None,
     )
