@@ -69,7 +69,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(f"the demo did not start:\n{log.read_text()[-4000:]}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it lives a loop runs in this thread, and Django refuses queries there
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
