@@ -17,7 +17,7 @@ from control_plane import ControlPlane
 from processes import Processes, free_port, sh, wait
 
 NAME, BRIDGE, SUBNET, GATEWAY = "real-0", "tcbr0", "10.250.0.0/24", "10.250.0.1"
-DEVICES, VOLUMES, PRODUCT = 8, 128, "Pretended-GPU"
+DEVICES, VOLUMES, PRODUCT = 8, 400, "Pretended-GPU"
 
 CONTAINERD = """version = 2
 root = "{run}/containerd"
