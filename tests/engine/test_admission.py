@@ -1,6 +1,5 @@
 """Who starts, who waits, who is stopped: one sentence a case."""
 
-from dataclasses import replace
 
 from quotas.engine.admission import decide
 from quotas.engine.reasons import (
@@ -8,20 +7,17 @@ from quotas.engine.reasons import (
     BackoffUntil,
     ClusterUnreachable,
     DepartmentPaused,
-    Fragmented,
     HeldFor,
     LentOutReturning,
-    NoSuchProfile,
     NotEnough,
     NotLent,
     NotPreemptible,
     OverBorrowLimit,
     PoolShort,
     UserCap,
-    WaitingForGang,
 )
-from quotas.engine.types import BorrowPreempt, Card, DecisionKind, Node, Placed, Pool, Reservation
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
+from quotas.engine.types import BorrowPreempt, DecisionKind, Reservation
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
 
@@ -335,144 +331,3 @@ def test_a_workload_that_draws_from_a_recall_is_nobodys_victim() -> None:
         is ADMIT
     )
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("borrowing",)
-
-
-# Places ---------------------------------------------------------------------------------------------------------------
-
-
-def test_whole_cards_go_to_the_node_with_the_least_left_over() -> None:
-    pool = a_pool(nodes=nodes(8, 4))
-    decision = answers(a_snapshot(pool, [a_department("a", 12)], [pending("w", "a", 4)]))["w"]
-    assert decision.placement == (Placed(0, "n2", (0, 1, 2, 3)),)
-
-
-def test_enough_units_that_are_not_together_are_not_enough() -> None:
-    pool = a_pool(nodes=nodes(4, 4))
-    claims = [
-        holding("h1", "a", 2, placement=(Placed(0, "n1", (0, 1)),)),
-        holding("h2", "a", 2, placement=(Placed(0, "n2", (2, 3)),)),
-        pending("w", "a", 4),
-    ]
-    decision = answers(a_snapshot(pool, [a_department("a", 8)], claims))["w"]
-    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2),))
-
-
-def test_larger_than_any_node_is_impossible() -> None:
-    decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], [pending("w", "a", 6)]))["w"]
-    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4)
-
-
-def test_larger_than_what_a_short_pool_has_left_waits() -> None:
-    pool = a_pool(nodes=nodes(4), nominal=8)
-    decision = answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 8)]))["w"]
-    assert decision.decision is WAIT
-    assert PoolShort(4) in decision.reasons
-
-
-def test_victims_free_a_place_where_the_claim_fits() -> None:
-    pool = a_pool(nodes=nodes(4, 4))
-    claims = [
-        holding("a1", "b", 2, placement=(Placed(0, "n1", (0, 1)),), checkpointed_at=0),
-        holding("a2", "b", 2, placement=(Placed(0, "n1", (2, 3)),)),
-        holding("b1", "b", 2, placement=(Placed(0, "n2", (0, 1)),), checkpointed_at=0),
-        holding("b2", "b", 2, placement=(Placed(0, "n2", (2, 3)),), priority=7),
-        pending("w", "a", 4),
-    ]
-    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b", 4)], claims))["w"]
-    assert decision.victims == ("a1", "a2")
-    assert decision.placement == (Placed(0, "n1", (0, 1, 2, 3)),)
-
-
-def test_a_gang_starts_together_or_not_at_all() -> None:
-    pool = a_pool(nodes=nodes(4, 4))
-    claims = [holding("h", "a", 1, placement=(Placed(0, "n1", (0,)),)), pending("w", "a", 4, pods=2)]
-    decided = answers(a_snapshot(pool, [a_department("a", 9)], claims))["w"]
-    assert WaitingForGang(1, 2) in decided.reasons or NotEnough("gpu", 1) in decided.reasons
-    alone = answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 4, pods=2)]))["w"]
-    assert [placed.node for placed in alone.placement or ()] == ["n1", "n2"]
-
-
-def test_a_gang_reclaims_over_several_nodes() -> None:
-    pool = a_pool(nodes=nodes(2, 2))
-    claims = [
-        holding("x", "b", 2, placement=(Placed(0, "n1", (0, 1)),)),
-        holding("y", "b", 2, placement=(Placed(0, "n2", (0, 1)),)),
-        pending("w", "a", 1, pods=2),
-    ]
-    decision = answers(a_snapshot(pool, [a_department("a", 2), a_department("b", 2)], claims))["w"]
-    assert (decision.decision, len(decision.victims)) == (RECLAIM, 1)
-
-
-def test_a_part_of_a_card_goes_to_the_fullest_card_that_has_room() -> None:
-    pool = a_pool(unit="MiB", nodes=nodes(2, units=16384))
-    claims = [holding("h", "a", 8192, placement=(Placed(0, "n1", (1,)),)), pending("w", "a", 4096)]
-    decision = answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"]
-    assert decision.placement == (Placed(0, "n1", (1,)),)
-
-
-def test_memory_and_compute_of_a_card_bind_both() -> None:
-    pool = a_pool(unit="MiB", nodes=(Node("n1", (Card(16384, 100), Card(16384, 100))),))
-    claims = [
-        holding("h", "a", 1024, cores_per_pod=90, placement=(Placed(0, "n1", (0,)),)),
-        pending("w", "a", 1024, cores_per_pod=20),
-    ]
-    assert answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"].placement == (Placed(0, "n1", (1,)),)
-
-
-def test_cpu_and_memory_of_a_node_bind_across_its_pools() -> None:
-    first = a_pool(nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
-    second = Pool("other", nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
-    claims = [
-        holding("h", "a", 1, cpu_milli=6000, pool="other", placement=(Placed(0, "n1", (0,)),)),
-        pending("w", "a", 1, cpu_milli=4000),
-    ]
-    assert answers(a_snapshot([first, second], [a_department("a", 2)], claims))["w"].decision is WAIT
-    assert answers(a_snapshot([first, second], [a_department("a", 2)], claims[1:]))["w"].decision is ADMIT
-
-
-def test_mig_on_a_fixed_geometry_is_counted_by_profile() -> None:
-    pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", instances={"3g.40gb": 1, "1g.10gb": 4}),))
-    departments = [a_department("a", 8)]
-    claims = [pending("w", "a", 4, profile="3g.40gb"), pending("v", "a", 4, profile="3g.40gb", submitted_at=0)]
-    decided = answers(a_snapshot(pool, departments, claims))
-    assert (decided["w"].decision, decided["w"].placement) == (ADMIT, (Placed(0, "n1"),))
-    assert (decided["v"].decision, decided["v"].reasons) == (WAIT, (Fragmented(4, 1),))
-
-
-def test_mig_victims_free_an_instance_of_the_right_profile() -> None:
-    pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", instances={"3g.40gb": 1, "1g.10gb": 4}),))
-    claims = [
-        holding("big", "b", 4, profile="3g.40gb", placement=(Placed(0, "n1"),)),
-        *(holding(f"s{n}", "b", 1, profile="1g.10gb", placement=(Placed(0, "n1"),)) for n in range(4)),
-        pending("w", "a", 4, profile="3g.40gb"),
-    ]
-    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b", 4)], claims))["w"]
-    assert (decision.decision, decision.victims) == (RECLAIM, ("big",))
-
-
-def test_mig_on_free_cards_starts_only_at_listed_slices() -> None:
-    pool = a_pool(unit="slice", mig="A100-80GB", nodes=nodes(1, units=8))
-    claims = [
-        holding("h", "a", 1, profile="1g.10gb", placement=(Placed(0, "n1", (0,), 1),)),
-        pending("w", "a", 4, profile="3g.40gb"),
-        pending("v", "a", 4, profile="4g.40gb", submitted_at=0),
-    ]
-    decided = answers(a_snapshot(pool, [a_department("a", 8)], claims))
-    assert decided["w"].placement == (Placed(0, "n1", (0,), 4),)
-    assert decided["v"].decision is WAIT
-
-
-def test_a_profile_nobody_knows_is_impossible() -> None:
-    pool = a_pool(unit="slice", mig="A30", nodes=nodes(1, units=4))
-    claims = [pending("w", "a", 0, profile="3g.40gb")]
-    decision = answers(a_snapshot(pool, [a_department("a", 4)], claims))["w"]
-    assert (decision.decision, decision.reasons) == (IMPOSSIBLE, (NoSuchProfile(),))
-
-
-def test_a_gang_that_wants_one_domain_stays_in_one() -> None:
-    first, second, third = nodes(2, 2, 2)
-    spread = (replace(first, domain="r1"), replace(second, domain="r2"), replace(third, domain="r2"))
-    decision = answers(
-        a_snapshot(a_pool(nodes=spread), [a_department("a", 6)], [pending("w", "a", 2, pods=2, same_domain=True)])
-    )["w"]
-    assert [placed.node for placed in decision.placement or ()] == ["n2", "n3"]
