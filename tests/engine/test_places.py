@@ -152,3 +152,16 @@ def test_a_gang_that_wants_one_domain_stays_in_one() -> None:
         a_snapshot(a_pool(nodes=spread), [a_department("a", 6)], [pending("w", "a", 2, pods=2, same_domain=True)])
     )["w"]
     assert [placed.node for placed in decision.placement or ()] == ["n2", "n3"]
+
+
+def test_whole_cards_go_where_the_least_gpu_share_is_lost_for_want_of_cpu() -> None:
+    """On n1 the pod would leave 3 cards and no CPU; on n2, which has more free, nothing is lost."""
+    machines = (Node("n1", (Card(),) * 4, cpu_milli=40_000), Node("n2", (Card(),) * 8, cpu_milli=160_000))
+    hungry = pending("w", "a", 1, cpu_milli=40_000)
+    assert answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 12)], [hungry]))["w"].placement == (
+        Placed(0, "n2", (0,)),
+    )
+    modest = pending("w", "a", 1, cpu_milli=10_000)
+    assert answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 12)], [modest]))["w"].placement == (
+        Placed(0, "n1", (0,)),
+    )
