@@ -162,7 +162,7 @@ def measure(
     runs = []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         chance = random.Random(seed)
-        runs.append(fill(kind(nodes, random.Random(seed)).place, tasks, chance, capacity))
+        runs.append(fill(kind(nodes, random.Random(seed + 1000)).place, tasks, chance, capacity))
     middle = median(seconds for run in runs for seconds in run[2]) * 1000
     early, late = mean(run[0] for run in runs), mean(run[1] for run in runs)
     print(

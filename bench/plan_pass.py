@@ -1,6 +1,6 @@
 """How long one planning pass takes.
 
-    python bench/plan_pass.py [--departments 200 --running 2000 --pending 2000] [--fair] [--nodes]
+    python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000] [--fair] [--nodes]
 
 The baseline of the same run is a naive pass: the pending claims in order of time, each admitted if its units are free –
 no quotas, no victims, no order between departments, no reasons. The ratio says what the rules cost.
@@ -16,7 +16,25 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from quotas.engine.admission import decide
-from quotas.engine.types import Card, Claim, ClaimState, Department, Node, Placed, Pool, Quota, Settings, Snapshot
+from quotas.engine.types import (
+    Card,
+    Claim,
+    ClaimId,
+    ClaimState,
+    Department,
+    DepartmentId,
+    Node,
+    Placed,
+    Plan,
+    Pool,
+    PoolId,
+    Quota,
+    Settings,
+    Snapshot,
+)
+from quotas.engine.units import capacity_of
+
+GPU = PoolId("gpu")
 
 
 def a_snapshot(departments: int, running: int, pending: int, fair: bool, with_nodes: bool) -> Snapshot:
@@ -26,7 +44,9 @@ def a_snapshot(departments: int, running: int, pending: int, fair: bool, with_no
     cards = sum(sizes) + sum(sizes) // 50
     nodes = tuple(Node(f"n{n:04}", (Card(),) * 8) for n in range(-(-cards // 8) + running // 20))
     capacity = 8 * len(nodes) if with_nodes else cards
-    tenants = tuple(Department(f"d{n:04}", quotas={"gpu": Quota(capacity // departments)}) for n in range(departments))
+    tenants = tuple(
+        Department(DepartmentId(f"d{n:04}"), quotas={GPU: Quota(capacity // departments)}) for n in range(departments)
+    )
     claims: list[Claim] = []
     free = [(node.name, list(range(8))) for node in nodes]
     for n, units in enumerate(sizes):
@@ -42,15 +62,15 @@ def a_snapshot(departments: int, running: int, pending: int, fair: bool, with_no
         )
         started = -chance.randrange(1, 90000)
         claims.append(
-            Claim(f"h{n:05}", department, "gpu", units, ClaimState.HOLDING, started - 60, started_at=started,
+            Claim(ClaimId(f"h{n:05}"), DepartmentId(department), GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
                   priority=chance.choice([0, 0, 1]), placement=places)
         )  # fmt: skip
     claims += (
-        Claim(f"p{n:05}", f"d{chance.randrange(departments):04}", "gpu", chance.choice([1, 1, 2, 4, 8]),
+        Claim(ClaimId(f"p{n:05}"), DepartmentId(f"d{chance.randrange(departments):04}"), GPU, chance.choice([1, 1, 2, 4, 8]),
               ClaimState.PENDING, -chance.randrange(5000), priority=chance.choice([0, 0, 1]))
         for n in range(pending)
     )  # fmt: skip
-    pool = Pool("gpu", nodes=nodes) if with_nodes else Pool("gpu", capacity=capacity)
+    pool = Pool(GPU, nodes=nodes) if with_nodes else Pool(GPU, capacity=capacity)
     return Snapshot("bench", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=600, grace=120))
 
 
@@ -58,7 +78,7 @@ def naive(snapshot: Snapshot) -> int:
     """The baseline: count units, first come first served."""
     held = sum(claim.units for claim in snapshot.claims if claim.state is ClaimState.HOLDING)
     (pool,) = snapshot.pools
-    free = (pool.capacity if pool.nodes is None else sum(len(node.cards) for node in pool.nodes)) - held
+    free = capacity_of(pool, snapshot.departments) - held
     admitted = 0
     pending = (claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
     for claim in sorted(pending, key=lambda claim: (-claim.priority, claim.submitted_at, claim.id)):
@@ -80,9 +100,11 @@ def seconds(run: Callable[[], object], times: int) -> float:
 
 def measure(departments: int, running: int, pending: int, fair: bool, with_nodes: bool, times: int = 2) -> None:
     snapshot = a_snapshot(departments, running, pending, fair, with_nodes)
-    ours, baseline = seconds(lambda: decide(snapshot), times), seconds(lambda: naive(snapshot), times)
+    plans: list[Plan] = []
+    ours = seconds(lambda: plans.append(decide(snapshot)), times)
+    baseline = seconds(lambda: naive(snapshot), times)
     kinds: dict[str, int] = {}
-    for decision in decide(snapshot).decisions:
+    for decision in plans[-1].decisions:
         kinds[decision.decision.value] = kinds.get(decision.decision.value, 0) + 1
     print(
         f"{departments:5} departments {running:6} running {pending:6} pending: {ours:7.3f} CPU s"
@@ -92,9 +114,9 @@ def measure(departments: int, running: int, pending: int, fair: bool, with_nodes
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--departments", type=int, default=200)
-    parser.add_argument("--running", type=int, default=2000)
-    parser.add_argument("--pending", type=int, default=2000)
+    parser.add_argument("--departments", type=int, default=1000)
+    parser.add_argument("--running", type=int, default=10000)
+    parser.add_argument("--pending", type=int, default=10000)
     parser.add_argument("--fair", action="store_true", help="with fair sharing")
     parser.add_argument("--nodes", action="store_true", help="on nodes of 8 cards instead of a counted pool")
     given = parser.parse_args(arguments)

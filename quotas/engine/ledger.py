@@ -90,18 +90,17 @@ class Ledger:
 
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
-        account: Account | None = self.accounts[department]
-        charged = units
+        mine = self.accounts[department]
+        if units > 0:
+            for grown in self._watching:
+                grown.add(department)
+        account: Account | None = mine
         while account is not None and units:
             before = max(0, account.usage - account.kept)
             account.usage += units
             units = max(0, account.usage - account.kept) - before
             account = account.parent
-        if charged > 0:
-            for grown in self._watching:
-                grown.add(department)
-        account = self.accounts[department]
-        if account.usage > account.guaranteed:
+        if mine.usage > mine.guaranteed:
             self.above.add(department)
         else:
             self.above.discard(department)

@@ -16,7 +16,7 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Offer = tuple[int, ClaimId, Claim]
-"""(lost work, id, the claim)"""
+"""(lost work, id, the claim); no two are the same, so they sort by cost"""
 Value = tuple[int, int, int, tuple[ClaimId, ...]]
 """(lost work, how many, units, which)"""
 
@@ -31,7 +31,7 @@ class Recallable:
         self._grown = ledger.watch()
         self._shelves: dict[int, dict[int, list[Offer]]] = {}
         self._aside: dict[DepartmentId, list[Offer]] = {}
-        for offer in sorted(offers, key=lambda offer: offer[:2]):
+        for offer in sorted(offers):
             self._shelf(offer[2]).append(offer)
         self._shelves = dict(sorted(self._shelves.items()))
 
@@ -45,7 +45,7 @@ class Recallable:
                 return None
             for size, shelf in shelves.items():
                 many = -(-need // size)
-                sizes[size] = sorted(sizes.get(size, []) + self._cheapest(size, shelf, many), key=_by_cost)[:many]
+                sizes[size] = sorted(sizes.get(size, []) + self._cheapest(size, shelf, many))[:many]
             if sum(size * len(offers) for size, offers in sizes.items()) >= need:
                 claims = _cheapest_sum(sizes, need)
                 return claims if self._borrowed(claims) else None
@@ -73,7 +73,7 @@ class Recallable:
         """Put back what was set aside of departments that have grown since."""
         for department in self._grown:
             for offer in self._aside.pop(department, ()):
-                insort(self._shelf(offer[2]), offer, key=_by_cost)
+                insort(self._shelf(offer[2]), offer)
         self._grown.clear()
 
     def _borrowed(self, claims: Iterable[Claim]) -> bool:
@@ -82,10 +82,6 @@ class Recallable:
         for claim in claims:
             taken[claim.department] = taken.get(claim.department, 0) + claim.units
         return all(units <= self._spare(department) for department, units in taken.items())
-
-
-def _by_cost(offer: Offer) -> tuple[int, ClaimId]:
-    return offer[:2]
 
 
 def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]:

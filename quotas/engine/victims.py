@@ -52,11 +52,16 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     rivals = lending_back(books, taker) if _may_take(books, taker, own) else []
     if not rivals and not (taker.inside and own):
         return None
-    for fairness in Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,):
+    for fairness in _fairness(books, taker):
         chosen = _best(books, taker, own, rivals, fairness)
         if chosen is not None:
             return chosen
     return None
+
+
+def _fairness(books: Books, taker: Taker) -> Iterable[Fairness]:
+    """The ways to look at shares, in the order in which they are tried."""
+    return Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,)
 
 
 def _may_take(books: Books, taker: Taker, own: list[Claim]) -> bool:
@@ -83,7 +88,7 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
         books.recallable[taker.patient] = Recallable(books.ledger, books.holding, offers)
     need = max(need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id]))
     below = None if taker.policy.reclaim == "any" else taker.claim.priority
-    return books.recallable[taker.patient].best_set(need, below)
+    return books.recallable[taker.patient].best_set(need, below) if need > 0 else None
 
 
 def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
@@ -92,7 +97,7 @@ def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen
     books.stay(told)
     try:
         taker = taker_of(books, claim)
-        found = (_settled(books, taker, told, fairness) for fairness in Fairness)
+        found = (_settled(books, taker, told, fairness) for fairness in _fairness(books, taker))
         return next((chosen for chosen in found if chosen is not None), None)
     finally:
         books.go(told)

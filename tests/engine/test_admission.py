@@ -1,6 +1,5 @@
 """Who starts, who waits, who is stopped: one sentence a case."""
 
-
 from quotas.engine.admission import decide
 from quotas.engine.reasons import (
     AboveCeiling,

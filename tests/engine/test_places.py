@@ -15,7 +15,6 @@ from tests.engine.builders import a_department, a_pool, a_snapshot, answers, hol
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
 
 
-
 def test_whole_cards_go_to_the_node_with_the_least_left_over() -> None:
     pool = a_pool(nodes=nodes(8, 4))
     decision = answers(a_snapshot(pool, [a_department("a", 12)], [pending("w", "a", 4)]))["w"]

@@ -54,6 +54,25 @@ def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snap
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots())
+def test_what_is_remembered_from_taker_to_taker_changes_no_choice(snapshot: Snapshot) -> None:
+    books, _ = the_books(snapshot)
+    for claim in books.pending:
+        if claim.id in books.holds or makes_room(books, taker_of(books, claim), ()) is not None:
+            continue
+        chosen = choose(books, claim)
+        remembered = books.recallable, books.offers
+        books.recallable, books.offers = {}, {}
+        assert choose(books, claim) == chosen
+        books.recallable, books.offers = remembered
+        if chosen is not None:
+            books.tell(chosen.victims)
+            books.reserve(claim, chosen.places, chosen.victims)
+            for victim in chosen.victims if claim.priority else ():
+                books.untell(victim)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims() | snapshots(fair=False, takers=1))
 def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
