@@ -8,6 +8,7 @@ from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Flat
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
 from tests.engine.strategies import reclaims, snapshots
 
 EXAMPLES = 100
@@ -79,3 +80,21 @@ def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     flat, taker = Flat(snapshot, claim), taker_of(books, claim)
     sets = [victims for victims, _ in zip(flat.sets(), range(20), strict=False)]
     assert sorted(sets, key=flat.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
+
+
+def test_who_stays_after_all_may_be_chosen_again() -> None:
+    claims = [holding("cheap", "b", 1, started_at=-10), holding("dear", "b", 1), pending("w", "a", 1)]
+    books, claim = the_books(a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims))
+    cheap, dear = books.holding["b"]["cheap"], books.holding["b"]["dear"]
+
+    def victims() -> tuple[Claim, ...]:
+        chosen = choose(books, claim)
+        return () if chosen is None else chosen.victims
+
+    assert victims() == (cheap,)
+    books.tell((cheap,))
+    books.reserve(claim, (), (cheap,))
+    assert victims() == (dear,)
+    books.give_up(claim)
+    books.untell(cheap)
+    assert victims() == (cheap,)
