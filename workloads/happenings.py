@@ -186,6 +186,8 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         submission_id=new_id(),
         secrets=secrets,
         token_digest=token_digest,
+        notice=workload.pool.notice,  # as they are now; frozen at admission
+        grace=workload.pool.grace,
         queued_at=now,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 from django.db import connections
+from django.utils import timezone
 
 from portal.models import Role
 from quotas.models import Pool
@@ -125,7 +127,10 @@ while True:
 
 def test_run_follows_the_next_attempt_after_a_reclaim(site: Site) -> None:
     Pool.objects.update(notice=4)  # long enough to be told of it
-    site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)  # vision's own two
+    first = site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)  # vision's own
+    # What started later has lost less and goes first, so it must be later by the engine's whole seconds.
+    longer = dt.timedelta(seconds=2)
+    eventually(lambda: first.attempts.filter(started_at__lt=timezone.now() - longer).exists())
     process = site.start(*site.job(SLOW_STEPS, cards=2))
     eventually(lambda: Workload.objects.filter(author=site.bed.alice, state="running").count() == 2)
     owners = site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(1)", cards=2)
