@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.sync_api import TimeoutError as TooLate
 from playwright.sync_api import expect
 
 Arrive = Callable[..., Any]
@@ -103,8 +105,12 @@ def test_the_keyboard_finds_everything(person: Arrive) -> None:
     expect(page.locator("dialog#keys")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("dialog#keys")).to_be_hidden()
-    page.keyboard.press("g")
-    page.keyboard.press("w")
+    for _try in range(3):  # two keys within 1.2 s: a stalled machine may be too slow, as a person may be
+        page.keyboard.press("g")
+        page.keyboard.press("w")
+        with contextlib.suppress(TooLate):
+            page.wait_for_url("**/d/vision/workloads/", timeout=7_000)
+            break
     expect(page.locator("h1")).to_have_text("Workloads")
 
 
