@@ -107,7 +107,7 @@ class PodPlacement:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Everything a driver needs to start one attempt; made from database rows by workloads.manifests.run_spec()."""
+    """Everything a driver needs to start one attempt; made from database rows by workloads.specs.spec_of()."""
 
     ref: RunRef
     workload_id: str

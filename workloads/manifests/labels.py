@@ -1,0 +1,41 @@
+"""Names and marks on everything of ours, and how another portal's things are told apart."""
+
+from __future__ import annotations
+
+import re
+
+from workloads.clusters.base import RunSpec
+from workloads.manifests.options import Options
+
+PREFIX = "gpu-quota-portal"
+WORKLOAD, ATTEMPT, DEPARTMENT, USER, SUBMISSION = (
+    f"{PREFIX}/{word}" for word in ("workload", "attempt", "department", "user", "submission")
+)
+RECLAIM_AT = f"{PREFIX}/reclaim-at"  # annotation: RFC 3339; the container reads it in a file
+STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to stop it
+FINALIZER = f"{PREFIX}/keep"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+INSTANCE = "app.kubernetes.io/instance"
+
+
+def label(text: str) -> str:
+    """The nearest label value: at most 63 of A-Za-z0-9-_. and alphanumeric at both ends."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
+
+
+def selector(options: Options) -> str:
+    """Everything of ours, and nothing of another portal's."""
+    return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
+
+
+def labels(spec: RunSpec, options: Options) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": label(spec.kind),
+        INSTANCE: label(options.instance),
+        MANAGED_BY: PREFIX,
+        WORKLOAD: label(spec.workload_id),
+        ATTEMPT: str(spec.attempt),
+        DEPARTMENT: label(spec.department),
+        USER: label(spec.user),
+        SUBMISSION: label(spec.ref.submission_id),
+    }

@@ -1,0 +1,135 @@
+"""The pod of a run.
+
+It is never restarted, stands in the department's namespace, on the node that the plan chose. It obeys the Pod Security
+Standard `restricted`, has no service-account token, and keeps a finalizer: whoever deletes the pod (a drain, an
+eviction, a person), it stays readable with its exit code until the driver has it removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from workloads import sharing
+from workloads.clusters.base import RunSpec, environment
+from workloads.manifests.labels import DEPARTMENT, FINALIZER, SUBMISSION, USER, WORKLOAD, labels
+from workloads.manifests.options import Options
+from workloads.manifests.volumes import volumes
+
+CONTAINER = "main"
+WORKDIR, NOTICES = "/workdir", "/run/portal"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported(Exception):
+    """A run this cluster kind cannot express; `problems` as sharing.validate gives them, or one sentence."""
+
+    detail: str
+    problems: tuple[sharing.Problem, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+def pod(spec: RunSpec, options: Options) -> Json:
+    """Raises Unsupported. The longest runtime is the portal's to keep: a pod's own deadline could not be extended."""
+    if spec.pods != 1:
+        raise Unsupported("more than one pod in a workload is not supported on Kubernetes yet")
+    patch = _share(spec, options)
+    body: Json = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(1, spec.grace),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": options.run_as,
+            "runAsGroup": options.run_as,
+            "fsGroup": options.run_as,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+            *map(dict, options.tolerations),
+            *map(dict, spec.tolerations),
+        ],
+        "containers": [_container(spec, options, patch)],
+        "volumes": volumes(spec, options),
+    }
+    if where := dict(patch.node_selector) | dict(spec.node_selector):
+        body["nodeSelector"] = where
+    if spec.placement:
+        body["affinity"] = _pinned(spec.placement[0].node)
+    if options.image_pull_secrets:
+        body["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    if options.runtime_class:
+        body["runtimeClassName"] = options.runtime_class
+    if patch.scheduler:
+        body["schedulerName"] = patch.scheduler
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": spec.ref.name,
+            "namespace": spec.ref.namespace,
+            "labels": labels(spec, options) | dict(patch.labels),
+            "annotations": {
+                WORKLOAD: spec.workload_id,
+                DEPARTMENT: spec.department,
+                USER: spec.user,
+                SUBMISSION: spec.ref.submission_id,
+                **patch.annotations,
+            },
+            "finalizers": [FINALIZER],
+        },
+        "spec": body,
+    }
+
+
+def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
+    """What the pool's sharing system adds. A pod without GPU must not see all of them: CUDA images ask for `all`."""
+    if not spec.units_per_pod:
+        return sharing.PodPatch(env={"NVIDIA_VISIBLE_DEVICES": "void"})
+    system = sharing.SYSTEMS.get(spec.sharing)
+    if system is None:
+        raise Unsupported(f"no module serves the sharing system {spec.sharing or '(none)'}")
+    request = sharing.Request(spec.product, spec.units_per_pod, spec.pods, spec.profile, spec.env)
+    if problems := system.validate(request, options.sharing):
+        raise Unsupported("; ".join(p.detail for p in problems), tuple(problems))
+    return system.manifest(request, options.sharing)
+
+
+def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json:
+    paths = {"PORTAL_WORKDIR": WORKDIR, "HOME": WORKDIR, "PORTAL_RECLAIM_AT_FILE": f"{NOTICES}/reclaim-at"}
+    env = {"HOME": WORKDIR} | environment(spec) | paths | dict(patch.env)
+    resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
+    container: Json = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "imagePullPolicy": options.image_pull_policy,
+        "workingDir": WORKDIR,
+        "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
+        "resources": {"requests": resources, "limits": resources | dict(patch.limits)},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [
+            {"name": "workdir", "mountPath": WORKDIR},
+            {"name": "notices", "mountPath": NOTICES, "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
+        ],
+    }
+    if spec.command:
+        container["command"] = list(spec.command)
+    if spec.port is not None:
+        container["ports"] = [{"name": "http", "containerPort": spec.port}]
+    return container
+
+
+def _pinned(node: str) -> Json:
+    """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"nodeAffinity": required}
