@@ -62,7 +62,13 @@ def seed() -> tuple[dict[str, str], dict[str, object]]:
     make.quota(vision, pool, 512)
     Image.objects.create(name="python:3.11", title="Python")
     _, token = token_of(make.member(vision), vision, ["read", "submit"])
-    body = {"kind": "job", "image": "python:3.11", "command": ["python", "train.py"], "pool": "a100", "units_per_pod": 1}
+    body = {
+        "kind": "job",
+        "image": "python:3.11",
+        "command": ["python", "train.py"],
+        "pool": "a100",
+        "units_per_pod": 1,
+    }
     return {"Authorization": f"Bearer {token}"}, body
 
 

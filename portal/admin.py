@@ -77,7 +77,16 @@ def show(model: type[Model], *columns: str, search: tuple[str, ...] = (), hidden
     site.register(model, type(f"{model.__name__}Admin", (ReadOnly,), options))
 
 
-show(models.User, "username", "email", "is_active", "is_operator", "last_login", search=("username",), hidden=("password",))
+show(
+    models.User,
+    "username",
+    "email",
+    "is_active",
+    "is_operator",
+    "last_login",
+    search=("username",),
+    hidden=("password",),
+)
 show(models.Department, "slug", "name", "parent", "weight", "paused", search=("slug", "name"))
 show(models.Membership, "user", "department", "role", "created_at", search=("user__username", "department__slug"))
 show(models.Invitation, "department", "role", "email", "created_by", "expires_at", "accepted_by", hidden=("digest",))

@@ -12,9 +12,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("departments/", departments.Departments.as_view(), name="departments"),
     path("departments/<slug:department>/", departments.DepartmentView.as_view(), name="department"),
     path("departments/<slug:department>/members/", departments.Members.as_view(), name="members"),
-    path(
-        "departments/<slug:department>/members/<str:username>/", departments.MemberView.as_view(), name="member"
-    ),
+    path("departments/<slug:department>/members/<str:username>/", departments.MemberView.as_view(), name="member"),
     path("departments/<slug:department>/service_accounts/", tokens.ServiceAccounts.as_view(), name="service-accounts"),
     path(
         "departments/<slug:department>/service_accounts/<str:username>/",

@@ -18,7 +18,9 @@ def _fernet() -> MultiFernet:
     keys = list(settings.ENCRYPTION_KEYS)
     if not keys:
         if not settings.DEBUG:
-            raise ImproperlyConfigured("ENCRYPTION_KEYS is not set: secrets cannot be kept without it (see .env.example)")
+            raise ImproperlyConfigured(
+                "ENCRYPTION_KEYS is not set: secrets cannot be kept without it (see .env.example)"
+            )
         keys = [base64.urlsafe_b64encode(hashlib.sha256(settings.SECRET_KEY.encode()).digest()).decode()]
     return MultiFernet([Fernet(key) for key in keys])
 

@@ -76,4 +76,3 @@ def redis_answers() -> None:
 
 
 CHECKS: dict[str, Callable[[], None]] = {"database": database, "migrations": migrations, "redis": redis_answers}
-

@@ -32,6 +32,8 @@ def claimed_tick(job: str, *, tick: bool) -> Iterator[bool]:
     try:
         yield True
     except Exception as error:
-        JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now(), error=f"{type(error).__name__}: {error}"[:2000])
+        JobRun.objects.filter(pk=run.pk).update(
+            finished_at=timezone.now(), error=f"{type(error).__name__}: {error}"[:2000]
+        )
         raise
     JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now())

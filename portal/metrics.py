@@ -72,7 +72,9 @@ def collect() -> Iterator[Metric]:
     yield last
     yield failed
 
-    alive = GaugeMetricFamily("portal_heartbeat_age_seconds", "Since a process's last sign of life.", labels=["process"])
+    alive = GaugeMetricFamily(
+        "portal_heartbeat_age_seconds", "Since a process's last sign of life.", labels=["process"]
+    )
     for name, at in Heartbeat.objects.values_list("name", "at"):
         alive.add_metric([name], now - at.timestamp())
     yield alive

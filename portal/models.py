@@ -23,7 +23,10 @@ class User(AbstractUser):
     )
     language = models.CharField(_("language"), max_length=10, blank=True)  # blank: the browser's
     theme = models.CharField(
-        _("theme"), max_length=5, blank=True, choices=[("", _("as the system")), ("light", _("light")), ("dark", _("dark"))]
+        _("theme"),
+        max_length=5,
+        blank=True,
+        choices=[("", _("as the system")), ("light", _("light")), ("dark", _("dark"))],
     )
     time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
 

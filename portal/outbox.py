@@ -38,7 +38,9 @@ def send_due(*, now: dt.datetime | None = None) -> int:
     now = now or timezone.now()
     deliveries = WebhookDelivery.objects.filter(sent_at=None, due_at__lte=now, webhook__active=True)
     items = InboxItem.objects.filter(mail_due_at__lte=now)
-    sent = sum(deliver(row, now=now) for row in deliveries.select_related("webhook__department").order_by("id")[:AT_ONCE])
+    sent = sum(
+        deliver(row, now=now) for row in deliveries.select_related("webhook__department").order_by("id")[:AT_ONCE]
+    )
     sent += sum(mail(row, now=now) for row in items.select_related("user", "department").order_by("id")[:AT_ONCE])
     return sent
 

@@ -101,7 +101,11 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
         "POST",
         target.copy_with(host=address),
         content=body,
-        headers={**headers, "Host": target.netloc.decode("ascii"), "User-Agent": f"gpu-quota-portal/{settings.VERSION}"},
+        headers={
+            **headers,
+            "Host": target.netloc.decode("ascii"),
+            "User-Agent": f"gpu-quota-portal/{settings.VERSION}",
+        },
         extensions={"sni_hostname": target.host, "timeout": TIMEOUT.as_dict()},
     )
     with httpx.Client(trust_env=False, follow_redirects=False, timeout=TIMEOUT) as client:

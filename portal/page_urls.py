@@ -22,7 +22,11 @@ from portal.views import (
 app_name = "portal"
 urlpatterns: list[URLPattern] = [
     path("", home.home, name="home"),
-    path("d/<slug:department>/invitations/<int:invitation>/withdraw/", members.withdraw_invitation, name="invitation_withdraw"),
+    path(
+        "d/<slug:department>/invitations/<int:invitation>/withdraw/",
+        members.withdraw_invitation,
+        name="invitation_withdraw",
+    ),
     path("d/<slug:department>/members/", members.members_page, name="members"),
     path("d/<slug:department>/members/add/", members.add, name="member_add"),
     path("d/<slug:department>/members/invite/", members.invite, name="member_invite"),

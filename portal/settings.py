@@ -133,11 +133,15 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "portal"
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "polling_interval": 0.05} if not REDIS_URL else {
-    "visibility_timeout": 300,
-    "socket_timeout": 5,
-    "socket_connect_timeout": 5,
-}
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"visibility_timeout": 300, "polling_interval": 0.05}
+    if not REDIS_URL
+    else {
+        "visibility_timeout": 300,
+        "socket_timeout": 5,
+        "socket_connect_timeout": 5,
+    }
+)
 CELERY_TIMEZONE = "UTC"
 
 # What holds for every pool (docs/quota-rules.md).

@@ -10,9 +10,28 @@ show(models.PoolGroup, "name", "cluster", "planned_at")
 show(models.Pool, "slug", "name", "group", "product", "sharing", "unit", "nominal", search=("slug", "name"))
 show(models.Node, "name", "cluster", "product", "sharing", "present", "drained", "held_back", search=("name",))
 show(models.Card, "node", "index", "pool", "units", "healthy", search=("node__name",))
-show(models.Quota, "department", "pool", "guaranteed", "borrow_limit", "lend_limit", "version", search=("department__slug",))
+show(
+    models.Quota,
+    "department",
+    "pool",
+    "guaranteed",
+    "borrow_limit",
+    "lend_limit",
+    "version",
+    search=("department__slug",),
+)
 show(models.UserCap, "department", "pool", "units")
-show(models.Claim, "public_id", "name", "department", "pool", "state", "units", "started_at", search=("public_id", "name"))
+show(
+    models.Claim,
+    "public_id",
+    "name",
+    "department",
+    "pool",
+    "state",
+    "units",
+    "started_at",
+    search=("public_id", "name"),
+)
 show(models.PlanPass, "public_id", "group", "at", "milliseconds", hidden=("snapshot",))
 show(models.Decision, "public_id", "at", "kind", "department", "pool", "claim", search=("public_id",))
 show(models.LedgerEntry, "department", "pool", "own", "lender", "units", "started_at", "ended_at")

@@ -32,14 +32,18 @@ def make(folder: Path) -> None:
     except subprocess.CalledProcessError:
         shutil.rmtree(folder, ignore_errors=True)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        raise SystemExit(f"This Python has no ensurepip. On Debian and Ubuntu: apt install python{version}-venv") from None
+        raise SystemExit(
+            f"This Python has no ensurepip. On Debian and Ubuntu: apt install python{version}-venv"
+        ) from None
 
 
 def install(folder: Path, name: str) -> None:
     python, lock = folder / "bin" / "python", HERE / f"{name}.txt"
     uv = folder / "bin" / "uv"
     if not uv.exists():
-        subprocess.run([python, *PIP, "--only-binary", ":all:", "-r", HERE / "installer.txt"], stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [python, *PIP, "--only-binary", ":all:", "-r", HERE / "installer.txt"], stderr=subprocess.DEVNULL
+        )
     if uv.exists():
         uv_pip = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--require-hashes", "--python", python]
         subprocess.run([*uv_pip, "-r", lock], check=True)
@@ -49,7 +53,9 @@ def install(folder: Path, name: str) -> None:
 
 def main(folder: Path, names: list[str]) -> None:
     if sys.version_info < (3, 11):
-        raise SystemExit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]} (name another: make PYTHON=…)")
+        raise SystemExit(
+            f"Python 3.11 or newer is needed, this is {sys.version.split()[0]} (name another: make PYTHON=…)"
+        )
     todo = [name for name in names if stamp(folder, name) != digest(name)]
     if not todo:
         return
@@ -69,4 +75,6 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), sys.argv[2:])
     except subprocess.CalledProcessError as error:
-        raise SystemExit(f"Installing failed ({error}). Is the package index reachable? `make` goes on from here.") from None
+        raise SystemExit(
+            f"Installing failed ({error}). Is the package index reachable? `make` goes on from here."
+        ) from None

@@ -9,7 +9,9 @@ import pytest
 
 def pytest_report_header() -> list[str]:
     database = os.environ["DATABASE_URL"].split(":")[0]
-    left_out = [] if database == "postgres" else ["PostgreSQL is not here: running on SQLite, concurrency tests left out"]
+    left_out = (
+        [] if database == "postgres" else ["PostgreSQL is not here: running on SQLite, concurrency tests left out"]
+    )
     if not os.environ["TEST_REDIS_URL"]:
         left_out.append("Redis is not here: tests that need it are left out")
     return [f"database: {database}", *left_out]

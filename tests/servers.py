@@ -74,14 +74,34 @@ def postgres() -> str | None:
     data, port = f"{folder}/data", free_port()
     subprocess.run(
         [binaries / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-N", "--no-instructions", "-E", "UTF8"],
-        check=True, stdout=subprocess.DEVNULL, **as_user,  # type: ignore[call-overload]
+        check=True,
+        stdout=subprocess.DEVNULL,
+        **as_user,  # type: ignore[call-overload]
     )
-    settings = ["fsync=off", "full_page_writes=off", "synchronous_commit=off", "max_connections=300",
-                "listen_addresses=127.0.0.1", "shared_buffers=128MB"]
+    settings = [
+        "fsync=off",
+        "full_page_writes=off",
+        "synchronous_commit=off",
+        "max_connections=300",
+        "listen_addresses=127.0.0.1",
+        "shared_buffers=128MB",
+    ]
     with open(f"{folder}/log", "wb") as log:
         process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-p", str(port), "-k", folder, *(a for s in settings for a in ("-c", s))],
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **as_user,  # type: ignore[call-overload]
+            [
+                binaries / "postgres",
+                "-D",
+                data,
+                "-p",
+                str(port),
+                "-k",
+                folder,
+                *(a for s in settings for a in ("-c", s)),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **as_user,  # type: ignore[call-overload]
         )
     atexit.register(stop, process, folder)
     wait("PostgreSQL", lambda: listening(port))
@@ -118,7 +138,9 @@ def redis() -> str | None:
     folder, port = tempfile.mkdtemp(prefix="gqp-redis-", dir="/tmp"), free_port()
     process = subprocess.Popen(
         [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     atexit.register(stop, process, folder)
     wait("Redis", lambda: listening(port))

@@ -72,7 +72,9 @@ def require_service_account(actor: Actor, department: Department, holder: User) 
     """Tokens of others are made only for the department's own service accounts, by its owners."""
     actor.require(Right.STEER, department)
     if holder.service_of_id != department.pk:
-        raise Invalid(N_("%(holder)s is not a service account of this department."), field="holder", holder=holder.username)
+        raise Invalid(
+            N_("%(holder)s is not a service account of this department."), field="holder", holder=holder.username
+        )
 
 
 def checked_scopes(actor: Actor, department: Department, holder: User, scopes: Sequence[str]) -> list[str]:
@@ -80,9 +82,7 @@ def checked_scopes(actor: Actor, department: Department, holder: User, scopes: S
     wanted = [scope for scope in known if scope in scopes]
     unknown = sorted(set(scopes) - set(known))
     if unknown or not wanted:
-        raise Invalid(
-            N_("Choose from the scopes %(known)s."), field="scopes", known=", ".join(known), unknown=unknown
-        )
+        raise Invalid(N_("Choose from the scopes %(known)s."), field="scopes", known=", ".join(known), unknown=unknown)
     theirs = actor if holder == actor.user else Actor(holder)
     beyond = [scope for scope in wanted if Right(scope) not in theirs.rights_in(department)]
     beyond += [scope for scope in wanted if Right(scope) not in actor.scopes and scope not in beyond]

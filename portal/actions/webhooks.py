@@ -33,7 +33,14 @@ def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> None:
 
 
 def add_webhook(
-    *, actor: Actor, department: Department, name: str, url: str, shape: str, secret: str = "", kinds: Sequence[str] = ()
+    *,
+    actor: Actor,
+    department: Department,
+    name: str,
+    url: str,
+    shape: str,
+    secret: str = "",
+    kinds: Sequence[str] = (),
 ) -> Webhook:
     """`kinds` empty: all. The secret is kept encrypted and not given out again.
 
@@ -77,7 +84,12 @@ def change_webhook(
             webhook.secret = encrypt(secret)
         webhook.save()
         audit.record(
-            actor, "webhook.changed", str(webhook.pk), department=webhook.department, before=before, after=_shown(webhook)
+            actor,
+            "webhook.changed",
+            str(webhook.pk),
+            department=webhook.department,
+            before=before,
+            after=_shown(webhook),
         )
     return webhook
 
@@ -85,9 +97,7 @@ def change_webhook(
 def remove_webhook(*, actor: Actor, webhook: Webhook) -> None:
     actor.require(Right.STEER, webhook.department)
     with durable():
-        audit.record(
-            actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook)
-        )
+        audit.record(actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook))
         Webhook.objects.filter(pk=webhook.pk).delete()
 
 

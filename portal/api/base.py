@@ -116,7 +116,7 @@ class ApiView(APIView):
             raise PreconditionMissing
         text = match.removeprefix("W/").strip('"')
         if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise Invalid(N_("If-Match holds the ETag of the last answer, such as \"3\"."), field="If-Match")
+            raise Invalid(N_('If-Match holds the ETag of the last answer, such as "3".'), field="If-Match")
         return int(text)
 
     def number(self, name: str, default: int | None = None, maximum: int = 2**53) -> int | None:

@@ -143,9 +143,7 @@ class ServiceAccounts(ApiView):
     def get(self, request: Request, department: str) -> Response:
         return self.page(self.rows(department), ServiceAccountOut)
 
-    @extend_schema(
-        operation_id="service_accounts_create", request=ServiceAccountIn, responses={201: ServiceAccountOut}
-    )
+    @extend_schema(operation_id="service_accounts_create", request=ServiceAccountIn, responses={201: ServiceAccountOut})
     @idempotent
     def post(self, request: Request, department: str) -> Response:
         where = department_for(self.actor, department, Right.STEER)

@@ -40,7 +40,9 @@ def test_no_process_runs_as_root_or_may_become_it(services: dict[str, Any]) -> N
 
 
 def test_no_secret_stands_in_the_compose_file() -> None:
-    assert not re.search(r"(?i)(password|secret|key|token)\w*:\s*[\"']?(?!/run/secrets/)[A-Za-z0-9+/_=-]{16,}", FILE.read_text())
+    assert not re.search(
+        r"(?i)(password|secret|key|token)\w*:\s*[\"']?(?!/run/secrets/)[A-Za-z0-9+/_=-]{16,}", FILE.read_text()
+    )
 
 
 def test_the_image_has_every_folder_that_is_imported_or_served() -> None:

@@ -97,7 +97,9 @@ def test_the_operators_pages_are_the_operators(world: World) -> None:
         client = world.client(who)
         for door in doors:
             for method in ("GET", "POST"):
-                assert knock(client, door, method).status_code in {404, 405}, said(door, method, knock(client, door, method))
+                assert knock(client, door, method).status_code in {404, 405}, said(
+                    door, method, knock(client, door, method)
+                )
     for who in ("anonymous", "owner"):
         assert world.client(who).get("/admin/").status_code in {302, 404}
 

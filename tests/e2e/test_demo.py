@@ -47,7 +47,11 @@ class Demo:
     def start(self, *arguments: str) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "demo", *arguments], cwd=ROOT, env=self.environment, stdout=output, stderr=output
+                [sys.executable, "manage.py", "demo", *arguments],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=output,
+                stderr=output,
             )
 
     def said(self) -> str:
@@ -76,7 +80,11 @@ class Demo:
 
     def check_invariants(self) -> None:
         ran = subprocess.run(
-            [sys.executable, "manage.py", "check_invariants"], cwd=ROOT, env=self.environment, capture_output=True, text=True
+            [sys.executable, "manage.py", "check_invariants"],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
         )
         assert ran.returncode == 0, ran.stderr
 
@@ -108,7 +116,9 @@ def test_the_demo_shows_every_situation_and_its_logins_work(demo: Demo) -> None:
             home = browser.post("/login/", data=form, headers={"Referer": f"{demo.url}/login/"})
             assert (home.status_code, home.url.path) == (200, "/"), person
     metrics = httpx.get(f"{demo.url}/metrics", trust_env=False).text
-    assert 'portal_usage_units{department="biology",leaf="true",pool="a100",share="borrowed",unit="card"} 4.0' in metrics
+    assert (
+        'portal_usage_units{department="biology",leaf="true",pool="a100",share="borrowed",unit="card"} 4.0' in metrics
+    )
 
 
 def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_checkpoints(demo: Demo) -> None:
@@ -118,7 +128,9 @@ def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_chec
     ids = demo.rows("SELECT public_id, name FROM workloads_workload ORDER BY id")
     assert demo.end(signal.SIGINT) == 0, demo.said()
     assert demo.states()["running"] == 0
-    assert demo.rows("SELECT count(*) FROM workloads_workload WHERE state = 'failed' AND name != 'augment-trial'") == [(0,)]
+    assert demo.rows("SELECT count(*) FROM workloads_workload WHERE state = 'failed' AND name != 'augment-trial'") == [
+        (0,)
+    ]
     demo.check_invariants()
     demo.start()
     demo.until_ready()

@@ -144,7 +144,9 @@ def test_a_pipeline_submits_waits_and_reads_log_and_exit_code_of_a_real_pod(
     here: Installation, tokens: dict[str, str], pool: dict[str, Any]
 ) -> None:
     with here.client(tokens["vision"]) as ci:
-        body = job(pool, "hello", 1, "import os, sys; print('cards', os.environ['NVIDIA_VISIBLE_DEVICES']); sys.exit(7)")
+        body = job(
+            pool, "hello", 1, "import os, sys; print('cards', os.environ['NVIDIA_VISIBLE_DEVICES']); sys.exit(7)"
+        )
         where = submit(ci, "vision", body)
         assert submit(ci, "vision", body) == where  # the same key is the same workload
         row = state(ci, where, "succeeded", "failed")

@@ -40,7 +40,12 @@ def test_what_follows_the_dashes_is_the_command_untouched(cli: Any) -> None:
 def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
     given = body(cli, "--max-runtime", "8h", "--max-wait", "30m", "--memory", "8GiB", "--cpu", "0.5")
     assert given == {"max_runtime": 28800, "max_wait": 1800, "memory_mib": 8192, "cpu": 0.5}
-    for wrong in (["--max-runtime", "soon"], ["--memory", "8 GB"], ["--cards", "two"], ["--cards", "1", "--units", "2"]):
+    for wrong in (
+        ["--max-runtime", "soon"],
+        ["--memory", "8 GB"],
+        ["--cards", "two"],
+        ["--cards", "1", "--units", "2"],
+    ):
         with pytest.raises(SystemExit) as end:
             body(cli, *wrong)
         assert end.value.code == 2

@@ -18,7 +18,9 @@ def world():
     vision, nlp, other = make.department("vision"), make.department("nlp"), make.department("other")
     make.quota(vision, pool, 4)
     make.quota(nlp, pool, 1)
-    people = {name: make.member(of, Role.MEMBER, name) for name, of in (("valentin", vision), ("ned", nlp), ("sam", other))}
+    people = {
+        name: make.member(of, Role.MEMBER, name) for name, of in (("valentin", vision), ("ned", nlp), ("sam", other))
+    }
     people["root"] = make.user("root", is_operator=True)
     asker = make.claim(vision, pool, 2, name="train-cats", workload="w-cats", user=people["valentin"])
     victim = make.holding(

@@ -130,7 +130,16 @@ def test_files_go_in_before_and_come_out_after(bed: Bed, job: Workload) -> None:
     assert client.get(url(job, "files/in/data.txt")).status_code == 404
 
 
-OUTSIDE = ["../secret", "in/../../secret", "..%2Fsecret", "%2e%2e/secret", "/etc/passwd", "link/secret", "linked.txt", "a%00b"]
+OUTSIDE = [
+    "../secret",
+    "in/../../secret",
+    "..%2Fsecret",
+    "%2e%2e/secret",
+    "/etc/passwd",
+    "link/secret",
+    "linked.txt",
+    "a%00b",
+]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)

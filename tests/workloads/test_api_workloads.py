@@ -57,7 +57,13 @@ def test_a_submission_is_accepted_with_its_address_and_what_it_asks(alice: User)
     )
     told = answer.json()
     assert (answer.status_code, answer["Location"]) == (202, f"{API}workloads/{told['id']}/")
-    assert (told["state"], told["author"], told["unit"], told["units"], told["cpu"]) == ("queued", "alice", "card", 2, 0.5)
+    assert (told["state"], told["author"], told["unit"], told["units"], told["cpu"]) == (
+        "queued",
+        "alice",
+        "card",
+        2,
+        0.5,
+    )
     assert (told["max_runtime"], told["max_wait"], told["own_only"], told["final"]) == (3600, 60, True, False)
     assert told["verdict"]["headline"] == "waits"
     assert len(told["attempts"]) == 1

@@ -57,7 +57,9 @@ class TestPod:
             "requests": {"cpu": "4000m", "memory": "16384Mi"},
             "limits": {"cpu": "4000m", "memory": "16384Mi", "nvidia.com/gpu": "2"},
         }
-        (term,) = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        (term,) = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
         assert term["matchFields"][0]["values"] == ["n1"]
         assert "nodeName" not in made["spec"]
         assert made["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
@@ -72,7 +74,10 @@ class TestPod:
         made = manifests.pod(spec(), OPTIONS)
         assert made["spec"]["automountServiceAccountToken"] is False
         assert made["spec"]["securityContext"]["runAsNonRoot"] is True
-        assert container(made)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert container(made)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
 
     def test_carries_whose_it_is_in_labels_and_the_exact_words_in_annotations(self) -> None:
         meta = manifests.pod(spec(), OPTIONS)["metadata"]
@@ -235,7 +240,10 @@ class TestObserved:
         made = manifests.pod(spec(), OPTIONS)
         state = {"running": {"startedAt": "2031-01-01T00:00:00Z"}}
         device = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1"}, {"resourceID": "GPU-2"}]}]
-        made["status"] = {"phase": "Running", "containerStatuses": [{"state": state, "allocatedResourcesStatus": device}]}
+        made["status"] = {
+            "phase": "Running",
+            "containerStatuses": [{"state": state, "allocatedResourcesStatus": device}],
+        }
         run = pods.observed(made)
         assert run.started_at is not None
         assert (run.started_at.isoformat(), run.finished_at) == ("2031-01-01T00:00:00+00:00", None)

@@ -64,7 +64,11 @@ class TestDerivation:
         }
 
     def test_a_node_without_any_gpu_is_not_in_the_inventory(self) -> None:
-        plain = {"metadata": {"name": "cpu-1"}, "spec": {}, "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}}
+        plain = {
+            "metadata": {"name": "cpu-1"},
+            "spec": {},
+            "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}},
+        }
         assert sharing.discover(plain) is None
 
     def test_a_cordoned_or_unready_node_is_held_back(self) -> None:

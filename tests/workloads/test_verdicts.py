@@ -59,7 +59,9 @@ def test_it_starts_now_from_its_own_quota(alice: User, vision: Department, pool:
 
 
 def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision: Department, pool: Pool) -> None:
-    make.claim(vision, pool, 6, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4, 5]}])
+    make.claim(
+        vision, pool, 6, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4, 5]}]
+    )
     verdict = told(alice, vision, asked(pool, 4))
     assert verdict.title == "Starts now, 2 of 4 cards borrowed from Nlp."
     assert verdict.contract == (

@@ -38,7 +38,9 @@ class Command(BaseCommand):
         with durable():
             first = User.objects.filter(is_operator=True).order_by("pk").first()
             if first is not None:
-                raise CommandError(f"{first.username} is operator already, and can make others on the operator's pages.")
+                raise CommandError(
+                    f"{first.username} is operator already, and can make others on the operator's pages."
+                )
             if User.objects.filter(username__iexact=username).exists():
                 raise CommandError(f"There is a user {username} already.")
             user.save()

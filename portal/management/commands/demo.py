@@ -48,7 +48,9 @@ class Command(BaseCommand):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CommandError(f"A demo with the data in {folder} is running already. Another one: DATA_DIR=… PORT=…") from None
+            raise CommandError(
+                f"A demo with the data in {folder} is running already. Another one: DATA_DIR=… PORT=…"
+            ) from None
 
     def reset(self, folder: Path) -> None:
         """Ends the programs of the old demo, then forgets everything but the lock."""
