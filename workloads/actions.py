@@ -23,7 +23,7 @@ from quotas.models import Claim, ClaimState
 from workloads.happenings import happened, new_attempt, said_ready
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.requests import LONGEST, WorkloadRequest, check
+from workloads.requests import LONGEST, WorkloadRequest, check, claim_fields
 from workloads.specs import digest
 from workloads.verdicts import refuse_impossible
 
@@ -53,30 +53,10 @@ def submit(
     check(request, department, highest_priority=highest)
     refuse_impossible(department, request, actor, now=now)
     with durable():
-        workload = Workload.objects.create(
-            department=department,
-            author=actor.user,
-            kind=request.kind,
-            name=request.name.strip(),
-            pool=request.pool,
-            preset=request.preset,
-            image=request.image,
-            command=list(request.command),
-            env=request.env,
-            secret_env=encrypt(orjson.dumps(request.secret_env).decode()) if request.secret_env else "",
-            pods=request.pods,
-            units_per_pod=request.charge,
-            profile=request.profile,
-            cpu_milli=request.cpu_milli,
-            memory_mib=request.memory_mib,
-            priority=request.priority,
-            own_only=request.own_only,
-            max_runtime=request.max_runtime,
-            max_wait=request.max_wait,
-            rerun_of=request.rerun_of,
-            submitted_at=now,
-            state_since=now,
-        )
+        workload = request.workload(department, actor.user, now=now)
+        if request.secret_env:
+            workload.secret_env = encrypt(orjson.dumps(request.secret_env).decode())
+        workload.save(force_insert=True)
         new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
         workload.attempts_made = 1
         audit.record(actor, "workload.submitted", workload.public_id, department=department, after=_asked(workload))
@@ -84,28 +64,6 @@ def submit(
         if also is not None:
             also(workload)
     return workload
-
-
-def claim_fields(workload: Workload) -> dict[str, Any]:
-    """The claim of a workload's first attempt."""
-    return {
-        "department": workload.department,
-        "pool": workload.pool,
-        "user": workload.author,
-        "workload": workload.public_id,
-        "name": workload.name,
-        "pods": workload.pods,
-        "units_per_pod": workload.units_per_pod,
-        "profile": workload.profile,
-        "cpu_milli": workload.cpu_milli,
-        "memory_mib": workload.memory_mib,
-        "priority": workload.priority,
-        "preemptible": workload.preemptible,
-        "own_only": workload.own_only,
-        "max_runtime": workload.max_runtime,
-        "submitted_at": workload.submitted_at,
-        "queued_at": workload.submitted_at,
-    }
 
 
 def _asked(workload: Workload) -> dict[str, Any]:

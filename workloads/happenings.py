@@ -21,6 +21,7 @@ from quotas.models import Claim, ClaimState, Cluster
 from workloads.clusters.base import Observed
 from workloads.lifecycle import FINAL, Event, NotPossible, State, step
 from workloads.models import Attempt, StopCause, Workload
+from workloads.requests import claim_fields
 from workloads.specs import namespace_of, new_secrets
 
 BACKOFF, LONGEST_BACKOFF = 30, 3600  # s; doubles with every reclaim
@@ -142,32 +143,14 @@ def _finish(
 
 def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
     """The next attempt: same workload, original queue time, a back-off that doubles with every reclaim."""
-    old = last.claim
     reclaims = workload.reclaims + recalled
     backoff = min(BACKOFF * 2 ** (reclaims - 1), LONGEST_BACKOFF) if recalled else 0
     Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
-    claim = claims.ask(
-        department=old.department,
-        pool=old.pool,
-        user=old.user,
-        workload=old.workload,
-        name=old.name,
-        pods=old.pods,
-        units_per_pod=old.units_per_pod,
-        cores_per_pod=old.cores_per_pod,
-        profile=old.profile,
-        same_domain=old.same_domain,
-        cpu_milli=old.cpu_milli,
-        memory_mib=old.memory_mib,
-        priority=old.priority,
-        preemptible=old.preemptible,
-        own_only=old.own_only,
-        min_runtime=old.min_runtime,
-        max_runtime=workload.max_runtime,
-        submitted_at=old.submitted_at,
-        queued_at=now,
-        backoff_until=now + dt.timedelta(seconds=backoff) if backoff else None,
-    )
+    fields = claim_fields(workload) | {
+        "queued_at": now,
+        "backoff_until": now + dt.timedelta(seconds=backoff) if backoff else None,
+    }
+    claim = claims.ask(**fields)
     return new_attempt(workload, claim, number=last.number + 1, now=now)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from portal.errors import N_, Invalid
-from portal.models import Department
+from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.models import Pool
 from workloads.models import Image, Kind, Preset, Workload
@@ -55,6 +56,54 @@ class WorkloadRequest:
         """Units charged for each pod."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
         return profile.size if profile else self.units_per_pod
+
+    def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
+        """What this asks for as a row, not yet saved; secret variables are left to whoever saves it."""
+        return Workload(
+            department=department,
+            author=author,
+            kind=self.kind,
+            name=self.name.strip(),
+            pool=self.pool,
+            preset=self.preset,
+            image=self.image,
+            command=list(self.command),
+            env=self.env,
+            pods=self.pods,
+            units_per_pod=self.charge,
+            profile=self.profile,
+            cpu_milli=self.cpu_milli,
+            memory_mib=self.memory_mib,
+            priority=self.priority,
+            own_only=self.own_only,
+            max_runtime=self.max_runtime,
+            max_wait=self.max_wait,
+            rerun_of=self.rerun_of,
+            submitted_at=now,
+            state_since=now,
+        )
+
+
+def claim_fields(workload: Workload) -> dict[str, Any]:
+    """What a workload asks of its pool: the fields of the claim of its first attempt."""
+    return {
+        "department": workload.department,
+        "pool": workload.pool,
+        "user": workload.author,
+        "workload": workload.public_id,
+        "name": workload.name,
+        "pods": workload.pods,
+        "units_per_pod": workload.units_per_pod,
+        "profile": workload.profile,
+        "cpu_milli": workload.cpu_milli,
+        "memory_mib": workload.memory_mib,
+        "priority": workload.priority,
+        "preemptible": workload.preemptible,
+        "own_only": workload.own_only,
+        "max_runtime": workload.max_runtime,
+        "submitted_at": workload.submitted_at,
+        "queued_at": workload.submitted_at,
+    }
 
 
 def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:

@@ -22,7 +22,7 @@ from quotas.engine.verdict import Headline
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
 from quotas.telling import Teller, clock
-from workloads.requests import WorkloadRequest, check
+from workloads.requests import WorkloadRequest, check, claim_fields
 
 
 class Impossible(Invalid):
@@ -112,22 +112,7 @@ def _must_wait(facts: engine.Verdict) -> bool:
 def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: dt.datetime) -> Claim:
     """The claim a submission would make; never saved."""
     return Claim(
-        public_id=new_id(),
-        department=department,
-        pool=request.pool,
-        user=actor.user,
-        name=request.name,
-        pods=request.pods,
-        units_per_pod=request.charge,
-        profile=request.profile,
-        cpu_milli=request.cpu_milli,
-        memory_mib=request.memory_mib,
-        priority=request.priority,
-        own_only=request.own_only,
-        max_runtime=request.max_runtime,
-        state=ClaimState.PENDING,
-        submitted_at=now,
-        queued_at=now,
+        public_id=new_id(), state=ClaimState.PENDING, **claim_fields(request.workload(department, actor.user, now=now))
     )
 
 

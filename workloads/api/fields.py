@@ -40,18 +40,6 @@ VARIABLES = {
 }
 
 
-VARIABLES = {
-    "type": "object",
-    "description": 'Environment: {"NAME": "value"}, or {"NAME": {"secret": "value"}}, which is never given out again.',
-    "additionalProperties": {
-        "oneOf": [
-            {"type": "string"},
-            {"type": "object", "required": ["secret"], "properties": {"secret": {"type": "string"}}},
-        ]
-    },
-}
-
-
 @extend_schema_field(VARIABLES)
 class Variables(serializers.Field[Any, Any, Any, Any]):
     """Gives (open, secret), two dicts of name → value."""
