@@ -19,6 +19,19 @@ class Profile:
     media: bool = False
 
 
+def _eight_slices(one: str, double: str, two: str, three: str, four: str, seven: str) -> dict[str, Profile]:
+    """All cards of eight memory and seven compute slices are cut alike; only the profiles' names differ."""
+    return {
+        one: Profile(1, (0, 1, 2, 3, 4, 5, 6)),
+        f"{one}+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
+        double: Profile(2, (0, 2, 4, 6)),
+        two: Profile(2, (0, 2, 4)),
+        three: Profile(4, (0, 4)),
+        four: Profile(4, (0,)),
+        seven: Profile(8, (0,)),
+    }
+
+
 PRODUCTS: dict[str, dict[str, Profile]] = {
     "A30": {
         "1g.6gb": Profile(1, (0, 1, 2, 3)),
@@ -27,51 +40,11 @@ PRODUCTS: dict[str, dict[str, Profile]] = {
         "2g.12gb+me": Profile(2, (0, 2), media=True),
         "4g.24gb": Profile(4, (0,)),
     },
-    "A100-40GB": {
-        "1g.5gb": Profile(1, (0, 1, 2, 3, 4, 5, 6)),
-        "1g.5gb+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
-        "1g.10gb": Profile(2, (0, 2, 4, 6)),
-        "2g.10gb": Profile(2, (0, 2, 4)),
-        "3g.20gb": Profile(4, (0, 4)),
-        "4g.20gb": Profile(4, (0,)),
-        "7g.40gb": Profile(8, (0,)),
-    },
-    "A100-80GB": {
-        "1g.10gb": Profile(1, (0, 1, 2, 3, 4, 5, 6)),
-        "1g.10gb+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
-        "1g.20gb": Profile(2, (0, 2, 4, 6)),
-        "2g.20gb": Profile(2, (0, 2, 4)),
-        "3g.40gb": Profile(4, (0, 4)),
-        "4g.40gb": Profile(4, (0,)),
-        "7g.80gb": Profile(8, (0,)),
-    },
-    "H100-80GB": {
-        "1g.10gb": Profile(1, (0, 1, 2, 3, 4, 5, 6)),
-        "1g.10gb+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
-        "1g.20gb": Profile(2, (0, 2, 4, 6)),
-        "2g.20gb": Profile(2, (0, 2, 4)),
-        "3g.40gb": Profile(4, (0, 4)),
-        "4g.40gb": Profile(4, (0,)),
-        "7g.80gb": Profile(8, (0,)),
-    },
-    "H200-141GB": {
-        "1g.18gb": Profile(1, (0, 1, 2, 3, 4, 5, 6)),
-        "1g.18gb+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
-        "1g.35gb": Profile(2, (0, 2, 4, 6)),
-        "2g.35gb": Profile(2, (0, 2, 4)),
-        "3g.71gb": Profile(4, (0, 4)),
-        "4g.71gb": Profile(4, (0,)),
-        "7g.141gb": Profile(8, (0,)),
-    },
-    "B200-180GB": {
-        "1g.23gb": Profile(1, (0, 1, 2, 3, 4, 5, 6)),
-        "1g.23gb+me": Profile(1, (0, 1, 2, 3, 4, 5, 6), media=True),
-        "1g.45gb": Profile(2, (0, 2, 4, 6)),
-        "2g.45gb": Profile(2, (0, 2, 4)),
-        "3g.90gb": Profile(4, (0, 4)),
-        "4g.90gb": Profile(4, (0,)),
-        "7g.180gb": Profile(8, (0,)),
-    },
+    "A100-40GB": _eight_slices("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"),
+    "A100-80GB": _eight_slices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
+    "H100-80GB": _eight_slices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
+    "H200-141GB": _eight_slices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"),
+    "B200-180GB": _eight_slices("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
 }
 
 
