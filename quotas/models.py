@@ -56,6 +56,7 @@ class Pool(models.Model):
     units_per_card = models.PositiveIntegerField(default=1)
     nominal = models.PositiveIntegerField(_("nominal capacity"))  # what may be promised, in units
     mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
+    card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as its nodes tell
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
     min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
@@ -80,6 +81,7 @@ class Node(models.Model):
     sharing = models.CharField(max_length=40, blank=True)
     product = models.CharField(max_length=100, blank=True)
     because = models.CharField(max_length=200, blank=True)  # why this sharing system was derived
+    pinned = models.CharField(max_length=40, blank=True)  # the system its operator says it runs; blank: as derived
     held_back = models.CharField(max_length=300, blank=True)  # why it takes no new pods, as discovered
     drained = models.BooleanField(default=False)  # the operator takes it out
     present = models.BooleanField(default=True)  # the cluster still lists it

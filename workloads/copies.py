@@ -30,6 +30,7 @@ def body_of(request: WorkloadRequest) -> dict[str, Any]:
         "pool": request.pool.slug,
     }
     body |= {"profile": request.profile} if request.profile else {"units_per_pod": request.units_per_pod}
+    body |= {"cores_per_pod": request.cores_per_pod} if request.cores_per_pod else {}
     cores = request.cpu_milli / 1000
     body |= {"cpu": int(cores) if cores.is_integer() else cores, "memory_mib": request.memory_mib}
     optional = {

@@ -60,6 +60,7 @@ class Preset(models.Model):
     kind = models.CharField(max_length=12, choices=Kind.choices)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="presets")
     units_per_pod = models.PositiveIntegerField(default=1)
+    cores_per_pod = models.PositiveIntegerField(null=True, blank=True)  # percent of a card's compute
     profile = models.CharField(max_length=40, blank=True)
     image = models.ForeignKey(Image, on_delete=models.CASCADE, related_name="+")
     command = models.JSONField(default=list)
@@ -91,7 +92,9 @@ class Workload(models.Model):
     env = models.JSONField(default=dict)
     secret_env = models.TextField(blank=True)  # encrypted JSON; never given out again
     pods = models.PositiveIntegerField(default=1)
-    units_per_pod = models.PositiveIntegerField()
+    units_per_pod = models.PositiveIntegerField()  # the charge
+    asked_per_pod = models.PositiveIntegerField(null=True)  # less than the charge where compute is the larger share
+    cores_per_pod = models.PositiveIntegerField(null=True)  # percent of a card's compute
     profile = models.CharField(max_length=40, blank=True)
     cpu_milli = models.PositiveIntegerField(default=1000)
     memory_mib = models.PositiveIntegerField(default=2048)

@@ -30,7 +30,8 @@ class InvalidRequest(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRequest:
-    """Amounts: `units_per_pod` in the pool's unit (0 with a profile: the profile's charge), cpu in millicores, times in s."""
+    """Amounts: `units_per_pod` in the pool's unit (0 with a profile: the profile's charge), `cores_per_pod` in percent of
+    a card's compute where its system limits that too, cpu in millicores, times in s."""
 
     kind: str
     name: str
@@ -41,6 +42,7 @@ class WorkloadRequest:
     secret_env: dict[str, str] = field(default_factory=dict, repr=False)
     pods: int = 1
     units_per_pod: int = 1
+    cores_per_pod: int | None = None
     profile: str = ""
     cpu_milli: int = 1000
     memory_mib: int = 2048
@@ -53,9 +55,11 @@ class WorkloadRequest:
 
     @property
     def charge(self) -> int:
-        """Units charged for each pod."""
+        """Units charged for each pod: of memory and compute the larger share of the card, rounded up."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
-        return profile.size if profile else self.units_per_pod
+        if profile:
+            return profile.size
+        return max(self.units_per_pod, -(-self.pool.units_per_card * (self.cores_per_pod or 0) // 100))
 
     def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
         """What this asks for as a row, not yet saved; secret variables are left to whoever saves it."""
@@ -71,6 +75,8 @@ class WorkloadRequest:
             env=self.env,
             pods=self.pods,
             units_per_pod=self.charge,
+            asked_per_pod=self.units_per_pod or self.charge,
+            cores_per_pod=self.cores_per_pod,
             profile=self.profile,
             cpu_milli=self.cpu_milli,
             memory_mib=self.memory_mib,
@@ -94,6 +100,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "name": workload.name,
         "pods": workload.pods,
         "units_per_pod": workload.units_per_pod,
+        "cores_per_pod": workload.cores_per_pod,
         "profile": workload.profile,
         "cpu_milli": workload.cpu_milli,
         "memory_mib": workload.memory_mib,

@@ -31,8 +31,8 @@ class PresetOut(serializers.ModelSerializer[Preset]):
     class Meta:
         model = Preset
         fields = [
-            "id", "title", "description", "kind", "pool", "unit", "units_per_pod", "profile", "image", "command", "cpu",
-            "memory_mib", "max_runtime",
+            "id", "title", "description", "kind", "pool", "unit", "units_per_pod", "cores_per_pod", "profile", "image", "command",
+            "cpu", "memory_mib", "max_runtime",
         ]  # fmt: skip
 
 

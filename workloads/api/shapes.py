@@ -63,8 +63,8 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
         model = Workload
         fields = [
             "id", "department", "author", "kind", "name", "state", "final", "version", "state_since", "preset", "image",
-            "command", "env", "pool", "unit", "pods", "units_per_pod", "units", "profile", "cpu",
-            "memory_mib", "priority",
+            "command", "env", "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
+            "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
             "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims",
             "submitted_at", "finished_at",
@@ -200,6 +200,13 @@ class WorkloadIn(Strict):
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    cores_per_pod = serializers.IntegerField(
+        min_value=1,
+        max_value=100,
+        required=False,
+        allow_null=True,
+        help_text="Percent of a card's compute, where limited.",
+    )
     profile = serializers.CharField(max_length=40, required=False, allow_blank=True, help_text="MIG: such as 3g.40gb.")
     cpu = Cores(required=False)
     memory_mib = serializers.IntegerField(min_value=64, max_value=MOST, required=False)
@@ -220,8 +227,9 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
             raise Invalid(N_("There is no preset %(preset)s."), field="preset", preset=slug)
         fields = {
             "preset": preset, "kind": preset.kind, "name": preset.slug, "pool": preset.pool, "image": preset.image,
-            "units_per_pod": preset.units_per_pod, "profile": preset.profile, "command": tuple(preset.command),
-            "cpu_milli": preset.cpu_milli, "memory_mib": preset.memory_mib, "max_runtime": preset.max_runtime,
+            "units_per_pod": preset.units_per_pod, "cores_per_pod": preset.cores_per_pod, "profile": preset.profile,
+            "command": tuple(preset.command), "cpu_milli": preset.cpu_milli, "memory_mib": preset.memory_mib,
+            "max_runtime": preset.max_runtime,
         }  # fmt: skip
     if "cpu" in values:
         fields["cpu_milli"] = values.pop("cpu")

@@ -136,6 +136,7 @@ class RunSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, str]] = ()
     shm_mib: int = 64
+    cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
 
 
 def environment(spec: RunSpec) -> dict[str, str]:

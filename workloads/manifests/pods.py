@@ -97,7 +97,9 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
     system = sharing.SYSTEMS.get(spec.sharing)
     if system is None:
         raise Unsupported(f"no module serves the sharing system {spec.sharing or '(none)'}")
-    request = sharing.Request(spec.product, spec.units_per_pod, spec.pods, spec.profile, spec.env)
+    request = sharing.Request(
+        spec.product, spec.units_per_pod, spec.pods, spec.profile, spec.env, cores=spec.cores_per_pod
+    )
     if problems := system.validate(request, options.sharing):
         raise Unsupported("; ".join(p.detail for p in problems), tuple(problems))
     return system.manifest(request, options.sharing)

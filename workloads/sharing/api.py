@@ -36,6 +36,7 @@ class Request:
     pods: int = 1
     profile: str | None = None
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cores: int | None = None  # percent of a card's compute, where the system limits that too
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,8 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
     class Meta:
         model = Preset
         fields = [
-            "slug", "title", "description", "kind", "pool", "units_per_pod", "profile", "image", "command", "cpu_milli",
-            "memory_mib", "max_runtime", "order", "active",
+            "slug", "title", "description", "kind", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command",
+            "cpu_milli", "memory_mib", "max_runtime", "order", "active",
         ]  # fmt: skip
         labels = {
             "slug": gettext_lazy("Short name"),
@@ -147,6 +147,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "kind": gettext_lazy("Kind"),
             "pool": gettext_lazy("Pool"),
             "units_per_pod": gettext_lazy("Units for each pod"),
+            "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
             "image": gettext_lazy("Image"),
             "cpu_milli": gettext_lazy("CPU (thousandths)"),

@@ -1,0 +1,67 @@
+"""Memory and compute of a shared card: both are asked for, the larger share is charged, the pod gets what it asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.access import Actor
+from portal.models import Department, Role
+from quotas.admission import run_pass
+from quotas.models import Card, Pool
+from quotas.snapshots import claim_of
+from tests import builders as make
+from workloads.actions import request_of, submit
+from workloads.models import Attempt, Image
+from workloads.requests import WorkloadRequest
+from workloads.specs import spec_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool() -> Pool:
+    pool = make.pool("t4", cards=1, sharing="memory", unit="MiB", units_per_card=15360, product="Tesla-T4")
+    Card.objects.update(cores=100)
+    return pool
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 15360)
+    return vision
+
+
+def asked(pool: Pool, **changes: object) -> WorkloadRequest:
+    image, _ = Image.objects.get_or_create(name="python:3", defaults={"title": "Python"})
+    fields: dict[str, object] = {"kind": "job", "name": "infer", "pool": pool, "image": image, "command": ("python",)}
+    return WorkloadRequest(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_who_asks_for_little_memory_and_much_compute_is_charged_for_the_compute(pool: Pool) -> None:
+    assert asked(pool, units_per_pod=1024, cores_per_pod=90).charge == 13824
+    assert asked(pool, units_per_pod=8192, cores_per_pod=10).charge == 8192
+    assert asked(pool, units_per_pod=1, cores_per_pod=33).charge == 5069  # 5068.8, rounded up
+
+
+def test_the_pod_gets_the_memory_that_was_asked_and_the_claim_both_dimensions(pool: Pool, vision: Department) -> None:
+    actor = Actor(make.member(vision, Role.MEMBER))
+    workload = submit(actor=actor, department=vision, request=asked(pool, units_per_pod=1024, cores_per_pod=90))
+    run_pass(group_id=pool.group_id)
+    attempt = Attempt.objects.select_related("workload__pool", "workload__department", "claim").get()
+    engine = claim_of(attempt.claim)
+    assert (engine.units_per_pod, engine.cores_per_pod) == (13824, 90)
+    assert attempt.claim.state == "holding"
+    spec = spec_of(attempt)
+    assert (spec.units_per_pod, spec.cores_per_pod) == (1024, 90)
+    again = request_of(workload)
+    assert (again.units_per_pod, again.cores_per_pod, again.charge) == (1024, 90, 13824)
+
+
+def test_compute_of_a_card_is_never_given_twice(pool: Pool, vision: Department) -> None:
+    actor = Actor(make.member(vision, Role.MEMBER))
+    for _ in range(3):
+        submit(actor=actor, department=vision, request=asked(pool, units_per_pod=1024, cores_per_pod=40))
+    run_pass(group_id=pool.group_id)
+    claims = Attempt.objects.order_by("pk").values_list("claim__state", flat=True)
+    assert sorted(claims) == ["holding", "holding", "pending"]
