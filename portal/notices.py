@@ -47,6 +47,10 @@ KINDS: dict[str, Kind] = {
         N_("My work was lost with its machine"),
         N_("%(name)s was lost with its machine or pod and is queued again (attempt %(attempt)s has ended)."),
     ),
+    "workload.retried": Kind(
+        N_("My work has failed and begins again"),
+        N_("%(name)s has failed (%(reason)s) and is queued again, as its restarts allow (attempt %(attempt)s has ended)."),
+    ),
     "workload.succeeded": Kind(N_("My work has finished"), N_("%(name)s has finished.")),
     "workload.failed": Kind(N_("My work has failed"), N_("%(name)s has failed: %(reason)s."), mail=True),
     "workload.rejected": Kind(

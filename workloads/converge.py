@@ -24,6 +24,7 @@ from workloads.reconcile import (
     Ensure,
     Forgotten,
     Happened,
+    RanksMoved,
     Remove,
     SaidReady,
     Seen,
@@ -72,7 +73,7 @@ def converge(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) 
             if not steps or not all(_take(step, attempt, driver) for step in steps):
                 break
             moved = True
-            if any(isinstance(step, Stop | Remove | Forgotten) for step in steps):
+            if isinstance(steps[-1], Stop | Remove | Forgotten | Ensure):
                 break  # asked of the cluster: the next listing tells
             attempt = Attempt.objects.select_related(*ROWS).get(pk=attempt.pk)
     return moved
@@ -101,6 +102,7 @@ def view_of(attempt: Attempt) -> View:
         cancel=workload.cancel_requested_at is not None,
         max_runtime=workload.max_runtime,
         finished=attempt.finished_at is not None,
+        ranks=attempt.ranks,
     )
 
 
@@ -120,6 +122,8 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
                 return happenings.said_ready(attempt, now=timezone.now())
             case Checkpointed(at):
                 return happenings.checkpointed(attempt, at)
+            case RanksMoved(run):
+                happenings.ranks_moved(attempt, run)
             case Stop(grace):
                 driver.stop(ref, grace)
             case Remove():

@@ -19,6 +19,7 @@ from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState, Cluster
 from workloads.clusters.base import Observed
+from workloads.clusters.gangs import as_rows
 from workloads.lifecycle import FINAL, Event, NotPossible, State, step
 from workloads.models import Attempt, StopCause, Workload
 from workloads.requests import claim_fields
@@ -30,6 +31,7 @@ CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Even
 OUTCOME = {
     Event.EXITED_OK: "succeeded",
     Event.EXITED_BAD: "failed",
+    Event.RETRY: "failed",
     Event.REFUSED: "failed",
     Event.LOST: "lost",
     Event.GONE_RECALLED: "recalled",
@@ -54,6 +56,8 @@ def happened(
     workload = attempt.workload
     if event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
         event = Event.GONE_EXHAUSTED
+    if event is Event.EXITED_BAD and workload.restarts < workload.settings.max_restarts:
+        event = Event.RETRY
     try:
         state = step(State(workload.state), event)
     except NotPossible:
@@ -133,6 +137,8 @@ def _finish(
         checkpointed_at=run.checkpointed_at if run else None,
     )
     claims.release(attempt.claim, now=now)
+    if event is Event.RETRY:
+        Workload.objects.filter(pk=workload.pk).update(restarts=F("restarts") + 1)
     if state is State.QUEUED:
         requeue(workload, attempt, recalled=event is Event.GONE_RECALLED, now=now)
     else:
@@ -184,6 +190,17 @@ def forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
     Attempt.objects.filter(pk=attempt.pk, removed_at=None).update(removed_at=now)
 
 
+def ranks_moved(attempt: Attempt, run: Observed) -> None:
+    """Writes down what each rank does now."""
+    with durable():
+        Attempt.objects.filter(pk=attempt.pk).update(ranks=as_rows(run.ranks))
+        Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1)
+        emit(
+            "workload.ranks", department=attempt.workload.department, workload=attempt.workload.public_id,
+            attempt=attempt.number, ranks=[rank.phase.value for rank in run.ranks],
+        )  # fmt: skip
+
+
 def checkpointed(attempt: Attempt, at: dt.datetime) -> bool:
     Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
     return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
@@ -222,6 +239,7 @@ def _tell(workload: Workload, attempt: Attempt, event: Event, state: State, reas
         Event.WITHDRAW: "workload.withdrawn",
         Event.GONE_RECALLED: "workload.requeued",
         Event.LOST: "workload.lost",
+        Event.RETRY: "workload.retried",
         Event.REJECT: "workload.rejected",
     }.get(event) or {State.SUCCEEDED: "workload.succeeded", State.FAILED: "workload.failed"}.get(state)
     if kind is None:

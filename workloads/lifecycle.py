@@ -29,6 +29,7 @@ class Event(enum.StrEnum):
     STARTED = "started"  # its processes run
     EXITED_OK = "exited_ok"  # every rank exited 0 by itself
     EXITED_BAD = "exited_bad"  # a rank failed by itself
+    RETRY = "retry"  # the same, and it may begin again
     RECALL = "recall"  # notice begins
     WITHDRAW = "withdraw"  # nobody needs it any more: it goes on
     WITHDRAW_UNSTARTED = "withdraw_unstarted"  # the same, told before it ran
@@ -57,11 +58,13 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STARTING, E.REFUSED): S.FAILED,
     (S.STARTING, E.EXITED_OK): S.SUCCEEDED,
     (S.STARTING, E.EXITED_BAD): S.FAILED,
+    (S.STARTING, E.RETRY): S.QUEUED,
     (S.STARTING, E.RECALL): S.RECALLED,
     (S.STARTING, E.CANCEL): S.STOPPING,
     (S.STARTING, E.LOST): S.QUEUED,
     (S.RUNNING, E.EXITED_OK): S.SUCCEEDED,
     (S.RUNNING, E.EXITED_BAD): S.FAILED,
+    (S.RUNNING, E.RETRY): S.QUEUED,
     (S.RUNNING, E.RECALL): S.RECALLED,
     (S.RUNNING, E.CANCEL): S.STOPPING,
     (S.RUNNING, E.EXPIRE): S.STOPPING,
@@ -70,6 +73,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.RECALLED, E.WITHDRAW_UNSTARTED): S.STARTING,
     (S.RECALLED, E.EXITED_OK): S.SUCCEEDED,
     (S.RECALLED, E.EXITED_BAD): S.FAILED,
+    (S.RECALLED, E.RETRY): S.QUEUED,
     (S.RECALLED, E.STOP): S.STOPPING,
     (S.RECALLED, E.CANCEL): S.STOPPING,
     (S.RECALLED, E.LOST): S.QUEUED,

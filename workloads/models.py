@@ -12,11 +12,14 @@ from portal.models import Department, User
 from quotas.models import Claim, Cluster, Pool
 from workloads.lifecycle import FINAL
 from workloads.lifecycle import State as S
+from workloads.setups import Setup
 
 
 class Kind(models.TextChoices):
     JOB = "job", _("job")
     NOTEBOOK = "notebook", _("notebook")
+    DISTRIBUTED = "distributed", _("distributed job")
+    SERVICE = "service", _("service")
 
 
 class State(models.TextChoices):
@@ -59,6 +62,7 @@ class Preset(models.Model):
     description = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=12, choices=Kind.choices)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="presets")
+    pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField(default=1)
     cores_per_pod = models.PositiveIntegerField(null=True, blank=True)  # percent of a card's compute
     profile = models.CharField(max_length=40, blank=True)
@@ -67,6 +71,7 @@ class Preset(models.Model):
     cpu_milli = models.PositiveIntegerField(default=2000)
     memory_mib = models.PositiveIntegerField(default=8192)
     max_runtime = models.PositiveIntegerField(null=True, blank=True)
+    setup = models.JSONField(default=dict, blank=True)  # workloads.setups.Setup
     order = models.PositiveSmallIntegerField(default=0)
     active = models.BooleanField(default=True)
 
@@ -75,6 +80,10 @@ class Preset(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def settings(self) -> Setup:
+        return Setup.from_json(self.setup)
 
 
 class Workload(models.Model):
@@ -103,6 +112,7 @@ class Workload(models.Model):
     own_only = models.BooleanField(default=False)
     max_runtime = models.PositiveIntegerField(null=True)  # s, of each attempt
     max_wait = models.PositiveIntegerField(null=True)  # s in the queue before it is rejected
+    setup = models.JSONField(default=dict)  # workloads.setups.Setup
     shared = models.BooleanField(default=False)  # a notebook others of the department may open
     rerun_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="reruns")
 
@@ -110,6 +120,7 @@ class Workload(models.Model):
     version = models.PositiveBigIntegerField(default=1)  # grows with every change a reader can see
     attempts_made = models.PositiveIntegerField(default=0)
     reclaims = models.PositiveIntegerField(default=0)
+    restarts = models.PositiveIntegerField(default=0)  # after failures of its own; at most setup's max_restarts
     cancel_requested_at = models.DateTimeField(null=True)
     cancelled_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     submitted_at = models.DateTimeField(default=timezone.now)
@@ -141,6 +152,10 @@ class Workload(models.Model):
         return S(self.state) in FINAL
 
     @property
+    def settings(self) -> Setup:
+        return Setup.from_json(self.setup)
+
+    @property
     def volume(self) -> str:
         """Its working directory, which survives its attempts."""
         return f"w-{self.public_id}"
@@ -169,6 +184,7 @@ class Attempt(models.Model):
     placement = models.JSONField(null=True)
     node = models.CharField(max_length=253, blank=True)
     cards = models.JSONField(default=list)  # read back, where the system tells
+    ranks = models.JSONField(default=list)  # of a gang or service: one object a rank, as clusters.base.Rank tells it
     notice = models.PositiveIntegerField(default=0)  # frozen at admission
     grace = models.PositiveIntegerField(default=0)
     token_digest = models.CharField(max_length=64, blank=True)  # bound to this attempt, scope "ready"

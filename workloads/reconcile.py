@@ -7,9 +7,11 @@ before by somebody who was killed right after, so every step is harmless when re
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from workloads.clusters.base import Observed, Phase
+from workloads.clusters.gangs import as_rows
 from workloads.lifecycle import Event, State
 
 # A listing that began this long after an attempt was created would have shown it.
@@ -34,6 +36,7 @@ class View:
     cancel: bool
     max_runtime: int | None
     finished: bool
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,13 @@ class Checkpointed:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksMoved:
+    """A rank of a gang, or the pod of a service, is in another state than was written down."""
+
+    run: Observed
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     grace: int
 
@@ -87,22 +97,26 @@ class Forgotten:
     """The cluster has nothing of it any more."""
 
 
-Step = Happened | Ensure | Announce | SaidReady | Checkpointed | Stop | Remove | Forgotten
+Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Stop | Remove | Forgotten
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
     """What to do now; nothing when all is as it should be. `seen` None: nobody has looked."""
     if view.finished:
         return _left_over(seen)
+    return _ranks(view, seen) + _by_state(view, seen, now)
+
+
+def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
     match view.state:
         case State.QUEUED:
             return _queued(view)
         case State.ADMITTED:
             return _told(view) or (Ensure(), Happened(Event.CREATED))
         case State.STARTING | State.RUNNING:
-            return _ended(view, seen) or _told(view) or _running(view, seen, now)
+            return _ended(view, seen) or _told(view) or _gang(view, seen) or _running(view, seen, now)
         case State.RECALLED:
-            return _ended(view, seen) or _recalled(view, seen, now)
+            return _ended(view, seen) or _gang(view, seen) or _recalled(view, seen, now)
         case State.STOPPING:
             return _stopping(view, seen)
         case _:
@@ -129,6 +143,19 @@ def _told(view: View) -> tuple[Step, ...]:
     if view.cancel:
         return (Happened(Event.CANCEL),)
     return (Happened(Event.RECALL),) if view.claim == "leaving" else ()
+
+
+def _ranks(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    run = seen.run if seen else None
+    return (RanksMoved(run),) if run and run.ranks and as_rows(run.ranks) != view.ranks else ()
+
+
+def _gang(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """What the driver leaves to the portal: all ranks start at once, and none goes on without the others."""
+    run = seen.run if seen else None
+    if run and run.over and not run.stopping:
+        return (Stop(view.grace),)
+    return (Ensure(),) if run and run.gated and not run.over and view.state is not State.RECALLED else ()
 
 
 def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:

@@ -11,7 +11,9 @@ from portal.errors import N_, Invalid
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.models import Pool
+from workloads import kinds
 from workloads.models import Image, Kind, Preset, Workload
+from workloads.setups import Setup
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # They would undo the isolation of the card, or belong to the portal.
@@ -50,6 +52,7 @@ class WorkloadRequest:
     max_runtime: int | None = None
     max_wait: int | None = None
     own_only: bool = False
+    setup: Setup = field(default_factory=Setup)
     preset: Preset | None = None
     rerun_of: Workload | None = None
 
@@ -82,6 +85,7 @@ class WorkloadRequest:
             memory_mib=self.memory_mib,
             priority=self.priority,
             own_only=self.own_only,
+            setup=self.setup.as_json(),
             max_runtime=self.max_runtime,
             max_wait=self.max_wait,
             rerun_of=self.rerun_of,
@@ -102,6 +106,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "units_per_pod": workload.units_per_pod,
         "cores_per_pod": workload.cores_per_pod,
         "profile": workload.profile,
+        "same_domain": workload.settings.same_domain,
         "cpu_milli": workload.cpu_milli,
         "memory_mib": workload.memory_mib,
         "priority": workload.priority,
@@ -120,6 +125,7 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
         *_amounts(request),
         *_environment(request),
         *_times(request),
+        *kinds.faults(request),
     ]
     if request.priority > highest_priority:
         errors.append(
@@ -141,7 +147,7 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
     if not request.image.active or (request.image.kinds and request.kind not in request.image.kinds):
         errors.append(Invalid(N_("The image %(name)s is not for this kind."), field="image", name=request.image.name))
-    if request.kind == Kind.JOB and not request.command:
+    if request.kind in {Kind.JOB, Kind.DISTRIBUTED} and not request.command:
         errors.append(Invalid(N_("Say which command the job runs."), field="command"))
     return errors
 
@@ -149,8 +155,6 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
 def _amounts(request: WorkloadRequest) -> list[Invalid]:
     pool = request.pool
     errors = []
-    if request.pods != 1:
-        errors.append(Invalid(N_("A %(kind)s has one pod."), field="pods", kind=request.kind))
     if pool.mig:
         if not request.profile or profile_of(pool.mig, request.profile) is None:
             errors.append(

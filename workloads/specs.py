@@ -44,7 +44,9 @@ def spec_of(attempt: Attempt) -> RunSpec:
     """`attempt` with workload, its pool, department, author, image and the claim loaded."""
     workload = attempt.workload
     tokens = tokens_of(attempt)
+    setup = workload.settings
     notebook = workload.kind == Kind.NOTEBOOK
+    port = NOTEBOOK_PORT if notebook else setup.port
     return RunSpec(
         ref=ref_of(attempt),
         workload_id=workload.public_id,
@@ -69,8 +71,10 @@ def spec_of(attempt: Attempt) -> RunSpec:
         volume=workload.volume,
         ready_url=f"{settings.BASE_URL}/api/v1/workloads/{workload.public_id}/ready/",
         ready_token=tokens["ready"],
-        port=NOTEBOOK_PORT if notebook else None,
-        token=tokens["notebook"] if notebook else "",
+        port=port,
+        token=tokens["notebook"] if port is not None else "",
+        shm_mib=setup.shm_mib or workload.memory_mib // 2,
+        setup=setup,
     )
 
 

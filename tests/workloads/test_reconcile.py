@@ -7,7 +7,8 @@ import datetime as dt
 
 import pytest
 
-from workloads.clusters.base import Observed, Phase, RunRef
+from workloads.clusters.base import Observed, Phase, Rank, RunRef
+from workloads.clusters.gangs import as_rows
 from workloads.lifecycle import Event, State
 from workloads.reconcile import (
     Announce,
@@ -15,6 +16,7 @@ from workloads.reconcile import (
     Ensure,
     Forgotten,
     Happened,
+    RanksMoved,
     Remove,
     SaidReady,
     Seen,
@@ -44,6 +46,12 @@ def run(phase: Phase, **facts: object) -> Seen:
 
 ABSENT = Seen(NOW, None)
 RECALLED = a(State.RECALLED, claim="leaving", reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
+
+RANKS = (Rank(0, Phase.RUNNING), Rank(1, Phase.FAILED, exit_code=3))
+BROKEN = run(Phase.RUNNING, over=True)
+TOLD = run(Phase.RUNNING, over=True, stopping=True)
+GATED = run(Phase.PENDING, gated=True)
+MOVED = run(Phase.RUNNING, ranks=RANKS)
 
 CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a queued one waits", a(State.QUEUED, claim="pending"), None, ()),
@@ -91,6 +99,14 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a lost one that came back is stopped at once", a(State.QUEUED, finished=True), run(Phase.RUNNING), (Stop(0),)),
     ("a finished one the cluster forgot", a(State.QUEUED, finished=True), ABSENT, (Forgotten(),)),
     ("a final one rests", a(State.SUCCEEDED), None, ()),
+    ("a rank failed: the others are stopped", RUNNING, BROKEN, (Stop(10),)),
+    ("they are being stopped", RUNNING, TOLD, ()),
+    ("they are stopped during a notice too", RECALLED, BROKEN, (Stop(10),)),
+    ("a gang whose ranks are all there starts at once", a(State.STARTING), GATED, (Ensure(),)),
+    ("a gang that is told to go does not start", a(State.STARTING, claim="leaving"), GATED, Event.RECALL),
+    ("a gang that goes back does not start", RECALLED, GATED, ()),
+    ("a rank moved", RUNNING, MOVED, (RanksMoved(MOVED.run),)),  # type: ignore[arg-type]
+    ("what its ranks do is written down already", dataclasses.replace(RUNNING, ranks=as_rows(RANKS)), MOVED, ()),
 ]  # fmt: skip
 
 

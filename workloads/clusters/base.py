@@ -18,6 +18,10 @@ it is told what should be, says what is, and both calls may be repeated at any t
 A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
 is gone, and holds nothing.
 
+A gang is one run with as many ranks as pods, a service one run with one rank that begins again when it exits. `Observed.phase`
+is the whole run's: it has ended once every rank has. A driver never stops ranks because another one failed, unless it says
+so in `over`: the portal then calls `stop()`. `gated` asks for another `ensure()`: all ranks are there now and can start at once.
+
 Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), `submission_id` says whose object it is: an object of
 that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
 Times are aware datetimes, grace is in seconds, memory in MiB, cpu in millicores.
@@ -32,6 +36,7 @@ Every container finds these in its environment (`environment()`; the driver adds
 | `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver cannot see files |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
 | `PORTAL_ADDRESS`, `PORTAL_PORT`, `PORTAL_BASE_PATH` | where a notebook or service has to listen, and below which path |
+| `PORTAL_RANK`, `PORTAL_RANKS`, `PORTAL_HOSTS`, and its template's own | which rank of a gang this is, and where the others are (workloads/distributed.py) |
 | `PORTAL_TOKEN` (also `JUPYTER_TOKEN`) | its secret: whoever reaches that port without it is nobody |
 """  # noqa: E501
 
@@ -43,6 +48,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from workloads.setups import Setup
 
 
 class ClusterError(Exception):
@@ -137,6 +144,7 @@ class RunSpec:
     tolerations: Sequence[Mapping[str, str]] = ()
     shm_mib: int = 64
     cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
+    setup: Setup = field(default_factory=Setup)  # what only some kinds have
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
@@ -153,11 +161,35 @@ def environment(spec: RunSpec) -> dict[str, str]:
         own |= {
             "PORTAL_ADDRESS": "0.0.0.0",  # noqa: S104 all of a pod's; the embedded cluster says 127.0.0.1
             "PORTAL_PORT": str(spec.port),
-            "PORTAL_BASE_PATH": f"/notebooks/{spec.workload_id}/",
+            "PORTAL_BASE_PATH": base_path(spec.kind, spec.workload_id),
             "PORTAL_TOKEN": spec.token,
-            "JUPYTER_TOKEN": spec.token,
         }
+    if spec.kind == "notebook":
+        own["JUPYTER_TOKEN"] = spec.token
     return {**spec.env, **own}
+
+
+def base_path(kind: str, workload_id: str) -> str:
+    """A service knows nothing of the portal: it has the whole of its origin."""
+    return "/" if kind == "service" else f"/notebooks/{workload_id}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One pod of a gang, or the one of a service. `told`: it was asked to stop before it ended."""
+
+    rank: int
+    phase: Phase
+    told: bool = False
+    node: str = ""
+    cards: tuple[str, ...] = ()
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+    ready: bool | None = None  # a service answers on its port; None: nobody asks
+    restarts: int = 0  # of a service
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +210,9 @@ class Observed:
     started_at: dt.datetime | None = None
     finished_at: dt.datetime | None = None
     checkpointed_at: dt.datetime | None = None
+    ranks: tuple[Rank, ...] = ()  # of a gang or service
+    over: bool = False  # a rank failed, or the one that decides has finished: the others have no work left
+    gated: bool = False  # all ranks are there and wait for another ensure() to start at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads import distributed
 from workloads.clusters.base import CardInfo, NodeInfo, Refused, RunSpec, environment
+from workloads.distributed import Gang, Template
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -81,6 +83,7 @@ class Plan:
     workdir: Path
     interpreter: Path
     port: int | None
+    gang: Gang | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The content of spec.json, as embedded_process.py reads it."""
@@ -97,6 +100,10 @@ class Plan:
             "grace": spec.grace,
             "max_runtime": spec.max_runtime,
             "port": self.port,
+            "ready_path": spec.setup.ready_path,
+            "restarts": spec.kind == "service",
+            "leader_decides": self.gang is not None and self.gang.template in distributed.LEADER_DECIDES,
+            "hostfile": distributed.hostfile(self.gang) if self.gang else "",
             "ranks": [self.rank(rank) for rank in range(spec.pods)],
         }
 
@@ -107,7 +114,9 @@ class Plan:
             program = str(self.interpreter)
         elif "/" not in program:  # found by the run's own PATH, never by the portal's
             program = shutil.which(program, path=env["PATH"]) or program
-        return {"argv": [program, *arguments], "env": env}
+        places = [place for place in self.spec.placement if place.pod == rank]
+        where = {"node": places[0].node if places else "", "cards": [str(card) for p in places for card in p.cards]}
+        return {"argv": [program, *arguments], "env": env} | where
 
     def environment(self, rank: int) -> dict[str, str]:
         """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
@@ -127,9 +136,24 @@ class Plan:
         }
         if self.port is not None:
             env |= {"PORTAL_ADDRESS": "127.0.0.1", "PORTAL_PORT": str(self.port)}
-        if spec.pods > 1:
-            env |= {"RANK": str(rank), "WORLD_SIZE": str(spec.pods), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-        return env
+        return env | distributed.environment(self.gang, rank) if self.gang else env
+
+
+def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
+    """Its ranks are processes of this one machine: each has a port of its own."""
+    if spec.pods < 2:
+        return None
+    ports: set[int] = set()
+    while len(ports) < spec.pods:
+        ports.add(free_port())
+    return Gang(
+        template=Template(spec.setup.template or Template.GENERIC),
+        hosts=("127.0.0.1",) * spec.pods,
+        ports=tuple(sorted(ports)),
+        cards=spec.units_per_pod,
+        parameter_servers=spec.setup.parameter_servers,
+        hostfile=str(directory / "hostfile"),
+    )
 
 
 def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo], images: Mapping[str, str]) -> Plan:
@@ -142,4 +166,4 @@ def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo
             if (place.node, index) not in cards:
                 raise Refused(f"node {place.node} with card {index} is not declared", "unknown_card")
     port = free_port() if spec.port is not None else None
-    return Plan(spec, directory, workdir, interpreter_for(spec.image, images), port)
+    return Plan(spec, directory, workdir, interpreter_for(spec.image, images), port, gang_of(spec, directory))

@@ -9,7 +9,8 @@ at any moment and nothing is lost, doubled or forgotten:
 |---|---|---|
 | `spec.json` | driver, before the directory appears under its name | what to run |
 | `lock` | supervisor | held (flock) as long as the supervisor lives: no pid is ever trusted |
-| `state.json` | supervisor, before the first process starts, and at every change | its pid, started_at, listening |
+| `state.json` | supervisor, before the first process starts, and at changes | its pid, started_at, listening, each rank's life |
+| `hostfile` | supervisor, of a gang | its hosts, as mpirun reads them |
 | `log`, `log.1`, … | the processes | stdout and stderr of rank 0, 1, … |
 | `reclaim-at`, `ready` | driver, command | notice; "checkpoint written, take me" |
 | `stop.json` | driver | stop now, kill at `kill_at`; `cluster_stops`: not the run's or a person's doing |
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 TICK = 0.5  # seconds between looks at the files when no signal comes
+LONGEST_PAUSE = 30.0  # seconds before a service that keeps exiting begins again
 LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -77,7 +79,15 @@ class Supervisor:
         self.spec = read_json(directory / "spec.json") or {}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}  # rank → process, while it lives
         self.codes: dict[int, int] = {}  # rank → exit code
-        self.state: dict[str, Any] = {"supervisor": os.getpid(), "started_at": None, "listening": False}
+        lives: list[dict[str, Any]] = [
+            {"started_at": None, "finished_at": None, "code": None, "told": False, "restarts": 0}
+            for _ in self.spec.get("ranks", ())
+        ]
+        self.state: dict[str, Any] = {
+            "supervisor": os.getpid(), "started_at": None, "listening": False, "ranks": lives,
+        }  # fmt: skip
+        self.pauses = 0
+        self.again_at: dict[int, float] = {}  # rank of a service → when it begins again
         self.kill_at: float | None = None
         self.reason = self.message = ""
         self.lost = False
@@ -91,7 +101,7 @@ class Supervisor:
             self.read_stop()
             if self.kill_at is None:
                 self.start()
-            while self.processes:
+            while self.processes or self.again_at:
                 select.select([wake], [], [], self.patience())
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
@@ -126,30 +136,43 @@ class Supervisor:
 
     def start(self) -> None:
         self.state["started_at"] = time.time()
+        if self.spec["hostfile"]:
+            (self.directory / "hostfile").write_text(self.spec["hostfile"])
+        for rank in range(len(self.spec["ranks"])):
+            if not self.start_rank(rank):
+                break
         self.save()
-        for rank, wanted in enumerate(self.spec["ranks"]):
-            log = self.directory / (f"log.{rank}" if rank else "log")
-            with log.open("ab") as output:
-                try:
-                    self.processes[rank] = subprocess.Popen(  # noqa: S603 running what was submitted is the purpose
-                        wanted["argv"],
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                        cwd=self.spec["workdir"],
-                        env=wanted["env"],
-                        start_new_session=True,
-                        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
-                    )
-                except OSError as error:
-                    self.message = f"{wanted['argv'][0]}: {error.strerror}"
-                    output.write(f"{self.message}\n".encode())
-                    self.codes[rank] = 127 if isinstance(error, FileNotFoundError) else 126
-                    self.end("StartError", time.time() + self.spec["grace"])
-                    break
+
+    def start_rank(self, rank: int) -> bool:
+        wanted, life = self.spec["ranks"][rank], self.state["ranks"][rank]
+        life["started_at"] = time.time()
+        with (self.directory / (f"log.{rank}" if rank else "log")).open("ab") as output:
+            try:
+                self.processes[rank] = subprocess.Popen(  # noqa: S603 running what was submitted is the purpose
+                    wanted["argv"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.spec["workdir"],
+                    env=wanted["env"],
+                    start_new_session=True,
+                    preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+                )
+            except OSError as error:
+                self.message = f"{wanted['argv'][0]}: {error.strerror}"
+                output.write(f"{self.message}\n".encode())
+                self.note_end(rank, 127 if isinstance(error, FileNotFoundError) else 126)
+                self.end("StartError", time.time() + self.spec["grace"])
+                return False
+        return True
+
+    def note_end(self, rank: int, code: int) -> None:
+        self.codes[rank] = code
+        told = self.kill_at is not None
+        self.state["ranks"][rank] |= {"finished_at": time.time(), "code": code, "told": told}
 
     def patience(self) -> float:
-        moments = [moment for moment in (self.kill_at, self.limit()) if moment is not None]
+        moments = [moment for moment in (self.kill_at, self.limit(), *self.again_at.values()) if moment]
         return max(0.01, min([TICK, *(moment - time.time() for moment in moments if moment > time.time())]))
 
     def limit(self) -> float | None:
@@ -165,11 +188,20 @@ class Supervisor:
         if self.kill_at is None and limit is not None and now >= limit:
             self.message = f"ran longer than {int(limit - self.state['started_at'])} s"
             self.end("DeadlineExceeded", now + self.spec["grace"])
-        if self.kill_at is None and any(self.codes.values()):  # one rank failed: the gang is over
+        led = self.spec["leader_decides"] and 0 in self.codes
+        if self.kill_at is None and (led or any(self.codes.values())):  # no rank goes on without the others
             self.end("", now + self.spec["grace"])
         if self.kill_at is not None and now >= self.kill_at:
             self.signal_all(signal.SIGKILL)
+        self.begin_again(now)
         self.look_whether_listening()
+
+    def begin_again(self, now: float) -> None:
+        """A service's process, after its pause."""
+        for rank in [rank for rank, at in self.again_at.items() if now >= at or self.kill_at is not None]:
+            del self.again_at[rank]
+            if self.kill_at is None and self.start_rank(rank):
+                self.save()
 
     def reap(self) -> None:
         for rank, process in list(self.processes.items()):
@@ -178,9 +210,24 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-            self.codes[rank] = code if code >= 0 else 128 - code
             del self.processes[rank]
+            if self.spec["restarts"] and self.kill_at is None:
+                self.pause(rank, code)
+            else:
+                self.note_end(rank, code if code >= 0 else 128 - code)
+            self.save()
         self.reap_orphans()
+
+    def pause(self, rank: int, code: int) -> None:
+        """A service never ends by itself: it begins again, later each time that it did not stay."""
+        life, now = self.state["ranks"][rank], time.time()
+        stayed = now - life["started_at"] > 10 * LONGEST_PAUSE
+        life["restarts"] += 1
+        self.pauses = 1 if stayed else self.pauses + 1
+        wait = min(LONGEST_PAUSE, 0.5 * 2**self.pauses)
+        with (self.directory / "log").open("ab") as output:
+            output.write(f"exited with {code}; it begins again in {wait:.0f} s\n".encode())
+        self.again_at[rank] = now + wait
 
     def reap_orphans(self) -> None:
         """What a command left behind ends as a zombie of this process, where it is the sub-reaper."""
@@ -211,12 +258,21 @@ class Supervisor:
                 os.killpg(process.pid, number)
 
     def look_whether_listening(self) -> None:
-        port = self.spec["port"]
-        if not port or self.state["listening"]:
-            return
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
-            self.state["listening"] = True
+        """A notebook's first answer stands; a service is asked again and again."""
+        port, asked_again = self.spec["port"], self.spec["restarts"]
+        if port and (asked_again or not self.state["listening"]) and self.answers(port) != self.state["listening"]:
+            self.state["listening"] = not self.state["listening"]
             self.save()
+
+    def answers(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            if not (path := self.spec["ready_path"]):
+                return True
+            connection.settimeout(1)
+            connection.sendall(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            status = connection.recv(12).split(b" ")  # HTTP/1.1 200
+            return len(status) > 1 and status[1][:1] in (b"2", b"3")
+        return False
 
     def sweep(self) -> None:
         """Ends what left its group: as a sub-reaper this process has inherited it."""
@@ -232,9 +288,13 @@ class Supervisor:
         write_atomically(self.directory / "state.json", json.dumps(self.state))
 
     def finish(self) -> None:
-        bad = [self.codes[rank] for rank in sorted(self.codes) if self.codes[rank]]
-        # Ranks that were ended because another failed must not hide the one that did.
-        code = next((code for code in bad if code not in {137, 143}), bad[0] if bad else 0)
+        lives = [self.state["ranks"][rank] for rank in sorted(self.codes)]
+        bad = [life for life in lives if life["code"]]
+        # Ranks that were ended because another failed, or because the leader is done, must not hide what that one said.
+        own = sorted((life for life in bad if not life["told"]), key=lambda life: float(life["finished_at"]))
+        led = self.spec["leader_decides"] and lives and lives[0]["code"] == 0 and not self.reason
+        first = next(iter(own or bad), None)
+        code = 0 if first is None or (led and not own) else first["code"]
         if not self.codes:
             code = 143  # told to go before it started
         ending = {

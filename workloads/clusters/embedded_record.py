@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from workloads.clusters import embedded_process
-from workloads.clusters.base import LogChunk, Observed, Phase, RunRef
+from workloads.clusters.base import LogChunk, Observed, Phase, Rank, RunRef
 from workloads.clusters.embedded_process import read_json, write_atomically
 
 START_AGAIN_AFTER = 3.0  # seconds a claimed run may be without a supervisor before another one is started
@@ -98,6 +98,7 @@ class Record:
             started_at=moment(state["started_at"]) if state else None,
             finished_at=moment(ending["finished_at"]) if ending else None,
             checkpointed_at=moment(newest_checkpoint(Path(spec["workdir"]))),
+            ranks=ranks_of(spec, state, ending),
         )
 
     def start_if_forgotten(self) -> None:
@@ -173,6 +174,43 @@ def phase_of(state: dict[str, Any] | None, ending: dict[str, Any] | None) -> Pha
         return Phase.LOST
     good = ending["exit_code"] == 0 and ending["reason"] != "DeadlineExceeded"
     return Phase.SUCCEEDED if good else Phase.FAILED
+
+
+def ranks_of(spec: dict[str, Any], state: dict[str, Any] | None, ending: dict[str, Any] | None) -> tuple[Rank, ...]:
+    """Of a gang or a service; a plain run has none."""
+    if len(spec["ranks"]) < 2 and not spec["restarts"]:
+        return ()
+    lives = state["ranks"] if state else [{}] * len(spec["ranks"])
+    return tuple(
+        Rank(
+            rank,
+            rank_phase(life, ending),
+            told=life.get("told", False),
+            node=wanted["node"],
+            cards=tuple(wanted["cards"]),
+            exit_code=life.get("code"),
+            reason=""
+            if life.get("code") is None
+            else "Stopped"
+            if life["told"]
+            else "Error"
+            if life["code"]
+            else "Completed",
+            started_at=moment(life.get("started_at")),
+            finished_at=moment(life.get("finished_at")),
+            ready=bool(state and state["listening"]) and ending is None if spec["restarts"] else None,
+            restarts=life.get("restarts", 0),
+        )
+        for rank, (wanted, life) in enumerate(zip(spec["ranks"], lives, strict=True))
+    )
+
+
+def rank_phase(life: dict[str, Any], ending: dict[str, Any] | None) -> Phase:
+    if life.get("code") is not None:
+        return Phase.FAILED if life["code"] else Phase.SUCCEEDED
+    if ending is not None:
+        return Phase.LOST
+    return Phase.RUNNING if life.get("started_at") else Phase.PENDING
 
 
 def newest_checkpoint(workdir: Path) -> float | None:
