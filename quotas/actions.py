@@ -17,9 +17,11 @@ from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
 from portal.wake import wake
+from quotas import windows
 from quotas.admission import locked_group
+from quotas.lending import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, Quota, UserCap
-from quotas.recalls import ask_recall, end_recall
+from quotas.recalls import ask_recall, end_recall, end_windows
 
 
 class Stale(Problem):
@@ -39,7 +41,25 @@ class BelowNonPreemptible(Problem):
     message = N_("%(holding)s %(unit)s are held by work that must not be stopped; the guarantee cannot go below that.")
 
 
-QUOTA_FIELDS = ("guaranteed", "borrow_limit", "lend_limit")
+class OfWindow(Problem):
+    code = "of_lending_window"
+    message = N_("A lending window of %(department)s called this back. Change the window instead.")
+
+
+QUOTA_FIELDS = ("guaranteed", "borrow_limit", "lend_limit", "windows", "zone")
+OWNERS_FIELDS = frozenset({"lend_limit", "windows", "zone"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lending:
+    """Times of another lend limit, by the wall clock of `zone`."""
+
+    windows: tuple[Window, ...] = ()
+    zone: str = ""
+
+    def columns(self) -> dict[str, Any]:
+        """As they are kept with the quota: no windows, no zone."""
+        return {"windows": [windows.to_json(each) for each in self.windows], "zone": self.zone if self.windows else ""}
 
 
 def set_quota(
@@ -51,13 +71,18 @@ def set_quota(
     borrow_limit: int | None,
     lend_limit: int | None,
     expected_version: int | None,
+    lending: Lending | None = None,
     why: str = "",
 ) -> Quota:
-    """Sets all three numbers. `expected_version` None creates; else it must be the present one.
+    """Sets all three numbers, and the lending windows if given (else they stay). `expected_version` None creates; else
+    it must be the present one.
 
-    The lend limit is its owner's to set; guarantee and borrow limit are the operator's, or an owner's of the parent
-    department who splits what the parent has. Raises Stale, OverPromised, BelowNonPreemptible, Forbidden.
+    Lend limit and windows are their owner's to set; guarantee and borrow limit are the operator's, or an owner's of the
+    parent department who splits what the parent has.
+    Raises Stale, OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
     """
+    if lending is not None:
+        windows.check(lending.windows, lending.zone)
     with durable():
         locked_group(pool.group_id)
         quota = Quota.objects.filter(department=department, pool=pool).first()
@@ -67,19 +92,23 @@ def set_quota(
         before = _numbers(quota) if quota else None
         quota = quota or Quota(department=department, pool=pool, version=0)
         after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+        after |= _lending(quota) if lending is None else lending.columns()
         _may_set(actor, department, before, after)
         check_promises(quota, guaranteed)
         for name, value in after.items():
             setattr(quota, name, value)
         quota.version += 1
         quota.save()
+        if before is not None and any(before[name] != after[name] for name in OWNERS_FIELDS):
+            end_windows(department, pool, now=timezone.now())
         audit.record(
             actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
             after=after | ({"why": why} if why else {}),
         )  # fmt: skip
         emit("quota.changed", department=department, pool=pool.slug)
         others = [owner for owner in notices.owners_of(department) if owner != actor.user]
-        told: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **after}
+        numbers = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+        told: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **numbers}
         notices.tell("quota.changed", to=others, department=department, **told)
         wake("quotas.plan", group_id=pool.group_id)
     return quota
@@ -89,12 +118,16 @@ def _numbers(quota: Quota) -> dict[str, Any]:
     return {name: getattr(quota, name) for name in QUOTA_FIELDS}
 
 
+def _lending(quota: Quota) -> dict[str, Any]:
+    return {"windows": quota.windows, "zone": quota.zone}
+
+
 def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    """An owner sets the lend limit; a parent's owner splits; the operator does all."""
+    """An owner sets the lend limit and its windows; a parent's owner splits; the operator does all."""
     if actor.is_operator:
         return actor.require(Right.STEER, department)
     changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
-    if changed <= {"lend_limit"} and before is not None:
+    if changed <= OWNERS_FIELDS and before is not None:
         return actor.require(Right.STEER, department)
     actor.require(Right.STEER, department)
     if department.parent and actor.may(Right.STEER, department.parent):
@@ -169,8 +202,10 @@ def recall(
 
 
 def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
-    """Gives the recalled units back to the pool; what was told to go but is still there goes on."""
+    """Gives the recalled units back to the pool; what was told to go but is still there goes on. Raises OfWindow."""
     actor.require(Right.STEER, claim.department)
+    if claim.is_of_window:
+        raise OfWindow(department=claim.department.name)
     with durable():
         if end_recall(claim, now=timezone.now()):
             audit.record(actor, "recall.withdrawn", claim.public_id, department=claim.department)

@@ -19,7 +19,7 @@ from portal import notices
 from portal.events import emit
 from portal.locks import durable
 from portal.wake import wake
-from quotas import ledger
+from quotas import ledger, windows
 from quotas.engine import types as e
 from quotas.engine.admission import decide
 from quotas.engine.wire import decision_to_json, snapshot_to_json
@@ -36,6 +36,8 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         group = locked_group(group_id)
         now = now or timezone.now()
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
+        if windows.call_back(group, snapshot, now=now):
+            snapshot = load_snapshot(group, now=now)
         plan = decide(snapshot)
         changes = record(group, snapshot, plan, now=now)
         ledger.settle(group, now=now)
@@ -101,7 +103,7 @@ class Recorder:
             **self._shown(decision),
         ):
             self._log(claim, "admit", decision_to_json(decision))
-            if claim.is_recall:
+            if claim.is_recall and not claim.is_of_window:
                 pool, department = claim.pool, claim.department
                 people = notices.owners_of(department)
                 notices.tell(

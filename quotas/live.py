@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from django.db.models import Sum
+from django.utils import timezone
 
 from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.engine.ledger import Ledger
 from quotas.engine.mig import profile_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
+from quotas.snapshots import quota_of
 
 CLAIM_COLUMNS = (
     "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "state",
@@ -65,6 +67,7 @@ def read(pools: Iterable[Pool] | None = None) -> Live:
         if department.parent_id is not None:
             live.children[department.parent_id].append(department.pk)
     for quota in Quota.objects.filter(pool__in=wanted):
+        quota.pool = wanted[quota.pool_id]
         live.quotas[quota.department_id, quota.pool_id] = quota
     for cap in UserCap.objects.filter(pool__in=wanted):
         live.caps[cap.department_id, cap.pool_id] = cap.units
@@ -190,7 +193,7 @@ def _books(live: Live, pool: int) -> Ledger:
 
 def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:
     quota = live.quotas.get((department.pk, pool))
-    limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, quota.lend_limit)} if quota else {}
+    limits = {id: quota_of(quota, timezone.now())} if quota else {}
     parent = live.departments[department.parent_id].slug if department.parent_id else None
     return e.Department(
         e.DepartmentId(department.slug), e.DepartmentId(parent) if parent else None, department.weight, limits

@@ -39,6 +39,10 @@ class PoolGroup(models.Model):
     name = models.SlugField(max_length=60, unique=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="groups")
     planned_at = models.DateTimeField(null=True, editable=False)  # end of the last pass
+    # null: as the installation's settings say
+    fair_sharing = models.BooleanField(_("fair sharing"), null=True, blank=True)
+    starvation_after = models.PositiveIntegerField(_("starvation after (s)"), null=True, blank=True)
+    restart_cost = models.PositiveIntegerField(_("restart cost (s)"), null=True, blank=True)
 
     def __str__(self) -> str:
         return self.name
@@ -132,6 +136,8 @@ class Quota(models.Model):
     guaranteed = models.PositiveIntegerField(_("guaranteed"), default=0)
     borrow_limit = models.PositiveIntegerField(_("borrow limit"), null=True, blank=True)  # null: no limit
     lend_limit = models.PositiveIntegerField(_("lend limit"), null=True, blank=True)  # null: all
+    windows = models.JSONField(default=list, blank=True)  # times of another lend limit (quotas/windows.py)
+    zone = models.CharField(max_length=50, blank=True)  # of the windows' wall clock
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # the ETag
     updated_at = models.DateTimeField(auto_now=True)
@@ -165,6 +171,7 @@ class ClaimState(models.TextChoices):
     RELEASED = "released", _("released")
 
 
+WINDOW = "lending window"  # the name of a recall that a closing lending window asks for
 LIVE_CLAIMS = [ClaimState.PENDING, ClaimState.HOLDING, ClaimState.LEAVING]
 OCCUPYING = [ClaimState.HOLDING, ClaimState.LEAVING]
 
@@ -243,6 +250,11 @@ class Claim(models.Model):
     @property
     def is_recall(self) -> bool:
         return self.pods == 0
+
+    @property
+    def is_of_window(self) -> bool:
+        """A recall that nobody asked for: a lending window closes."""
+        return self.is_recall and self.name == WINDOW
 
     @property
     def units(self) -> int:

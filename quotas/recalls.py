@@ -13,7 +13,7 @@ from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
 from quotas.claims import ask, release
-from quotas.models import LIVE_CLAIMS, Claim, Pool, Quota
+from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
 
 
 def ask_recall(
@@ -46,6 +46,15 @@ def live_recalls(department: Department, pool: Pool | None = None) -> QuerySet[C
 
 def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
     return claim.is_recall and release(claim, now=now)
+
+
+def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
+    """Ends what closing windows of the department have called back, there and below; the next pass asks for what is due."""
+    below = [department.pk]
+    for pk in below:  # grows while it is walked
+        below += Department.objects.filter(parent=pk).values_list("pk", flat=True)
+    for claim in Claim.objects.filter(department__in=below, pool=pool, pods=0, name=WINDOW, state__in=LIVE_CLAIMS):
+        release(claim, now=now)
 
 
 def end_overdue(*, now: dt.datetime) -> int:

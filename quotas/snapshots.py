@@ -16,6 +16,7 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
+from quotas.windows import planned_limit
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
@@ -24,14 +25,19 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: b
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
-        settings=e.Settings(
-            fair_sharing=settings.FAIR_SHARING,
-            starvation_after=settings.STARVATION_AFTER,
-            restart_cost=settings.RESTART_COST,
-        ),
+        settings=settings_of(group),
         pools=_pools(pools),
-        departments=_departments(pools),
+        departments=_departments(pools, now),
         claims=tuple(_claims(pools)) if claims else (),
+    )
+
+
+def settings_of(group: PoolGroup) -> e.Settings:
+    """The group's own, where the operator has set them, else the installation's."""
+    return e.Settings(
+        fair_sharing=settings.FAIR_SHARING if group.fair_sharing is None else group.fair_sharing,
+        starvation_after=settings.STARVATION_AFTER if group.starvation_after is None else group.starvation_after,
+        restart_cost=settings.RESTART_COST if group.restart_cost is None else group.restart_cost,
     )
 
 
@@ -92,10 +98,10 @@ def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
     )
 
 
-def _departments(pools: list[Pool]) -> tuple[e.Department, ...]:
+def _departments(pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...]:
     quotas: dict[int, dict[e.PoolId, e.Quota]] = defaultdict(dict)
     for quota in Quota.objects.filter(pool__in=pools).select_related("pool"):
-        quotas[quota.department_id][e.PoolId(quota.pool.slug)] = quota_of(quota)
+        quotas[quota.department_id][e.PoolId(quota.pool.slug)] = quota_of(quota, now)
     caps: dict[int, dict[e.PoolId, int]] = defaultdict(dict)
     for cap in UserCap.objects.filter(pool__in=pools).select_related("pool"):
         caps[cap.department_id][e.PoolId(cap.pool.slug)] = cap.units
@@ -115,11 +121,11 @@ def _departments(pools: list[Pool]) -> tuple[e.Department, ...]:
     )
 
 
-def quota_of(quota: Quota) -> e.Quota:
+def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
     return e.Quota(
         guaranteed=quota.guaranteed,
         borrow_limit=quota.borrow_limit,
-        lend_limit=quota.lend_limit,
+        lend_limit=planned_limit(quota, now),
         policy=policy_from_json(quota.policy) if quota.policy else None,
     )
 

@@ -1,7 +1,7 @@
 """Who lends to whom: the ledger's pairwise entry.
 
 Borrowed units come first from the unpromised rest, then from the department with the largest idle lendable guarantee,
-then by id; borrowers are served by start time, then id.
+then by id; borrowers are served by start time, then id. What was lent before a lend limit fell is still its owner's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,8 +56,7 @@ def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[D
     """For each claim that borrows: {lender: units}. The ledger says what every department uses in the end; units that
     nobody has idle (a pool that became short) are counted to the unpromised rest."""
     rest = max(0, ledger.root.guaranteed)
-    idle = [(-_lendable(ledger, department), department) for department in ledger.accounts]
-    heapify(idle)
+    lendable, kept = _idle(ledger)
     found: dict[ClaimId, Mapping[DepartmentId, int]] = {}
     for claim, units in _borrowed(ledger, entries):
         shares: dict[DepartmentId, int] = {}
@@ -65,21 +64,41 @@ def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[D
         rest -= taken
         _count(shares, UNPROMISED, taken)
         units -= taken
-        while units and idle and idle[0][0] < 0:
-            free, department = heappop(idle)
-            taken = min(-free, units)
-            heappush(idle, (free + taken, department))
-            _count(shares, department, taken)
-            units -= taken
+        units -= _take(lendable, units, shares)
+        units -= _take(kept, units, shares)
         _count(shares, UNPROMISED, units)
         found[claim] = shares
     return found
 
 
-def _lendable(ledger: Ledger, department: DepartmentId) -> int:
-    account = ledger[department]
-    idle = max(0, account.guaranteed - account.usage)
-    return idle if account.quota.lend_limit is None else min(idle, account.quota.lend_limit)
+Idle = list[tuple[int, DepartmentId]]
+"""A heap of (−units, department): the largest first, then by id."""
+
+
+def _idle(ledger: Ledger) -> tuple[Idle, Idle]:
+    """What each department has idle: as far as its lend limit goes, and beyond."""
+    lendable: Idle = []
+    kept: Idle = []
+    for department, account in ledger.accounts.items():
+        idle = max(0, account.guaranteed - account.usage)
+        limit = idle if account.quota.lend_limit is None else min(idle, account.quota.lend_limit)
+        lendable.append((-limit, department))
+        kept.append((limit - idle, department))
+    heapify(lendable)
+    heapify(kept)
+    return lendable, kept
+
+
+def _take(idle: Idle, units: int, shares: dict[DepartmentId, int]) -> int:
+    """Takes up to `units` from who has most; returns how many."""
+    left = units
+    while left and idle and idle[0][0] < 0:
+        free, department = heappop(idle)
+        taken = min(-free, left)
+        heappush(idle, (free + taken, department))
+        _count(shares, department, taken)
+        left -= taken
+    return units - left
 
 
 def _borrowed(ledger: Ledger, entries: Iterable[Entry]) -> list[tuple[ClaimId, int]]:

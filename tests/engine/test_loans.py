@@ -15,6 +15,12 @@ def test_who_came_first_has_its_departments_own_units() -> None:
     assert (loan.claim, loan.borrower, loan.lender, loan.units) == ("late", "a", "b", 3)
 
 
+def test_what_was_lent_before_a_limit_fell_is_still_the_owners() -> None:
+    departments = [a_department("a"), a_department("b", 4, lend_limit=1), a_department("c", 2)]
+    loans = loans_of(a_snapshot(a_pool(6), departments, [holding("x", "a", 5)]), "gpu")  # type: ignore[arg-type]
+    assert {loan.lender: loan.units for loan in loans} == {"c": 2, "b": 3}
+
+
 @settings(max_examples=60, deadline=None)
 @given(snapshots())
 def test_what_is_borrowed_is_what_departments_use_above_their_guarantee(snapshot: Snapshot) -> None:

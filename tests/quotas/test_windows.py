@@ -1,0 +1,250 @@
+"""What closing lending windows do: nothing new is lent that could not be back, and what is lent is called back in time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.utils import timezone, translation
+
+from portal.access import Actor, Forbidden
+from portal.errors import Invalid
+from portal.models import AuditEntry, Department, Role
+from quotas import actions, windows
+from quotas.actions import Lending
+from quotas.admission import run_pass
+from quotas.lending import Window
+from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
+from quotas.recalls import end_overdue
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+OFFICE = Window((0, 1, 2, 3, 4), 9 * 60, 18 * 60, 2)
+NOTICE, GRACE = 600, 120
+
+
+def at(text: str) -> dt.datetime:
+    """A time on Monday, 23 November 2026, in Shanghai."""
+    return dt.datetime.fromisoformat(f"2026-11-23 {text}").replace(tzinfo=SHANGHAI)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8, notice=NOTICE, grace=GRACE)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    """Guaranteed 8 of 8; lends all of it at night, 2 during office hours."""
+    vision = make.department("vision")
+    make.quota(vision, pool, 8, windows=[windows.to_json(OFFICE)], zone="Asia/Shanghai")
+    return vision
+
+
+@pytest.fixture
+def nlp() -> Department:
+    return make.department("nlp")
+
+
+def borrows(who: Department, pool: Pool, units: int, cards: list[int], **fields: Any) -> Claim:
+    started = fields.pop("started_at", at("02:00"))
+    place = [{"pod": 0, "node": "a100-n1", "cards": cards}]
+    return make.holding(who, pool, borrowed={None: units}, placement=place, notice=NOTICE, grace=GRACE,
+                        started_at=started, submitted_at=started, queued_at=started, **fields)  # fmt: skip
+
+
+def asks(who: Department, pool: Pool, units: int, when: dt.datetime) -> Claim:
+    return make.claim(who, pool, units, submitted_at=when, queued_at=when)
+
+
+def planned(pool: Pool, when: dt.datetime, *claims: Claim) -> None:
+    end_overdue(now=when)
+    run_pass(group_id=pool.group_id, now=when)
+    for claim in claims:
+        claim.refresh_from_db()
+
+
+def window_recalls() -> list[Claim]:
+    return list(Claim.objects.filter(name=WINDOW).exclude(state=ClaimState.RELEASED))
+
+
+def test_at_night_all_is_lent_and_shortly_before_nine_only_what_the_day_allows(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    early = asks(nlp, pool, 6, at("08:40"))
+    planned(pool, at("08:40"), early)
+    assert early.state == ClaimState.HOLDING  # can still be back by 09:00
+    early.delete()
+    late = asks(nlp, pool, 6, at("08:50"))
+    planned(pool, at("08:50"), late)
+    assert (late.state, late.reasons[0]["code"]) == (ClaimState.PENDING, "above_ceiling")
+    small = asks(nlp, pool, 2, at("08:51"))
+    planned(pool, at("08:51"), small)
+    assert small.state == ClaimState.HOLDING
+
+
+def test_a_borrower_gets_its_notice_in_time_and_the_units_are_back_when_the_window_closes(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    stays = borrows(nlp, pool, 2, [0, 1])
+    goes = borrows(nlp, pool, 5, [2, 3, 4, 5, 6])
+    planned(pool, at("08:47"), stays, goes)
+    assert {stays.state, goes.state} == {ClaimState.HOLDING}
+    planned(pool, at("08:47:50"), stays, goes)
+    assert (stays.state, goes.state) == (ClaimState.HOLDING, ClaimState.LEAVING)
+    assert goes.leave_by is not None
+    assert goes.leave_by + dt.timedelta(seconds=GRACE) <= at("09:00")
+    [recall] = window_recalls()
+    assert (recall.department, recall.units, recall.until) == (vision, 6, at("18:00"))
+    assert goes.held_for == recall
+
+
+def test_the_owner_draws_on_what_came_back_and_may_lend_again_when_the_window_is_over(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    borrows(nlp, pool, 2, [6, 7])
+    planned(pool, at("08:58"))
+    [recall] = window_recalls()
+    assert (recall.state, recall.units) == (ClaimState.HOLDING, 6)  # idle: held at once
+    planned(pool, at("09:30"))
+    assert len(window_recalls()) == 1  # nothing more is due
+    mine = asks(vision, pool, 6, at("10:00"))
+    planned(pool, at("10:00"), mine)
+    assert (mine.state, mine.own) == (ClaimState.HOLDING, 6)
+    mine.state, mine.released_at = ClaimState.RELEASED, at("17:00")
+    mine.save()
+    stranger = asks(nlp, pool, 3, at("17:30"))
+    planned(pool, at("17:30"), stranger)
+    assert stranger.state == ClaimState.PENDING
+    planned(pool, at("18:00"), stranger)
+    assert stranger.state == ClaimState.HOLDING
+    assert window_recalls() == []
+
+
+def test_work_protected_by_a_minimum_runtime_is_not_started_so_late_that_it_would_stay_too_long(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    Pool.objects.update(min_runtime=3600)
+    pool.refresh_from_db()
+    late = asks(nlp, pool, 6, at("07:50"))
+    planned(pool, at("07:50"), late)
+    assert late.state == ClaimState.PENDING
+    assert window_recalls() == []  # nothing is called back an hour early
+
+
+def test_who_started_under_a_longer_notice_is_told_that_much_earlier(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    old = borrows(nlp, pool, 7, list(range(7)))
+    Claim.objects.filter(pk=old.pk).update(notice=3600)
+    planned(pool, at("07:57"), old)
+    assert old.state == ClaimState.HOLDING
+    planned(pool, at("07:58"), old)
+    assert old.state == ClaimState.LEAVING
+
+
+def test_a_window_of_a_parent_calls_back_what_its_teams_lend(nlp: Department, pool: Pool) -> None:
+    lab = make.department("lab")
+    make.quota(lab, pool, 0, windows=[windows.to_json(OFFICE)], zone="Asia/Shanghai")
+    one, two = make.department("one", parent=lab), make.department("two", parent=lab)
+    make.quota(one, pool, 5)
+    make.quota(two, pool, 3)
+    goes = borrows(nlp, pool, 8, list(range(8)))
+    planned(pool, at("08:50"), goes)
+    assert goes.state == ClaimState.LEAVING
+    assert sorted((r.department.slug, r.units) for r in window_recalls()) == [("one", 5), ("two", 1)]
+
+
+def owner_of(department: Department) -> Actor:
+    return Actor(make.member(department, Role.OWNER))
+
+
+def change(who: Actor, where: Department, pool: Pool, lending: Lending | None, **more: Any) -> Quota:
+    numbers = {"guaranteed": 8, "borrow_limit": None, "lend_limit": None, "expected_version": 1} | more
+    return actions.set_quota(actor=who, department=where, pool=pool, lending=lending, **numbers)  # type: ignore[arg-type]
+
+
+def test_an_owner_sets_windows_and_who_does_not_mention_them_keeps_them(vision: Department, pool: Pool) -> None:
+    owner = owner_of(vision)
+    night = Window((0,), 20 * 60, 6 * 60, None)
+    made = change(owner, vision, pool, Lending((night,), "Europe/Berlin"), lend_limit=1)
+    assert (windows.schedule_of(made).windows, made.zone) == ((night,), "Europe/Berlin")
+    kept = change(owner, vision, pool, None, lend_limit=2, expected_version=2)
+    assert (kept.windows, kept.zone, kept.lend_limit) == (made.windows, "Europe/Berlin", 2)
+    none = change(owner, vision, pool, Lending(), lend_limit=2, expected_version=3)
+    assert (none.windows, none.zone) == ([], "")
+    rows = AuditEntry.objects.filter(action="quota.changed")
+    assert rows[0].before["windows"] == made.windows  # type: ignore[index]
+    with pytest.raises(Forbidden):
+        change(Actor(make.member(vision)), vision, pool, Lending(), lend_limit=2, expected_version=4)
+
+
+@pytest.mark.parametrize(
+    ("lending", "field"),
+    [
+        (Lending((OFFICE, Window((4,), 17 * 60, 20 * 60, 0)), "UTC"), "windows"),
+        (Lending((Window((), 60, 120, 0),), "UTC"), "windows"),
+        (Lending((Window((7,), 60, 120, 0),), "UTC"), "windows"),
+        (Lending((Window((1,), 60, 60, 0),), "UTC"), "windows"),
+        (Lending((OFFICE,), "Mars/Olympus"), "zone"),
+        (Lending((OFFICE,), ""), "zone"),
+        (Lending(tuple(Window((0,), n, n + 1, 0) for n in range(21)), "UTC"), "windows"),
+    ],
+)
+def test_windows_that_cannot_be_meant_are_refused_and_nothing_is_changed(
+    vision: Department, pool: Pool, lending: Lending, field: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        change(owner_of(vision), vision, pool, lending)
+    assert refused.value.field == field
+    assert Quota.objects.get().version == 1
+
+
+def test_two_windows_at_the_same_time_are_named(vision: Department, pool: Pool) -> None:
+    with pytest.raises(windows.OverlappingWindows) as refused, translation.override("en"):
+        change(owner_of(vision), vision, pool, Lending((OFFICE, Window((4, 6), 17 * 60, 2 * 60, 0)), "UTC"))
+    assert refused.value.numbers == {"one": "Mon–Fri 09:00–18:00", "other": "Fri, Sun 17:00–02:00"}
+
+
+def test_changing_the_windows_ends_what_the_old_ones_called_back(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    goes = borrows(nlp, pool, 7, list(range(7)))
+    planned(pool, at("08:50"), goes)
+    assert goes.state == ClaimState.LEAVING
+    change(owner_of(vision), vision, pool, Lending())
+    planned(pool, at("08:51"), goes)
+    assert (goes.state, window_recalls()) == (ClaimState.HOLDING, [])
+
+
+def test_where_nobody_borrows_nothing_is_called_back(vision: Department, pool: Pool) -> None:
+    planned(pool, at("09:30"))
+    assert window_recalls() == []
+
+
+def test_a_recall_of_a_window_is_not_withdrawn_by_hand(vision: Department, nlp: Department, pool: Pool) -> None:
+    borrows(nlp, pool, 2, [6, 7])
+    planned(pool, at("08:50"))
+    [recall] = window_recalls()
+    with pytest.raises(actions.OfWindow):
+        actions.withdraw_recall(actor=owner_of(vision), claim=recall)
+
+
+def test_a_borrower_learns_when_the_next_window_closes_on_it(vision: Department, nlp: Department, pool: Pool) -> None:
+    borrows(nlp, pool, 3, [0, 1, 2])
+    run_pass(group_id=pool.group_id, now=at("02:00"))
+    found = windows.next_return(nlp, pool, {"vision": 0}, now=at("02:00"))
+    assert found == windows.Return(at("09:00"), vision, 2)
+    assert windows.next_return(nlp, pool, {}, now=at("02:00")) is None
+    assert windows.next_return(vision, pool, {"vision": 0}, now=at("02:00")) is None
+
+
+def test_the_number_of_queries_does_not_grow_with_the_windows(
+    vision: Department, pool: Pool, django_assert_num_queries: Any
+) -> None:
+    quotas = Quota.objects.select_related("pool")
+    with django_assert_num_queries(1):
+        assert [windows.planned_limit(quota, timezone.now()) for quota in quotas]
