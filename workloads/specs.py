@@ -65,6 +65,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         units_per_pod=workload.asked_per_pod or workload.units_per_pod,
         cores_per_pod=workload.cores_per_pod,
         profile=workload.profile or None,
+        units_per_card=workload.pool.units_per_card,
         placement=tuple(_place(place) for place in attempt.placement or ()),
         grace=attempt.grace,
         max_runtime=None,  # the portal ends it, so that it can be extended

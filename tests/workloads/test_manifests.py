@@ -109,7 +109,7 @@ class TestPod:
         ("changes", "said"),
         [
             ({"pods": 2}, "more than one pod"),
-            ({"sharing": "hami"}, "no module serves the sharing system hami"),
+            ({"sharing": "nobody"}, "no module serves the sharing system nobody"),
             ({"env": {"LD_PRELOAD": "x.so"}}, "LD_PRELOAD"),
         ],
     )

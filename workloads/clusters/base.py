@@ -145,6 +145,8 @@ class RunSpec:
     shm_mib: int = 64
     cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
     setup: Setup = field(default_factory=Setup)  # what only some kinds have
+    units_per_card: int = 0  # of the pool
+    extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
@@ -217,16 +219,48 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
+    """`units` in the pool's unit; `memory_mib` and `cores` (100) are all that the card has, where that is known or limited."""
+
     index: int
     units: int
     cores: int | None = None
     uuid: str = ""
     healthy: bool = True
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence about a node: a message id with %(name)s places, translated when it is shown. str() is English."""
+
+    message: str
+    params: Mapping[str, str | int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message % self.params
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Cards of a node that another system serves than the rest of it: whole cards beside MIG instances."""
+
+    sharing: str
+    product: str
+    unit: str
+    units_per_card: int
+    cards: tuple[CardInfo, ...]
+    instances: Mapping[str, int] = field(default_factory=dict)
+    mig: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node of the inventory. `held_back` says why it takes no new pods ("" = it does)."""
+    """One node of the inventory. `held_back` says why it takes no new pods ("" = it does).
+
+    `because` and `held_back` are English; `because_of` and `held_back_by` are the same to be translated. `conflicts` has
+    the keys of other systems it bears marks of and must not. Pools that `beside` and the node itself feed share nodes:
+    they belong to one pool group.
+    """
 
     name: str
     sharing: str
@@ -242,6 +276,16 @@ class NodeInfo:
     because: str = ""  # why this sharing system was derived
     held_back: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[Offer, ...] = ()
+    because_of: Note | None = None
+    held_back_by: tuple[Note, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """Every kind of card it has, its own first; one without a system or cards offers nothing."""
+        own = Offer(self.sharing, self.product, self.unit, self.units_per_card, self.cards, self.instances, self.mig)
+        return tuple(offer for offer in (own, *self.beside) if offer.sharing and offer.cards)
 
 
 @dataclass(frozen=True, slots=True)

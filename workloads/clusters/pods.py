@@ -8,7 +8,7 @@ from typing import Any
 
 from workloads import sharing
 from workloads.clusters.base import Observed, Phase, RunRef
-from workloads.manifests import ATTEMPT, STOPPED_AT, SUBMISSION, WORKLOAD
+from workloads.manifests import ATTEMPT, SHARING, STOPPED_AT, SUBMISSION, WORKLOAD
 
 Json = Mapping[str, Any]
 
@@ -41,7 +41,7 @@ def observed(pod: Json) -> Observed:
     running = (container.get("state") or {}).get("running") or {}
     phase = _phase(pod, bool(ended))
     reason, message = _reason(pod, container, ended)
-    module = sharing.SYSTEMS.get(_sharing(pod))
+    system = sharing.SYSTEMS.get(notes.get(SHARING, ""))
     return Observed(
         ref=RunRef(name=meta["name"], namespace=meta["namespace"], submission_id=notes[SUBMISSION]),
         workload_id=notes[WORKLOAD],
@@ -52,18 +52,10 @@ def observed(pod: Json) -> Observed:
         reason=reason,
         message=message[:500],
         node=pod["spec"].get("nodeName", ""),
-        cards=module.read_back(pod) if module else (),
+        cards=tuple(held.device for held in system.read_back(pod)) if system else (),
         started_at=time(ended.get("startedAt") or running.get("startedAt")),
         finished_at=time(ended.get("finishedAt")),
     )
-
-
-def _sharing(pod: Json) -> str:
-    """Which system's way of telling the cards applies, by what the pod asked for."""
-    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
-    if any(key.startswith("nvidia.com/mig-") for key in limits):
-        return "mig"
-    return "memory" if "aliyun.com/gpu-mem" in limits else "whole"
 
 
 def _disruption(pod: Json) -> str:

@@ -13,6 +13,9 @@ WORKLOAD, ATTEMPT, DEPARTMENT, USER, SUBMISSION = (
 )
 RECLAIM_AT = f"{PREFIX}/reclaim-at"  # annotation: RFC 3339; the container reads it in a file
 STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to stop it
+SHARING = (
+    f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
+)
 FINALIZER = f"{PREFIX}/keep"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 INSTANCE = "app.kubernetes.io/instance"

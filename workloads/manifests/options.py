@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from workloads import sharing
+from workloads.sharing import SYSTEMS, Settings
+from workloads.sharing.nodes import MOST_CARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +25,41 @@ class Options:
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, str], ...] = ()
-    gpu_mem_unit: str = "GiB"
+    sharing: Settings = field(default_factory=Settings)  # its keys stand beside the others
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Options:
         """Raises ValueError that names the key: an operator typed this."""
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(data) - known):
+        own = {f.name: f.default for f in fields(cls) if f.name != "sharing"}
+        systems = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
+        known = own | systems
+        if unknown := sorted(set(data) - set(known)):
             raise ValueError(f"unknown option {unknown[0]}; known: {', '.join(sorted(known))}")
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
         }
-        for f in fields(cls):
-            if f.name in values and not isinstance(values[f.name], type(f.default)):
-                raise ValueError(f"option {f.name} must be of type {type(f.default).__name__}")
-        options = cls(**values)
-        for key, allowed in (("volume", ("pvc", "emptyDir")), ("gpu_mem_unit", ("GiB", "MiB"))):
-            if getattr(options, key) not in allowed:
-                raise ValueError(f"option {key} must be one of {', '.join(allowed)}")
+        for key, value in values.items():
+            if not isinstance(value, type(known[key])) or isinstance(value, bool):
+                raise ValueError(f"option {key} must be of type {type(known[key]).__name__}")
+        settings = Settings(**{key: value for key, value in values.items() if key in systems})
+        options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
+        _one_of("volume", options.volume, ("pvc", "emptyDir"))
+        check(settings)
         return options
 
-    @property
-    def sharing(self) -> sharing.Settings:
-        return sharing.Settings(gpu_mem_unit=self.gpu_mem_unit)
+
+def check(settings: Settings) -> None:
+    """Raises ValueError that names the key."""
+    _one_of("gpu_mem_unit", settings.gpu_mem_unit, ("GiB", "MiB"))
+    if settings.volcano_memory_factor < 1:
+        raise ValueError("option volcano_memory_factor must be 1 or more")
+    for node, system in settings.pins.items():
+        _one_of(f"pins: {node}", system, tuple(SYSTEMS))
+    for node, cards in settings.cards.items():
+        if not isinstance(cards, int) or isinstance(cards, bool) or not 1 <= cards <= MOST_CARDS:
+            raise ValueError(f"option cards: {node}: give a number of cards from 1 to {MOST_CARDS}")
+
+
+def _one_of(key: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"option {key} must be one of {', '.join(allowed)}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from workloads import sharing
 from workloads.clusters.base import RunSpec, environment
-from workloads.manifests.labels import DEPARTMENT, FINALIZER, SUBMISSION, USER, WORKLOAD, labels
+from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
 from workloads.manifests.options import Options
 from workloads.manifests.volumes import volumes
 
@@ -63,13 +63,15 @@ def pod(spec: RunSpec, options: Options) -> Json:
     if where := dict(patch.node_selector) | dict(spec.node_selector):
         body["nodeSelector"] = where
     if spec.placement:
-        body["affinity"] = _pinned(spec.placement[0].node)
+        body["affinity"] = _pinned(spec.placement[0].node, patch)
     if options.image_pull_secrets:
         body["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
     if options.runtime_class:
         body["runtimeClassName"] = options.runtime_class
     if patch.scheduler:
         body["schedulerName"] = patch.scheduler
+    if patch.claims:
+        body["resourceClaims"] = [dict(claim) for claim in patch.claims]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -82,6 +84,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
                 DEPARTMENT: spec.department,
                 USER: spec.user,
                 SUBMISSION: spec.ref.submission_id,
+                SHARING: spec.sharing if spec.units_per_pod else "",
                 **patch.annotations,
             },
             "finalizers": [FINALIZER],
@@ -98,7 +101,16 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
     if system is None:
         raise Unsupported(f"no module serves the sharing system {spec.sharing or '(none)'}")
     request = sharing.Request(
-        spec.product, spec.units_per_pod, spec.pods, spec.profile, spec.env, cores=spec.cores_per_pod
+        spec.product,
+        spec.units_per_pod,
+        spec.pods,
+        spec.profile,
+        spec.env,
+        cores=spec.cores_per_pod,
+        units_per_card=spec.units_per_card,
+        extra=spec.extra,
+        name=spec.ref.name,
+        department=spec.department,
     )
     if problems := system.validate(request, options.sharing):
         raise Unsupported("; ".join(p.detail for p in problems), tuple(problems))
@@ -123,6 +135,8 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
         ],
     }
+    if patch.claims:
+        container["resources"]["claims"] = [{"name": claim["name"]} for claim in patch.claims]
     if spec.command:
         container["command"] = list(spec.command)
     if spec.port is not None:
@@ -130,8 +144,10 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     return container
 
 
-def _pinned(node: str) -> Json:
+def _pinned(node: str, patch: sharing.PodPatch) -> Json:
     """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    term: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    if patch.node_rules:
+        term["matchExpressions"] = [dict(rule) for rule in patch.node_rules]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {"nodeAffinity": required}

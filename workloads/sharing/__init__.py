@@ -1,81 +1,83 @@
 """GPU sharing systems, one module each: how it is discovered on nodes, asked for by pods, validated and read back.
 
-The mode is a property of the node, derived from its labels and resource names in a fixed order, never from its name.
+The system is a property of the node, derived from its labels and resource names, never from its name; an operator may
+pin it (Settings.pins). Every module with an ABOUT in this folder is a system; a node that bears the marks of several is
+the one of the lowest order, and held back unless that one says the others may stand beside it.
 A node that offers GPUs in a way no module here serves is kept in the inventory and held back, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any, cast
 
-from workloads.clusters.base import NodeInfo
-from workloads.sharing import api, memory, mig, whole
-from workloads.sharing.api import Json, PodPatch, Problem, Request, Settings, System
+from workloads.clusters.base import NodeInfo, Note
+from workloads.sharing.api import N_, About, Held, Json, PodPatch, Problem, Request, Settings, System
+from workloads.sharing.checks import charge
+from workloads.sharing.nodes import Facts, entry, listing, mapping
 
-__all__ = ["SYSTEMS", "NodeInfo", "PodPatch", "Problem", "Request", "Settings", "System", "discover"]
-
-SYSTEMS: dict[str, System] = {"whole": whole, "mig": mig, "memory": memory}
-
-
-def _shares_by_count(node: Json) -> bool:
-    strategy = api.labels_of(node).get("nvidia.com/gpu.sharing-strategy")
-    return api.amount(node, "nvidia.com/gpu.shared", "capacity") > 0 or strategy in ("time-slicing", "mps")
-
-
-def _has(*resources: str) -> Callable[[Json], bool]:
-    return lambda node: any(api.amount(node, resource, "capacity") for resource in resources)
+__all__ = [
+    "SYSTEMS", "About", "Held", "NodeInfo", "Note", "PodPatch", "Problem", "Request", "Settings", "System", "charge",
+    "discover", "with_slices",
+]  # fmt: skip
 
 
-def _is_mig(node: Json) -> bool:
-    labels = api.labels_of(node)
-    if "-MIG-" in labels.get("nvidia.com/gpu.product", ""):
-        return True
-    if any(key.startswith(mig.PREFIX) and int(n) for key, n in (node["status"].get("capacity") or {}).items()):
-        return True
-    # being cut right now: its resources read 0 until it is done
-    return labels.get("nvidia.com/mig.config.state", "success") != "success"
+def _systems() -> dict[str, System]:
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules: list[Any] = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = sorted((m for m in modules if isinstance(getattr(m, "ABOUT", None), About)), key=lambda m: m.ABOUT.order)
+    return {module.ABOUT.key: cast(System, module) for module in found}
 
 
-def _is_ack(node: Json) -> bool:
-    return "ack.node.gpu.schedule" in api.labels_of(node) or _has("aliyun.com/gpu-core.percentage")(node)
-
-
-def _is_virtual(node: Json) -> bool:
-    return api.labels_of(node).get("nvidia.com/gpu.workload.config", "container") != "container"
-
-
-# The order matters: a node of an earlier kind may bear a later mark too. A name outside SYSTEMS is not served.
-DERIVATION: tuple[tuple[Callable[[Json], bool], str], ...] = (
-    (_is_virtual, "vGPU or passthrough, which serves virtual machines"),
-    (_is_mig, "mig"),
-    (_is_ack, "Aliyun ACK cGPU"),
-    (_has("aliyun.com/gpu-mem"), "memory"),
-    (lambda node: "hami.io/node-nvidia-register" in api.notes_of(node), "HAMi"),
-    (_has("tencent.com/vcuda-core"), "Tencent gpu-manager"),
-    (_has("tke.cloud.tencent.com/qgpu-core"), "Tencent qGPU"),
-    (_has("volcano.sh/vgpu-number"), "Volcano vGPU"),
-    (_has("volcano.sh/gpu-memory"), "Volcano GPU share"),
-    (lambda node: api.labels_of(node).get("SharedGPU") == "true", "KubeShare"),
-    (_shares_by_count, "NVIDIA time-slicing or MPS"),
-    (_has("nvidia.com/gpu"), "whole"),
-    (
-        lambda node: api.labels_of(node).get("nvidia.com/gpu.present") == "true",
-        "no nvidia.com/gpu although a GPU is present: its device plugin is not ready, or it is served by DRA",
-    ),
-)
+SYSTEMS: dict[str, System] = _systems()  # by order of recognition
 
 
 def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
-    """A node of the Kubernetes API as an entry of the inventory; None if it shows no sign of a GPU."""
-    for applies, kind in DERIVATION:
-        if applies(node):
-            if kind in SYSTEMS:
-                return SYSTEMS[kind].discover(node, settings or Settings())
-            return _not_served(node, kind)
-    return None
+    """A node of the Kubernetes API as an entry of the inventory; None if it shows no sign of a GPU. Never raises."""
+    settings = settings or Settings()
+    facts = Facts(node)
+    marks = {key: note for key, system in SYSTEMS.items() if (note := system.applies(facts)) is not None}
+    pinned = facts.chosen(settings.pins)
+    if pinned is not None and pinned not in SYSTEMS:
+        return _not_served(facts, Note(N_("pinned to %(key)s, which is no sharing system"), {"key": str(pinned)[:40]}))
+    key = pinned or next(iter(marks), None)
+    if key is None:
+        if facts.labels.get("nvidia.com/gpu.present") == "true" or facts.faults:
+            return _not_served(facts, Note(N_("it has a GPU that nothing offers: its device plugin is not ready")))
+        return None
+    info = SYSTEMS[key].discover(facts, settings)
+    if pinned is not None:
+        info = _because(info, Note(N_("pinned by the operator")))
+    others = tuple(other for other in marks if other != key and other not in SYSTEMS[key].ABOUT.beside)
+    return _in_conflict(info, key, {other: marks[other] for other in others}) if others else info
 
 
-def _not_served(node: Json, system: str) -> NodeInfo:
-    host = api.host(node) | {"held_back": f"not served yet: {system}"}
-    product = api.labels_of(node).get("nvidia.com/gpu.product", "")
-    return NodeInfo(sharing="", product=product, unit="card", units_per_card=1, cards=(), because=system, **host)
+def _because(info: NodeInfo, note: Note) -> NodeInfo:
+    return dataclasses.replace(info, because=str(note), because_of=note)
+
+
+def _in_conflict(info: NodeInfo, key: str, others: dict[str, Note]) -> NodeInfo:
+    notes = [
+        Note(
+            N_("two sharing systems that may not stand on one node: %(one)s, and %(other)s (%(because)s)"),
+            {"one": SYSTEMS[key].ABOUT.title, "other": SYSTEMS[other].ABOUT.title, "because": str(because)},
+        )
+        for other, because in others.items()
+    ]
+    held = (*info.held_back_by, *notes)
+    return dataclasses.replace(info, conflicts=tuple(others), held_back_by=held, held_back="; ".join(map(str, held)))
+
+
+def _not_served(node: Facts, note: Note) -> NodeInfo:
+    return entry(node, None, because=note, product=node.product, held_back=note)
+
+
+def with_slices(nodes: list[Any], slices: list[Any]) -> list[Any]:
+    """Nodes that carry the ResourceSlices which speak of them, as discover() wants them."""
+    of: dict[object, list[Any]] = {}
+    for one in slices:
+        of.setdefault(mapping(mapping(one).get("spec")).get("nodeName"), []).append(one)
+    named = ((node, mapping(mapping(node).get("metadata")).get("name")) for node in listing(nodes))
+    return [{**node, "resourceSlices": of[name]} if name in of else node for node, name in named]

@@ -1,11 +1,15 @@
-"""What every module of this package speaks: nodes and pods are Kubernetes JSON as parsed, answers are these types.
+"""What every module of this package speaks. A sharing system is a module with one value and five functions:
 
-A sharing system is a module with four functions:
-
-    discover(node, settings) -> NodeInfo            which cards a node of this system offers, and their health
+    ABOUT                                what it is: unit, isolation, limits, words for people; forms, API and docs come from it
+    applies(node) -> Note | None         the mark by which a node is known to run it; None: it does not, or only a pin tells
+    discover(node, settings) -> NodeInfo       which cards such a node offers, and their health
     validate(request, settings) -> tuple[Problem, …]    what such a request may not ask for; empty: fine
-    manifest(request, settings) -> PodPatch         how a pod asks for it
-    read_back(pod) -> tuple[str, …]                 which devices a running pod got, as far as the system tells
+    manifest(request, settings) -> PodPatch    how a pod asks for it
+    read_back(pod) -> tuple[Held, …]           which devices a running pod got and how much of each, as far as the system tells
+
+Nodes and pods are Kubernetes JSON as parsed; a node is wrapped as workloads.sharing.nodes.Facts, which never raises. A
+node may carry the ResourceSlices that speak of it under "resourceSlices", a pod its ResourceClaims under "resourceClaims".
+A new system is one file with these names: the registry finds it. Sentences are message ids, translated when they are shown.
 """
 
 from __future__ import annotations
@@ -13,40 +17,121 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from workloads.clusters.base import NodeInfo
+from workloads.clusters.base import CardInfo, NodeInfo, Note, Offer
+
+if TYPE_CHECKING:
+    from workloads.sharing.nodes import Facts
+
+__all__ = [
+    "FULL",
+    "NONE",
+    "N_",
+    "SOFT",
+    "About",
+    "CardInfo",
+    "Held",
+    "Json",
+    "NodeInfo",
+    "Note",
+    "Offer",
+    "PodPatch",
+    "Problem",
+    "Request",
+    "Settings",
+    "System",
+]  # fmt: skip
 
 Json = Mapping[str, Any]
 
 
+def N_(message: str) -> str:
+    """Marks a sentence for the translators; it is translated when it is shown."""
+    return message
+
+
+# How well what one gets is kept from others: by hardware or kernel, by a library that can be got round, not at all.
+FULL, SOFT, NONE = "full", "soft", "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a system is, for forms, API, board and docs. `title`, `gives`, `risks`, `isolation` are sentences to translate."""
+
+    key: str  # Pool.sharing, Node.sharing
+    order: int  # a node that bears several marks is the one of the lowest order
+    title: str
+    unit: str  # card | replica | MiB | percent | slice
+    gives: str  # what a person gets for it
+    risks: str  # what can go wrong
+    isolation: str  # in words
+    memory: str  # FULL | SOFT | NONE: whether a neighbour can take its memory
+    compute: str  # … its share of the processor
+    faults: str  # … bring it down
+    cores: str = NONE  # may a request limit compute: NONE no, "may", "must"
+    step: int = 1  # an amount is a multiple of it, in units (where the cluster's settings do not say otherwise)
+    cores_step: int = 1
+    most: int | None = None  # units a pod may ask for at most; None: no limit but the card's or node's
+    several: bool = False  # a pod may have several cards (whole ones, where the unit is a part of a card)
+    peers: bool = False  # pods on these cards may work as one over NCCL
+    beside: frozenset[str] = frozenset()  # keys of systems whose marks its nodes bear too
+    reserved: frozenset[str] = frozenset()  # variables (or patterns) that would undo it, besides RESERVED_ENV
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what else may be asked: name → what it means
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What cannot be read from the cluster and its operator has to say."""
+    """What cannot be read from the cluster and its operator has to say: keys of a cluster's options.
+
+    `pins` and `cards` name nodes by name, or by a label as `key=value`.
+    """
 
     gpu_mem_unit: str = "GiB"  # of aliyun.com/gpu-mem: the flag --memory-unit of gpushare's device plugin
+    volcano_memory_factor: int = (
+        1  # MiB in one volcano.sh/gpu-memory or vgpu-memory: --gpu-memory-factor of its plugins
+    )
+    kai_queue: str = "{department}"  # the KAI queue of a department's pods
+    pins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # node → key of the system that it runs
+    cards: Mapping[str, int] = dataclasses.field(default_factory=dict)  # node → cards, where the node does not tell
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one pod asks of a pool: `units` in the pool's native unit."""
+    """What one pod asks of a pool: `units` in the pool's unit and, where compute is limited, `cores` in percent of
+    a card (100: all of it). Several cards: units is a multiple of units_per_card, and cores count for each card."""
 
     product: str
     units: int
     pods: int = 1
     profile: str | None = None
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    cores: int | None = None  # percent of a card's compute, where the system limits that too
+    cores: int | None = None
+    units_per_card: int = 0  # of the pool; 0: not known, and not checked
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # keys of About.extra
+    peers: bool = True  # whether the pods work as one (a service's do not)
+    name: str = ""  # of the run: other objects it needs are named after it
+    department: str = ""
+
+    @property
+    def cards(self) -> int:
+        """How many cards a pod gets: 1, or more where it asks for more than one card has."""
+        return max(1, -(-self.units // self.units_per_card)) if self.units_per_card else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A request that cannot be; `field` is the one to change, `params` the numbers for a translated sentence."""
+    """A request that cannot be; `field` is the one to change. `message` is a message id with %(name)s places for `params`."""
 
     field: str
     code: str
-    detail: str
+    message: str
     params: Mapping[str, str | int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def detail(self) -> str:
+        """The sentence in English."""
+        return self.message % self.params
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,83 +144,31 @@ class PodPatch:
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scheduler: str = ""
+    node_rules: Sequence[Json] = ()  # matchExpressions that its node must meet besides
+    claims: Sequence[Json] = ()  # entries of the pod's resourceClaims; the container names them all
+    objects: Sequence[Json] = ()  # other objects that must exist in its namespace first
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One device that a pod got: its index or id as the system writes it, and how much of it where that is told."""
+
+    device: str
+    memory_mib: int | None = None
+    cores: int | None = None
 
 
 class System(Protocol):
     """A module of this package."""
 
-    def discover(self, node: Json, settings: Settings) -> NodeInfo: ...
+    ABOUT: About
+
+    def applies(self, node: Facts) -> Note | None: ...
+
+    def discover(self, node: Facts, settings: Settings) -> NodeInfo: ...
 
     def validate(self, request: Request, settings: Settings) -> Sequence[Problem]: ...
 
     def manifest(self, request: Request, settings: Settings) -> PodPatch: ...
 
-    def read_back(self, pod: Json) -> tuple[str, ...]: ...
-
-
-# A container that sets these takes cards it was not given, or slips out of its limit.
-RESERVED_ENV = frozenset({"NVIDIA_VISIBLE_DEVICES", "CUDA_DISABLE_CONTROL", "LD_PRELOAD"})
-
-
-def reserved_env(request: Request) -> tuple[Problem, ...]:
-    return tuple(
-        Problem("env", "reserved_variable", f"{name} is set by the cluster and may not be chosen", {"name": name})
-        for name in sorted(RESERVED_ENV & set(request.env))
-    )
-
-
-def labels_of(node: Json) -> dict[str, str]:
-    return dict(node["metadata"].get("labels") or {})
-
-
-def notes_of(node: Json) -> dict[str, str]:
-    return dict(node["metadata"].get("annotations") or {})
-
-
-def amount(node: Json, resource: str, of: str = "allocatable") -> int:
-    """An extended resource of a node; absent and 0 mean the same (a plugin that stopped leaves either)."""
-    return int((node.get("status", {}).get(of) or {}).get(resource, 0))
-
-
-def quantity(text: str) -> float:
-    """A Kubernetes quantity as a number: "250m" → 0.25, "64" → 64.0, "16Ki" → 16384.0."""
-    suffixes = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-    binary = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-    for suffix, factor in (binary | suffixes).items():
-        if text.endswith(suffix):
-            return float(text[: -len(suffix)]) * factor
-    return float(text)
-
-
-def host(node: Json) -> dict[str, Any]:
-    """The fields of NodeInfo that do not depend on the sharing system."""
-    allocatable = node.get("status", {}).get("allocatable") or {}
-    named = labels_of(node)
-    return {
-        "name": node["metadata"]["name"],
-        "cpu_milli": int(quantity(allocatable.get("cpu", "0")) * 1000),
-        "memory_mib": int(quantity(allocatable.get("memory", "0")) // 2**20),
-        "domain": named.get("nvidia.com/gpu.clique") or named.get("topology.kubernetes.io/rack", ""),
-        "held_back": not_ready(node),
-        "labels": named,
-    }
-
-
-def not_ready(node: Json) -> str:
-    """Why a node takes no new pods whatever its cards are; "" if it does."""
-    if node.get("spec", {}).get("unschedulable"):
-        return "cordoned"
-    for condition in node.get("status", {}).get("conditions") or ():
-        if condition["type"] == "Ready" and condition["status"] != "True":
-            return f"not ready since {condition.get('lastTransitionTime', 'unknown')}: {condition.get('reason', '')}"
-    return ""
-
-
-def allocated_devices(pod: Json) -> tuple[str, ...]:
-    """Device ids that the kubelet reports (ResourceHealthStatus, on since Kubernetes 1.36); () where it does not."""
-    return tuple(
-        device["resourceID"]
-        for container in pod.get("status", {}).get("containerStatuses") or ()
-        for resource in container.get("allocatedResourcesStatus") or ()
-        for device in resource.get("resources") or ()
-    )
+    def read_back(self, pod: Json) -> tuple[Held, ...]: ...

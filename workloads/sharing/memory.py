@@ -1,63 +1,96 @@
-"""Memory of a card, shared by Aliyun's open-source gpushare: aliyun.com/gpu-mem; one unit is one MiB.
+"""Memory of a card, shared by Aliyun's open-source gpushare; one unit is one MiB.
 
-The plugin counts floor(MiB of the first card / 1024) for each card and takes all cards to be alike; a pod's memory must
-fit one card, and several cards cannot be asked for. gpushare only counts: it isolates nothing.
-Source: AliyunContainerService/gpushare-scheduler-extender docs/{install,userguide}.md and pkg/utils;
-gpushare-device-plugin. The extender is wired into the default scheduler, so no scheduler is named.
+| | |
+|---|---|
+| recognised by | `aliyun.com/gpu-mem` in its capacity (its label is `gpushare=true`), and no mark of ACK |
+| asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB, or MiB where the plugin has --memory-unit=MiB (option |
+| | `gpu_mem_unit`) |
+| unit | MiB; a card has floor(MiB of the first card / 1024) GiB, all cards taken to be alike; a pod must fit one |
+| | card |
+| isolation | none: it only counts |
+| errors | the container does not start: `no-gpu-has-XMiB-to-run` (extender absent, or a race): tried again |
+| | elsewhere |
+| scheduler | its extender is wired into the default scheduler, so none is named |
+| read back | annotation `ALIYUN_COM_GPU_MEM_IDX` (card), `_POD` (amount) |
+| source | AliyunContainerService/gpushare-scheduler-extender docs/{install,userguide}.md, pkg/utils; |
+| | gpushare-device-plugin |
 """
 
 from __future__ import annotations
 
-from workloads.clusters.base import CardInfo, NodeInfo
-from workloads.sharing import api
-from workloads.sharing.api import Json, PodPatch, Problem, Request, Settings
+from workloads.clusters.base import NodeInfo
+from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, annotations, entry, even_cards, plugin_down
 
 RESOURCE, COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
 MIB = {"MiB": 1, "GiB": 1024}
-CARD_OF_POD = "ALIYUN_COM_GPU_MEM_IDX"
+CARD_OF_POD, AMOUNT_OF_POD = "ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"
+
+ABOUT = About(
+    key="memory",
+    order=300,
+    title=N_("Shared memory (Aliyun gpushare)"),
+    unit="MiB",
+    gives=N_("Part of a card's memory; compute is shared with whoever else is on the card."),
+    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
+    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
+    memory=NONE,
+    compute=NONE,
+    faults=NONE,
+    step=1024,
+)
 
 
-def discover(node: Json, settings: Settings) -> NodeInfo:
-    host = api.host(node)
-    count = api.amount(node, COUNT, "capacity") or api.amount(node, COUNT)
-    total, usable = api.amount(node, RESOURCE, "capacity"), api.amount(node, RESOURCE)
+def applies(node: Facts) -> Note | None:
+    if node.capacity(RESOURCE):
+        return Note(N_("it advertises %(resource)s"), {"resource": RESOURCE})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    return of_memory(node, ABOUT, settings)
+
+
+def of_memory(node: Facts, about: About, settings: Settings, *, cores: int | None = None) -> NodeInfo:
+    """Nodes that advertise memory and a number of cards in Aliyun's resources, whoever enforces it."""
+    total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
+    count = node.capacity(COUNT)
     each = total // count if count else 0
-    healthy = usable // each if each else 0
+    held = None
     if not count:
-        host["held_back"] = host["held_back"] or f"{RESOURCE} without {COUNT}: the size of a card is unknown"
-    elif not healthy:
-        host["held_back"] = host["held_back"] or f"its device plugin offers none of {count} cards"
-    units = each * MIB[settings.gpu_mem_unit]
-    return NodeInfo(
-        sharing="memory",
-        product=api.labels_of(node).get("nvidia.com/gpu.product", ""),
-        unit="MiB",
-        units_per_card=max(units, 1),
-        cards=tuple(CardInfo(index=i, units=units, healthy=i < healthy) for i in range(count)),
-        because=f"{RESOURCE}: {total} {settings.gpu_mem_unit} on {count} cards",
-        **host,
+        held = Note(
+            N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
+        )
+    elif not each or usable < each:
+        held = plugin_down(count)
+    mib = MIB.get(settings.gpu_mem_unit, 1024)
+    numbers = {"resource": RESOURCE, "amount": total, "unit": settings.gpu_mem_unit, "cards": count}
+    return entry(
+        node,
+        about,
+        product=node.product,
+        units_per_card=each * mib,
+        cards=even_cards(node, count, each * mib, usable * mib, memory_mib=each * mib, cores=cores),
+        because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
+        held_back=held,
     )
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
-    problems = list(api.reserved_env(request))
-    step = MIB[settings.gpu_mem_unit]
-    if request.units % step:
-        detail = f"this cluster shares memory in steps of {step} MiB; {request.units} is not a multiple"
-        problems.append(Problem("units_per_pod", "not_a_multiple", detail, {"step": step, "asked": request.units}))
-    if request.pods > 1:
-        detail = "pods that share a card cannot talk to each other on it: distributed work needs whole cards"
-        problems.append(Problem("pods", "no_peers", detail))
-    return tuple(problems)
+    return tuple(common(request, ABOUT, step=MIB.get(settings.gpu_mem_unit)))
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    selector = {"gpushare": "true"}
-    if request.product:
-        selector["nvidia.com/gpu.product"] = request.product
-    return PodPatch(limits={RESOURCE: str(-(-request.units // MIB[settings.gpu_mem_unit]))}, node_selector=selector)
+    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
+    return PodPatch(limits=memory_limit(request, settings), node_selector=selector)
 
 
-def read_back(pod: Json) -> tuple[str, ...]:
-    index = (pod["metadata"].get("annotations") or {}).get(CARD_OF_POD, "")
-    return (index,) if index.isdigit() else ()
+def memory_limit(request: Request, settings: Settings) -> dict[str, str]:
+    return {RESOURCE: str(-(-request.units // MIB.get(settings.gpu_mem_unit, 1024)))}
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    """The annotation does not say in which unit the amount is, so only the card is told."""
+    index = annotations(pod).get(CARD_OF_POD, "")
+    return (Held(index),) if index.isdigit() else ()

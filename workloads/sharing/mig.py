@@ -1,25 +1,59 @@
 """MIG: a card cut by hardware into instances of fixed profiles; one unit is one memory slice.
 
-Strategy `mixed` offers nvidia.com/mig-<profile> (`+` becomes `.`); `single` offers every instance as nvidia.com/gpu
-and puts the profile into the product label (`…-MIG-1g.5gb`). The geometry found on a node is fixed here: what
-mig-manager left there is what may be asked for.
-Source: NVIDIA/k8s-device-plugin internal/rm/rm.go and internal/lm/mig-strategy.go; NVIDIA/gpu-operator mig-manager.
+| | |
+|---|---|
+| recognised by | resources `nvidia.com/mig-*`, a product label with `-MIG-`, or a `mig.config.state` other than |
+| | success |
+| asked for by | strategy mixed: `limits: {nvidia.com/mig-<profile>: 1}` (`+` becomes `.`); single: |
+| | `nvidia.com/gpu: 1` and the |
+| | product label `…-MIG-<profile>`; always with the product, since 1g.10gb exists on several |
+| unit | slice: a memory slice, 8 a card (A30: 4); a profile is charged the memory slices it covers, 3g = 4 |
+| isolation | full: memory, compute, bandwidth and faults, by hardware |
+| errors | `-MIG-INVALID` (cards cut unevenly under strategy single) and mig.config.state pending, rebooting or |
+| | failed: the |
+| | node is held back |
+| limits | one instance a pod: several are not several GPUs to one process; no NCCL between instances |
+| beside | under strategy mixed whole cards of the node stay whole cards: those in `nvidia.com/gpu`, never |
+| | `gpu.count` |
+| read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36) |
+| source | NVIDIA/k8s-device-plugin internal/rm/rm.go, internal/lm/mig-strategy.go; NVIDIA/gpu-operator |
+| | mig-manager; MIG guide |
 """
 
 from __future__ import annotations
 
 from quotas.engine.mig import PRODUCTS
-from workloads.clusters.base import CardInfo, NodeInfo
-from workloads.sharing import api
-from workloads.sharing.api import Json, PodPatch, Problem, Request, Settings
+from workloads.clusters.base import CardInfo, NodeInfo, Offer
+from workloads.sharing import whole
+from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import peers, reserved_env
+from workloads.sharing.nodes import Facts, allocated_devices, entry, even_cards
 
 PREFIX, SINGLE = "nvidia.com/mig-", "-MIG-"
+STATE = "nvidia.com/mig.config.state"
+
+ABOUT = About(
+    key="mig",
+    order=100,
+    title=N_("MIG instances"),
+    unit="slice",
+    gives=N_("An instance cut out of a card by hardware: its own memory, compute and cache."),
+    risks=N_("One instance is one small GPU: several of them cannot work as one, nor talk to each other."),
+    isolation=N_("Full, by hardware: memory, compute and faults."),
+    memory=FULL,
+    compute=FULL,
+    faults=FULL,
+    beside=frozenset({"whole"}),
+)
+
 # nvidia.com/gpu.product → the table of profiles; old drivers leave out the vendor
 TABLES = {
     "NVIDIA-A30": "A30",
     "A100-SXM4-40GB": "A100-40GB",
+    "A100-PCIE-40GB": "A100-40GB",
     "NVIDIA-A100-SXM4-40GB": "A100-40GB",
     "NVIDIA-A100-PCIE-40GB": "A100-40GB",
+    "A100-SXM4-80GB": "A100-80GB",
     "NVIDIA-A100-SXM4-80GB": "A100-80GB",
     "NVIDIA-A100-80GB-PCIe": "A100-80GB",
     "NVIDIA-H100-80GB-HBM3": "H100-80GB",
@@ -35,49 +69,76 @@ def slices(table: str) -> int:
     return max(profile.size + max(profile.starts) for profile in PRODUCTS[table].values())
 
 
-def discover(node: Json, settings: Settings) -> NodeInfo:
-    labels, host = api.labels_of(node), api.host(node)
-    product = labels.get("nvidia.com/gpu.product", "")
-    base, _, single = product.partition(SINGLE)
+def applies(node: Facts) -> Note | None:
+    if SINGLE in node.product:
+        return Note(N_("its product is %(product)s"), {"product": node.product})
+    if offered := node.offered(PREFIX):
+        return Note(N_("it advertises %(resource)s"), {"resource": ", ".join(offered)[:100]})
+    if (state := node.labels.get(STATE, "success")) != "success":
+        return Note(N_("its mig.config.state is %(state)s"), {"state": state[:40]})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    base, _, single = node.product.partition(SINGLE)
     table = TABLES.get(base)
     instances = _instances(node, single)
-    state = labels.get("nvidia.com/mig.config.state", "success")
-    if state != "success":
-        host["held_back"] = host["held_back"] or f"mig.config.state is {state}"
-    elif single == "INVALID":
-        host["held_back"] = host["held_back"] or f"its cards are cut unevenly: {product}"
-    elif table is None:
-        host["held_back"] = (
-            host["held_back"] or f"no MIG profiles are known of {product or 'a card without a product label'}"
-        )
     units = slices(table) if table else 1
-    count = int(labels.get("nvidia.com/gpu.count", "0"))
-    whole = 0
+    beside = () if single else _whole_beside(node)
+    first = len(beside[0].cards) if beside else 0
+    count = node.number("nvidia.com/gpu.count")
     if single and table and single in PRODUCTS[table]:
-        count //= len(PRODUCTS[table][single].starts)  # here the label counts instances
-    elif not single:
-        whole = api.amount(node, "nvidia.com/gpu") if instances else 0
-    beside = f"; {whole} whole cards beside are not offered" if whole else ""
-    return NodeInfo(
-        sharing="mig",
-        product=product,
-        unit="slice",
+        count = -(-count // len(PRODUCTS[table][single].starts))  # here the label counts instances
+    cut = even_cards(node, count, units, count * units if instances else 0)[first:]
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
         units_per_card=units,
-        cards=tuple(CardInfo(index=i, units=units, healthy=bool(instances)) for i in range(whole, count)),
+        cards=cut,
         instances=instances,
         mig=table,
-        because=(f"product {product}" if single else f"resources {PREFIX}*") + beside,
-        **host,
+        beside=beside,
+        because=applies(node) or Note(N_("its mig.config.state is %(state)s"), {"state": "success"}),
+        held_back=_held(node, single, table, instances, cut),
     )
 
 
-def _instances(node: Json, single: str) -> dict[str, int]:
-    allocatable = node.get("status", {}).get("allocatable") or {}
-    if single and single != "INVALID":
-        count = api.amount(node, "nvidia.com/gpu")
-        return {single: count} if count else {}
-    found = {key.removeprefix(PREFIX): int(value) for key, value in allocatable.items() if key.startswith(PREFIX)}
-    return {_profile(name): count for name, count in sorted(found.items()) if count}
+def _held(
+    node: Facts, single: str, table: str | None, instances: dict[str, int], cut: tuple[CardInfo, ...]
+) -> Note | None:
+    state = node.labels.get(STATE, "success")
+    if state != "success":
+        return Note(N_("mig.config.state is %(state)s"), {"state": state[:40]})
+    if single == "INVALID":
+        return Note(N_("its cards are cut unevenly: %(product)s"), {"product": node.product})
+    if table is None:
+        return Note(N_("no MIG profiles are known of %(product)s"), {"product": node.product or "?"})
+    if unknown := sorted(set(instances) - set(PRODUCTS[table])):
+        return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
+    taken = sum(PRODUCTS[table][name].size * amount for name, amount in instances.items())
+    if taken > len(cut) * slices(table):
+        numbers: dict[str, str | int] = {"taken": taken, "cards": len(cut), "slices": len(cut) * slices(table)}
+        return Note(N_("its instances cover %(taken)s slices, but its %(cards)s cut cards have %(slices)s"), numbers)
+    if not instances:
+        return Note(N_("its device plugin offers no instance"))
+    return None
+
+
+def _whole_beside(node: Facts) -> tuple[Offer, ...]:
+    """Whole cards of a mixed node: `nvidia.com/gpu` counts only those that are not cut."""
+    total = node.capacity(whole.RESOURCE) if node.offered(PREFIX) else 0
+    if not total:
+        return ()
+    cards = whole.cards(node, total, node.allocatable(whole.RESOURCE))
+    return (Offer(whole.ABOUT.key, node.product, whole.ABOUT.unit, 1, cards),) if cards else ()
+
+
+def _instances(node: Facts, single: str) -> dict[str, int]:
+    if single:
+        count = node.allocatable(whole.RESOURCE)
+        return {single: count} if count and single != "INVALID" else {}
+    return {_profile(name.removeprefix(PREFIX)): count for name, count in node.offered(PREFIX).items() if count}
 
 
 def _profile(name: str) -> str:
@@ -87,21 +148,24 @@ def _profile(name: str) -> str:
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
-    problems = list(api.reserved_env(request))
-    table = TABLES.get(request.product.partition(SINGLE)[0])
+    problems = [*reserved_env(request, ABOUT), *peers(request, ABOUT)]
+    base, _, single = request.product.partition(SINGLE)
+    table = TABLES.get(base)
     if table is None:
-        detail = f"no MIG profiles are known of {request.product}"
-        problems.append(Problem("profile", "no_such_product", detail, {"product": request.product}))
-    elif request.profile not in PRODUCTS[table]:
-        names = ", ".join(PRODUCTS[table])
-        detail = f"{table} has no profile {request.profile or '(none)'}; it has {names}"
-        problems.append(Problem("profile", "no_such_profile", detail, {"profile": request.profile or "", "has": names}))
+        message = N_("No MIG profiles are known of %(product)s.")
+        problems.append(Problem("profile", "no_such_product", message, {"product": request.product}))
+    elif request.profile not in PRODUCTS[table] or (single and request.profile != single):
+        numbers = {"product": base, "profile": request.profile or "–", "has": single or ", ".join(PRODUCTS[table])}
+        message = N_("%(product)s has no profile %(profile)s here; it has %(has)s.")
+        problems.append(Problem("profile", "no_such_profile", message, numbers))
     elif request.units != PRODUCTS[table][request.profile].size:
         size = PRODUCTS[table][request.profile].size
-        detail = f"one instance of {request.profile} takes {size} slices, not {request.units}"
-        problems.append(Problem("units_per_pod", "wrong_size", detail, {"size": size}))
-    if request.pods > 1:
-        problems.append(Problem("pods", "no_peers", "MIG instances cannot talk to each other: one pod only"))
+        message = N_("One instance of %(profile)s takes %(size)s slices, not %(asked)s.")
+        sizes: dict[str, str | int] = {"profile": request.profile, "size": size, "asked": request.units}
+        problems.append(Problem("units_per_pod", "wrong_size", message, sizes))
+    if request.cores is not None:
+        message = N_("Compute cannot be limited here; leave it empty.")
+        problems.append(Problem("cores_per_pod", "no_cores", message, {"asked": request.cores}))
     return tuple(problems)
 
 
@@ -110,9 +174,9 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
     the card (1g.10gb exists on three products), hence the selector."""
     selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
     if SINGLE in request.product or request.profile is None:
-        return PodPatch(limits={"nvidia.com/gpu": "1"}, node_selector=selector)
+        return PodPatch(limits={whole.RESOURCE: "1"}, node_selector=selector)
     return PodPatch(limits={PREFIX + request.profile.replace("+", "."): "1"}, node_selector=selector)
 
 
-def read_back(pod: Json) -> tuple[str, ...]:
-    return api.allocated_devices(pod)
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return allocated_devices(pod)

@@ -1,45 +1,77 @@
-"""Whole cards through NVIDIA's device plugin: the resource nvidia.com/gpu, one unit is one physical card.
+"""Whole cards through NVIDIA's device plugin: one unit is one physical card.
 
-Source: NVIDIA/k8s-device-plugin README and internal/plugin/server.go; labels from its gpu-feature-discovery.
-An unhealthy device leaves `capacity` as it was and lowers `allocatable`; which one it is, the node does not say.
+| | |
+|---|---|
+| recognised by | `nvidia.com/gpu` in its capacity, and no mark of a system that slices cards |
+| asked for by | `limits: {nvidia.com/gpu: N}`; the product by the label `nvidia.com/gpu.product`, never by a |
+| | resource |
+| unit | card |
+| isolation | full: one tenant a card |
+| errors | fewer allocatable than capacity: a lost card, of which the node does not say which; the plugin heals it |
+| | only by a |
+| | restart. `UnexpectedAdmissionError` by the kubelet: the attempt is lost and tried elsewhere |
+| never | on a time-sliced or MPS node, whose resource has the same name: the pod requires that its node is none |
+| read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36); in it `NVIDIA_VISIBLE_DEVICES` |
+| source | NVIDIA/k8s-device-plugin README, internal/plugin/server.go; labels from its gpu-feature-discovery |
 """
 
 from __future__ import annotations
 
 from workloads.clusters.base import CardInfo, NodeInfo
-from workloads.sharing import api
-from workloads.sharing.api import Json, PodPatch, Problem, Request, Settings
+from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, plugin_down
 
-RESOURCE = "nvidia.com/gpu"
+RESOURCE, STRATEGY = "nvidia.com/gpu", "nvidia.com/gpu.sharing-strategy"
+# Holds too where a node has no such label.
+NOT_SHARED = {"key": STRATEGY, "operator": "NotIn", "values": ["time-slicing", "mps"]}
+
+ABOUT = About(
+    key="whole",
+    order=900,
+    title=N_("Whole cards"),
+    unit="card",
+    gives=N_("One or more whole cards, with all of their memory and compute, for you alone."),
+    risks=N_("If a card fails, the work is lost back to its last checkpoint and starts again elsewhere."),
+    isolation=N_("Full: nobody else is on the card."),
+    memory=FULL,
+    compute=FULL,
+    faults=FULL,
+    several=True,
+    peers=True,
+)
 
 
-def discover(node: Json, settings: Settings) -> NodeInfo:
-    capacity, allocatable = api.amount(node, RESOURCE, "capacity"), api.amount(node, RESOURCE)
-    labels = api.labels_of(node)
-    host = api.host(node)
-    if not allocatable:
-        host["held_back"] = host["held_back"] or f"its device plugin offers none of {capacity} cards"
-    return NodeInfo(
-        sharing="whole",
-        product=labels.get("nvidia.com/gpu.product", ""),
-        unit="card",
-        units_per_card=1,
-        cards=tuple(CardInfo(index=i, units=1, healthy=i < allocatable) for i in range(capacity)),
-        because=f"{RESOURCE}: {capacity}, not shared",
-        **host,
+def applies(node: Facts) -> Note | None:
+    if node.capacity(RESOURCE):
+        return Note(N_("it advertises %(resource)s"), {"resource": RESOURCE})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        cards=cards(node, total, usable),
+        because=Note(N_("it advertises %(count)s of %(resource)s, not shared"), {"count": total, "resource": RESOURCE}),
+        held_back=None if usable else plugin_down(total),
     )
 
 
+def cards(node: Facts, total: int, usable: int) -> tuple[CardInfo, ...]:
+    return even_cards(node, total, 1, usable, memory_mib=card_memory(node))
+
+
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
-    return api.reserved_env(request)
+    return tuple(common(request, ABOUT))
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    """The product is a label, never a resource. Time-sliced nodes, which may offer the same resource, are told apart
-    by it too: there it ends in -SHARED."""
     selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
-    return PodPatch(limits={RESOURCE: str(request.units)}, node_selector=selector)
+    return PodPatch(limits={RESOURCE: str(request.units)}, node_selector=selector, node_rules=(NOT_SHARED,))
 
 
-def read_back(pod: Json) -> tuple[str, ...]:
-    return api.allocated_devices(pod)
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return allocated_devices(pod)

@@ -1,0 +1,76 @@
+"""ACK cGPU sharing memory only: Alibaba Cloud's closed successor of gpushare; one unit is one MiB.
+
+| | |
+|---|---|
+| recognised by | label `ack.node.gpu.schedule` = cgpu, share or mps (core_mem is a system of its own; topology is |
+| | not served) |
+| asked for by | `limits: {aliyun.com/gpu-mem: GiB}`; several cards by the pod's label `aliyun.com/gpu-count`, |
+| | which splits it |
+| unit | MiB, in whole GiB |
+| isolation | memory hard, by a kernel module; compute by slices; under `share` none |
+| limits | 20 pods a card; no unified memory; no static CPU policy |
+| errors | a node is of one mode at a time: the resources of the others read 0 |
+| read back | annotation `scheduler.framework.gpushare.allocation`: {container: {card: amount}} |
+| source | Alibaba Cloud's documentation; kubeflow/arena pkg/apis/types/const.go, pkg/topnode/gpushare.go |
+"""
+
+from __future__ import annotations
+
+import json
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import memory
+from workloads.sharing.api import FULL, N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, annotations, entry, mapping
+
+MODE, SPLIT = "ack.node.gpu.schedule", "aliyun.com/gpu-count"
+ALLOCATION = "scheduler.framework.gpushare.allocation"
+
+ABOUT = About(
+    key="ack",
+    order=210,
+    title=N_("Shared memory (ACK cGPU)"),
+    unit="MiB",
+    gives=N_("Part of a card's memory, kept by the kernel; compute is shared by slices of time."),
+    risks=N_("CUDA's unified memory does not work here; at most 20 pods are on a card."),
+    isolation=N_("Memory is kept apart by a kernel module; compute goes by slices; faults are not kept apart."),
+    memory=FULL,
+    compute=SOFT,
+    faults=NONE,
+    step=1024,
+    several=True,
+    beside=frozenset({"memory"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    mode = node.labels.get(MODE, "")
+    if mode in ("cgpu", "share", "mps", "topology"):
+        return Note(N_("its %(label)s is %(value)s"), {"label": MODE, "value": mode})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    if node.labels.get(MODE) == "topology":
+        note = Note(N_("its %(label)s is %(value)s"), {"label": MODE, "value": "topology"})
+        held = Note(N_("ACK's topology-aware mode is not served: set the node to another mode"))
+        return entry(node, ABOUT, product=node.product, because=note, held_back=held)
+    return memory.of_memory(node, ABOUT, settings)
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT, step=memory.MIB.get(settings.gpu_mem_unit)))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    labels = {SPLIT: str(request.cards)} if request.cards > 1 else {}
+    return PodPatch(limits=memory.memory_limit(request, settings), labels=labels)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    try:
+        containers = mapping(json.loads(annotations(pod).get(ALLOCATION, "{}")))
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(Held(str(card)) for cards in containers.values() for card in sorted(mapping(cards)))

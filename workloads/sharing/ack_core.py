@@ -1,0 +1,67 @@
+"""ACK cGPU sharing memory and compute (mode core_mem); one unit is one MiB, beside it percent of a card's compute.
+
+| | |
+|---|---|
+| recognised by | label `ack.node.gpu.schedule=core_mem`, or the resource `aliyun.com/gpu-core.percentage` |
+| asked for by | `limits: {aliyun.com/gpu-mem: GiB, aliyun.com/gpu-core.percentage: N}`; several cards by the label |
+| | that splits both |
+| unit | MiB in whole GiB, and percent of a card's compute (its capacity is taken to be 100 a card) |
+| isolation | memory and compute, by a kernel module; faults are not kept apart |
+| limits | 20 pods a card; no unified memory; no static CPU policy |
+| errors | a node is of one mode at a time: the resources of the others read 0 |
+| read back | annotation `scheduler.framework.gpushare.allocation`: {container: {card: amount}} |
+| source | Alibaba Cloud's documentation; kubeflow/arena pkg/apis/types/const.go, pkg/topnode/gpushare.go |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import ack, memory
+from workloads.sharing.api import FULL, N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts
+
+CORES = "aliyun.com/gpu-core.percentage"
+
+ABOUT = About(
+    key="ack-core",
+    order=200,
+    title=N_("Shared memory and compute (ACK cGPU)"),
+    unit="MiB",
+    gives=N_("Part of a card's memory and a percentage of its compute, both kept by the kernel."),
+    risks=N_("CUDA's unified memory does not work here; at most 20 pods are on a card."),
+    isolation=N_("Memory and compute are kept apart by a kernel module; faults are not."),
+    memory=FULL,
+    compute=FULL,
+    faults=NONE,
+    step=1024,
+    cores="must",
+    several=True,
+    beside=frozenset({"memory"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if node.labels.get(ack.MODE) == "core_mem":
+        return Note(N_("its %(label)s is %(value)s"), {"label": ack.MODE, "value": "core_mem"})
+    if node.capacity(CORES):
+        return Note(N_("it advertises %(resource)s"), {"resource": CORES})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    return memory.of_memory(node, ABOUT, settings, cores=100)
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT, step=memory.MIB.get(settings.gpu_mem_unit)))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    labels = {ack.SPLIT: str(request.cards)} if request.cards > 1 else {}
+    limits = memory.memory_limit(request, settings) | {CORES: str((request.cores or 0) * request.cards)}
+    return PodPatch(limits=limits, labels=labels)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return ack.read_back(pod)

@@ -1,0 +1,87 @@
+"""What every system refuses alike, from what its ABOUT says, and what a request is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from workloads.sharing.api import N_, NONE, About, Problem, Request
+
+# A container that sets these takes cards it was not given, or slips out of its limit.
+RESERVED_ENV = frozenset({"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DISABLE_CONTROL", "LD_PRELOAD"})
+
+
+def common(request: Request, about: About, *, step: int | None = None) -> list[Problem]:
+    """`step`: what an amount must be a multiple of, where the cluster's settings say otherwise than ABOUT."""
+    return [
+        *reserved_env(request, about),
+        *_amount(request, about, step or about.step),
+        *_cores(request, about),
+        *_extra(request, about),
+        *peers(request, about),
+    ]
+
+
+def reserved_env(request: Request, about: About) -> Iterator[Problem]:
+    patterns = RESERVED_ENV | about.reserved
+    for name in sorted(name for name in request.env if any(fnmatchcase(name, pattern) for pattern in patterns)):
+        message = N_("%(name)s is set by the cluster: it says which cards are yours, and how much of them.")
+        yield Problem("env", "reserved_variable", message, {"name": name})
+
+
+def _amount(request: Request, about: About, step: int) -> Iterator[Problem]:
+    units, card = request.units, request.units_per_card
+    if units < 1:
+        yield Problem("units_per_pod", "too_little", N_("Ask for 1 or more."), {"asked": units})
+    elif units % step:
+        message = N_("Amounts here are multiples of %(step)s %(unit)s; %(asked)s is none.")
+        yield Problem("units_per_pod", "not_a_multiple", message, {"step": step, "asked": units, "unit": about.unit})
+    elif about.most is not None and units > about.most:
+        message = N_("Ask for %(most)s at most: more of them is not more of a card.")
+        yield Problem("units_per_pod", "too_many", message, {"most": about.most, "asked": units})
+    elif card and about.unit != "card" and units > card and not about.several:
+        message = N_("One card has %(most)s %(unit)s, and a pod gets part of one card: it cannot have %(asked)s.")
+        numbers = {"most": card, "asked": units, "unit": about.unit}
+        yield Problem("units_per_pod", "one_card", message, numbers)
+    elif card and about.unit != "card" and units > card and units % card:
+        message = N_("More than one card means whole cards: ask for a multiple of %(card)s %(unit)s, not %(asked)s.")
+        yield Problem("units_per_pod", "whole_cards", message, {"card": card, "asked": units, "unit": about.unit})
+
+
+def _cores(request: Request, about: About) -> Iterator[Problem]:
+    cores, step = request.cores, about.cores_step
+    if cores is None:
+        if about.cores == "must":
+            message = N_("Say how much of the card's compute it needs, in percent.")
+            yield Problem("cores_per_pod", "cores_missing", message, {"least": step, "most": 100})
+    elif about.cores == NONE:
+        message = N_("Compute cannot be limited here; leave it empty.")
+        yield Problem("cores_per_pod", "no_cores", message, {"asked": cores})
+    elif not step <= cores <= 100 or cores % step:
+        message = N_("Give %(least)s to 100 percent of a card's compute, in steps of %(least)s; %(asked)s is none.")
+        yield Problem("cores_per_pod", "cores_out_of_range", message, {"least": step, "most": 100, "asked": cores})
+    elif request.cards > 1 and cores != 100:
+        message = N_("More than one card means whole cards: 100 percent of each, not %(asked)s.")
+        yield Problem("cores_per_pod", "whole_cards", message, {"asked": cores})
+
+
+def _extra(request: Request, about: About) -> Iterator[Problem]:
+    for name in sorted(set(request.extra) - set(about.extra)):
+        message = N_("%(name)s is nothing that can be asked here.")
+        yield Problem("extra", "unknown_option", message, {"name": name[:60]})
+
+
+def peers(request: Request, about: About) -> Iterator[Problem]:
+    if request.pods > 1 and request.peers and not about.peers:
+        message = N_(
+            "Pods on parts of cards cannot work as one (NCCL refuses two ranks on a card): choose whole cards."
+        )
+        yield Problem("pods", "no_peers", message, {"pods": request.pods})
+
+
+def charge(request: Request, about: About) -> int:
+    """Units that one pod is charged: the larger of its shares of memory and of compute, rounded up."""
+    card, cores = request.units_per_card, request.cores
+    if about.unit in ("card", "slice", "replica") or not card or not cores:
+        return request.units
+    return max(request.units, -(-cores * card * request.cards // 100))

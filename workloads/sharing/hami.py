@@ -1,0 +1,141 @@
+"""HAMi (and its ancestor, 4paradigm's k8s-vgpu-scheduler): memory and compute of a card, limited by a library.
+
+| | |
+|---|---|
+| recognised by | node annotation `hami.io/node-nvidia-register` (its label is `gpu=on`) |
+| asked for by | `limits: {nvidia.com/gpu: cards, nvidia.com/gpumem: MiB of each, nvidia.com/gpucores: % of each}` |
+| unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone |
+| cards | those of the annotation: `nvidia.com/gpu` advertises each ten times (80 are 8 cards), memory and cores |
+| | not at all |
+| isolation | by a preloaded library: memory hard for CUDA calls, compute throttled and bursty; faults not at all |
+| reserved | `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and the library's own variables, with which a program would slip |
+| | out |
+| scheduler | hami-scheduler, by name: where its webhook is down, a pod would otherwise start without limits |
+| errors | privileged pods are denied by its webhook; `node-handshake` Deleted: its plugin reports no more |
+| read back | annotation `hami.io/vgpu-devices-allocated`: `UUID,NVIDIA,MiB,cores:` for each card, `;` between |
+| | containers |
+| source | Project-HAMi/HAMi README, docs/develop/protocol.md, pkg/device/{devices,nvidia/device}.go, |
+| | pkg/scheduler/webhook.go |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.sharing import whole
+from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, annotations, entry, listing, mapping, plugin_down
+
+REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
+MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
+ALLOCATED = "hami.io/vgpu-devices-allocated"
+OWN_VARIABLES = frozenset(
+    {"CUDA_DEVICE_MEMORY_*", "CUDA_DEVICE_SM_LIMIT", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY"}
+)
+
+ABOUT = About(
+    key="hami",
+    order=310,
+    title="HAMi",
+    unit="MiB",
+    gives=N_("Part of a card's memory, and if you like a part of its compute; 100 percent is a card for you alone."),
+    risks=N_("A library keeps the limits, which a program can get round; a neighbour's fatal fault may end yours too."),
+    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    memory=SOFT,
+    compute=SOFT,
+    faults=NONE,
+    cores="may",
+    several=True,
+    beside=frozenset({"whole"}),
+    reserved=OWN_VARIABLES,
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if node.notes.get(REGISTER):
+        return Note(N_("its annotation %(name)s"), {"name": REGISTER})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    found = list(_registered(node))
+    products = sorted({product for product, _ in found})
+    cards = tuple(card for _, card in sorted(found, key=lambda pair: pair[1].index))
+    offered = node.allocatable(whole.RESOURCE)
+    held = None
+    if not cards:
+        held = Note(N_("%(name)s names no card"), {"name": REGISTER})
+    elif len({card.index for card in cards}) < len(cards):
+        held = Note(N_("%(name)s names a card twice"), {"name": REGISTER})
+        cards = ()
+    elif len(products) > 1:
+        held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+    elif not offered or node.notes.get(HANDSHAKE, "").startswith("Deleted"):
+        held = plugin_down(len(cards))
+    numbers: dict[str, str | int] = {"name": REGISTER, "cards": len(cards)}
+    return entry(
+        node,
+        ABOUT,
+        product=products[0] if products else node.product,
+        units_per_card=max((card.units for card in cards), default=1),
+        cards=cards,
+        because=Note(N_("its annotation %(name)s: %(cards)s cards"), numbers),
+        held_back=held,
+    )
+
+
+def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
+    """(product, card) of each entry; zero and false values are left out by its writer, so health must be said."""
+    try:
+        listed = listing(json.loads(node.notes.get(REGISTER, "[]")))
+    except (ValueError, RecursionError):
+        listed = ()
+        node.fault(N_("%(name)s cannot be read"), name=REGISTER)
+    for one in map(mapping, listed):
+        index, memory, cores = one.get("index", 0), one.get("devmem", 0), one.get("devcore", 0)
+        if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, 1000) and memory):
+            node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
+            continue
+        product = str(one.get("type", "")).strip().replace(" ", "-")[:100]
+        yield (
+            product,
+            CardInfo(
+                index=index,
+                units=memory,
+                cores=cores or None,
+                uuid=str(one.get("id", ""))[:80],
+                healthy=one.get("health") is True,
+                memory_mib=memory,
+            ),
+        )
+
+
+def _count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    """No selector by product: it comes from the annotation, and such a node need not have the label."""
+    limits = {whole.RESOURCE: str(request.cards), MEMORY: str(request.units // request.cards)}
+    if request.cores is not None:
+        limits[CORES] = str(request.cores)
+    return PodPatch(limits=limits, scheduler="hami-scheduler")
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return tuple(parsed(annotations(pod).get(ALLOCATED, "")))
+
+
+def parsed(text: str) -> Iterator[Held]:
+    """`UUID,NVIDIA,3000,30:;` → device, MiB, cores of each card. What is written otherwise is left out."""
+    for part in text.replace(";", ":").split(":"):
+        fields = part.split(",")
+        if len(fields) >= 4 and fields[0] and fields[2].isdecimal() and fields[3].isdecimal():
+            yield Held(fields[0], int(fields[2]), int(fields[3]))

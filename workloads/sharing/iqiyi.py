@@ -1,0 +1,58 @@
+"""iQIYI's vGPU: Aliyun's gpushare scheduling with a preloaded library that keeps a limit; one unit is one MiB.
+
+| | |
+|---|---|
+| recognised by | nothing on the node: its operator pins it (option `pins`: "iqiyi"); then as gpushare, |
+| | `aliyun.com/gpu-mem` |
+| asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB or MiB, as with gpushare (the resource's name is not |
+| | certain) |
+| unit | MiB |
+| isolation | soft: the library refuses allocations above the share and delays kernels; faults are not kept apart |
+| reserved | `LD_PRELOAD`, which would take the library's place |
+| errors | as with gpushare; a program linked statically to CUDA is not limited |
+| read back | annotation `ALIYUN_COM_GPU_MEM_IDX` |
+| source | articles by iQIYI's engineers; no public repository: to be checked on the cluster that runs it |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import memory
+from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts
+
+ABOUT = About(
+    key="iqiyi",
+    order=305,
+    title=N_("Shared memory with a soft limit (iQIYI vGPU)"),
+    unit="MiB",
+    gives=N_("Part of a card's memory, with a limit kept by a library; compute is shared."),
+    risks=N_("A program that does not load the library is not limited; a neighbour's fatal fault may end yours too."),
+    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    memory=SOFT,
+    compute=SOFT,
+    faults=NONE,
+    step=1024,
+    beside=frozenset({"memory"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    return memory.of_memory(node, ABOUT, settings)
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT, step=memory.MIB.get(settings.gpu_mem_unit)))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    return memory.manifest(request, settings)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return memory.read_back(pod)

@@ -1,0 +1,94 @@
+"""Fractions of cards under the KAI scheduler (and Run:ai, which it comes from); one unit is one percent of a card.
+
+| | |
+|---|---|
+| recognised by | nothing on the node: its operator pins it (option `pins`: "kai"); the labels |
+| | `nvidia.com/gpu.memory` and |
+| | `gpu.count`, which KAI needs, must be there |
+| asked for by | annotation `gpu-fraction` (a decimal below 1) and no `nvidia.com/gpu` limit; whole cards by that |
+| | limit; both with |
+| | the label `kai.scheduler/queue` (option `kai_queue`), scheduler kai-scheduler |
+| unit | percent; 100 and its multiples are whole cards |
+| isolation | none: neither memory nor compute is limited |
+| cards | `nvidia.com/gpu`; a shared card is held by a reservation pod in kai-resource-reservation, which is no |
+| | workload and |
+| | counts for nothing here: what its tenants hold is counted |
+| errors | a fraction together with a limit is denied; sharing is off unless KAI has global.gpuSharing=true |
+| read back | label `runai-gpu-group`: who is in one group is on one card; whole cards: `allocatedResourcesStatus` |
+| source | NVIDIA/KAI-Scheduler docs/gpu-sharing, docs/queues, pkg/common/constants, pkg/scheduler/api/node_info |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import kubeshare, whole
+from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import (
+    Facts,
+    allocated_devices,
+    card_memory,
+    entry,
+    even_cards,
+    mapping,
+    plugin_down,
+    texts,
+)
+
+FRACTION, QUEUE, GROUP = "gpu-fraction", "kai.scheduler/queue", "runai-gpu-group"
+
+ABOUT = About(
+    key="kai",
+    order=800,
+    title=N_("Shares of a card (KAI)"),
+    unit="percent",
+    gives=N_("A percentage of a card, or whole cards."),
+    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
+    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
+    memory=NONE,
+    compute=NONE,
+    faults=NONE,
+    several=True,
+    beside=frozenset({"whole"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    total, usable = node.capacity(whole.RESOURCE), node.allocatable(whole.RESOURCE)
+    held = None
+    if not (node.number("nvidia.com/gpu.memory") and node.number("nvidia.com/gpu.count")):
+        held = Note(N_("KAI needs the labels %(labels)s"), {"labels": "nvidia.com/gpu.memory, nvidia.com/gpu.count"})
+    elif not usable:
+        held = plugin_down(total)
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        units_per_card=100,
+        cards=even_cards(node, total, 100, usable * 100, memory_mib=card_memory(node)),
+        because=Note(N_("pinned by the operator")),
+        held_back=held,
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    labels = {QUEUE: settings.kai_queue.replace("{department}", request.department)}
+    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
+    if request.units % 100 == 0:
+        limits = {whole.RESOURCE: str(request.units // 100)}
+        return PodPatch(limits=limits, node_selector=selector, labels=labels, scheduler="kai-scheduler")
+    notes = {FRACTION: kubeshare.share(request.units)}
+    return PodPatch(annotations=notes, node_selector=selector, labels=labels, scheduler="kai-scheduler")
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    group = texts(mapping(pod.get("metadata")).get("labels")).get(GROUP)
+    return (Held(group),) if group else allocated_devices(pod)

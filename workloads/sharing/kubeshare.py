@@ -1,0 +1,88 @@
+"""KubeShare 2: a percentage of a card, asked for by labels; one unit is one percent of a card.
+
+| | |
+|---|---|
+| recognised by | label `SharedGPU=true` |
+| asked for by | labels `sharedgpu/gpu_request` and `sharedgpu/gpu_limit` (both, shares of a card as decimals; from |
+| | 1.0 on whole |
+| | numbers, equal), scheduler kubeshare-scheduler |
+| unit | percent |
+| cards | not on the node (they are in Prometheus and a ConfigMap): the label `nvidia.com/gpu.count`, or option |
+| | `cards` |
+| isolation | by the Gemini library: turns for compute, a cap for memory; faults not |
+| reserved | `LD_PRELOAD`: the library's own |
+| errors | its scheduler deletes and recreates the pod: an attempt may be counted as lost and begun anew |
+| read back | annotations `sharedgpu/gpu_uuid`, `sharedgpu/gpu_mem` (bytes) |
+| source | NTHU-LSALAB/KubeShare README, doc/deploy.md, pkg/scheduler; unmaintained, tested by its authors with |
+| | Kubernetes 1.18 |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import timeslicing
+from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, annotations, card_memory, entry, even_cards
+
+MARK = "SharedGPU"
+PREFIX = "sharedgpu/"
+
+ABOUT = About(
+    key="kubeshare",
+    order=370,
+    title=N_("Shares of a card (KubeShare)"),
+    unit="percent",
+    gives=N_("A percentage of a card: turns for compute, and as much of its memory."),
+    risks=N_("A library keeps the limits, which a program can get round; the project is not maintained any more."),
+    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    memory=SOFT,
+    compute=SOFT,
+    faults=NONE,
+    several=True,
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if node.labels.get(MARK) == "true":
+        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "true"})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    count = timeslicing.settings_cards(node, settings) or node.number("nvidia.com/gpu.count")
+    held = None
+    if not count:
+        held = Note(N_("how many cards it has, the node does not say: set the cluster's option “cards”"))
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        units_per_card=100,
+        cards=even_cards(node, count, 100, count * 100, memory_mib=card_memory(node)),
+        because=applies(node) or Note(N_("pinned by the operator")),
+        held_back=held,
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def share(percent: int) -> str:
+    """50 → "0.5", 100 → "1.0", 200 → "2"."""
+    return str(percent // 100) if percent > 100 else str(percent / 100)
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    amount = share(request.units)
+    labels = {f"{PREFIX}gpu_request": amount, f"{PREFIX}gpu_limit": amount, f"{PREFIX}priority": "1"}
+    return PodPatch(labels=labels, scheduler="kubeshare-scheduler")
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    notes = annotations(pod)
+    memory = notes.get(f"{PREFIX}gpu_mem", "")
+    mib = int(memory) // 2**20 if memory.isdecimal() and len(memory) < 20 else None
+    uuids = [uuid for uuid in notes.get(f"{PREFIX}gpu_uuid", "").split(",") if uuid]
+    return tuple(Held(uuid, mib if len(uuids) == 1 else None) for uuid in uuids)

@@ -1,0 +1,213 @@
+"""A node of the Kubernetes API, read without trust: what is not what it should be counts as nothing and is noted.
+
+Labels and annotations are written by anyone who may edit nodes, resource amounts by device plugins of all ages. Reading
+never raises; every fault found holds the node back, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Settings
+
+LARGEST = 2**31 - 1  # what a database integer holds
+MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
+QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i|e[0-9]{1,2})?")
+FACTORS = {
+    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+
+
+def quantity(text: object) -> float | None:
+    """A Kubernetes quantity as a number: "250m" → 0.25, "64" → 64.0, "16Ki" → 16384.0; None for anything else."""
+    found = QUANTITY.fullmatch(str(text)[:60]) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    if found is None:
+        return None
+    suffix = found[2] or ""
+    factor = 10.0 ** int(suffix[1:]) if suffix.startswith("e") else FACTORS[suffix]
+    return float(found[1]) * factor
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def listing(value: object) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def texts(value: object) -> dict[str, str]:
+    """The entries that are text on both sides, as labels and annotations are."""
+    return {key: text for key, text in mapping(value).items() if isinstance(key, str) and isinstance(text, str)}
+
+
+@dataclass(slots=True)
+class Facts:
+    """One node. Amounts are whole numbers ≥ 0; absent and 0 mean the same (a plugin that stopped leaves either)."""
+
+    node: Json
+    name: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    faults: list[Note] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        meta = mapping(mapping(self.node).get("metadata"))
+        self.name = str(meta.get("name", ""))[:253]
+        self.labels, self.notes = texts(meta.get("labels")), texts(meta.get("annotations"))
+
+    def fault(self, message: str, **params: str | int) -> None:
+        note = Note(message, params)
+        if note not in self.faults:
+            self.faults.append(note)
+
+    def _amounts(self, of: str) -> Mapping[str, Any]:
+        return mapping(mapping(mapping(self.node).get("status")).get(of))
+
+    def _whole(self, text: object, name: str) -> int:
+        number = quantity(text)
+        if number is None or number > LARGEST or number != int(number):
+            self.fault(N_("%(name)s is %(value)s, which is no amount"), name=name, value=str(text)[:40])
+            return 0
+        return int(number)
+
+    def capacity(self, resource: str) -> int:
+        """What is there, healthy or not."""
+        return self._whole(self._amounts("capacity").get(resource, 0), resource)
+
+    def allocatable(self, resource: str) -> int:
+        """What may be given to pods now; never more than the capacity."""
+        amount = self._whole(self._amounts("allocatable").get(resource, 0), resource)
+        return min(amount, self.capacity(resource))
+
+    def offered(self, prefix: str) -> dict[str, int]:
+        """The resources of that prefix which the node has ever had more than none of → how many may be given now."""
+        names = sorted(name for name in self._amounts("capacity") if isinstance(name, str) and name.startswith(prefix))
+        return {name: self.allocatable(name) for name in names if self.capacity(name)}
+
+    def number(self, label: str, default: int = 0) -> int:
+        """A label that is a count."""
+        text = self.labels.get(label)
+        return default if text is None else self._whole(text, label)
+
+    @property
+    def slices(self) -> Iterator[Mapping[str, Any]]:
+        """The ResourceSlices (their spec) that came with the node."""
+        return (mapping(mapping(one).get("spec")) for one in listing(mapping(self.node).get("resourceSlices")))
+
+    def chosen(self, table: Mapping[str, Any]) -> Any:
+        """What an operator's table says of this node: by its name, else by a label `key=value`; None: nothing."""
+        if self.name in table:
+            return table[self.name]
+        return next((table[f"{k}={v}"] for k, v in sorted(self.labels.items()) if f"{k}={v}" in table), None)
+
+    # what does not depend on the system
+
+    def unready(self) -> Iterator[Note]:
+        """Why it takes no new pods whatever its cards are."""
+        spec, status = mapping(mapping(self.node).get("spec")), mapping(mapping(self.node).get("status"))
+        if spec.get("unschedulable"):
+            yield Note(N_("cordoned"))
+        for condition in map(mapping, listing(status.get("conditions"))):
+            if condition.get("type") == "Ready" and condition.get("status") != "True":
+                since, reason = str(condition.get("lastTransitionTime", "")), str(condition.get("reason", ""))
+                yield Note(N_("not ready since %(since)s: %(reason)s"), {"since": since or "?", "reason": reason[:60]})
+
+    def host(self, resource: str, scale: float) -> int:
+        number = quantity(self._amounts("allocatable").get(resource, 0))
+        if number is None or number * scale > LARGEST:
+            value = str(self._amounts("allocatable").get(resource))[:40]
+            self.fault(N_("%(name)s is %(value)s, which is no amount"), name=resource, value=value)
+            return 0
+        return int(number * scale)
+
+    @property
+    def domain(self) -> str:
+        return (self.labels.get("nvidia.com/gpu.clique") or self.labels.get("topology.kubernetes.io/rack", ""))[:100]
+
+    @property
+    def product(self) -> str:
+        return self.labels.get("nvidia.com/gpu.product", "")[:100]
+
+
+def entry(
+    node: Facts,
+    about: About | None,
+    *,
+    because: Note,
+    product: str = "",
+    units_per_card: int = 1,
+    cards: Iterable[CardInfo] = (),
+    held_back: Note | None = None,
+    instances: Mapping[str, int] | None = None,
+    mig: str | None = None,
+    beside: tuple[Offer, ...] = (),
+) -> NodeInfo:
+    """The inventory's entry of a node; all that holds it back is said, what was wrong in reading it too."""
+    cpu, memory = node.host("cpu", 1000), node.host("memory", 2**-20)
+    held = [*node.unready(), *node.faults, *([held_back] if held_back else [])]
+    return NodeInfo(
+        name=node.name,
+        sharing=about.key if about else "",
+        product=product,
+        unit=about.unit if about else "card",
+        units_per_card=max(units_per_card, 1),
+        cards=tuple(cards),
+        instances=instances or {},
+        mig=mig,
+        beside=beside,
+        cpu_milli=cpu,
+        memory_mib=memory,
+        domain=node.domain,
+        because=str(because),
+        held_back="; ".join(map(str, held)),
+        because_of=because,
+        held_back_by=tuple(held),
+        labels=node.labels,
+    )
+
+
+def plugin_down(total: int) -> Note:
+    return Note(N_("its device plugin offers none of %(cards)s cards"), {"cards": total})
+
+
+def even_cards(
+    node: Facts, count: int, units: int, usable: int, *, memory_mib: int | None = None, cores: int | None = None
+) -> tuple[CardInfo, ...]:
+    """`count` cards of `units` each, of which the first `usable` units are healthy: what is missing quarantines whole
+    cards, the last ones, since a node that counts does not say which."""
+    if count > MOST_CARDS:
+        node.fault(N_("it says it has %(count)s cards"), count=count)
+        return ()
+    healthy = usable // units if units else 0
+    return tuple(
+        CardInfo(index=i, units=units, healthy=i < healthy, memory_mib=memory_mib, cores=cores) for i in range(count)
+    )
+
+
+def allocated_devices(pod: Json) -> tuple[Held, ...]:
+    """Device ids that the kubelet reports (ResourceHealthStatus, on since Kubernetes 1.36); () where it does not."""
+    return tuple(
+        Held(str(device["resourceID"]))
+        for container in map(mapping, listing(mapping(pod.get("status")).get("containerStatuses")))
+        for resource in map(mapping, listing(container.get("allocatedResourcesStatus")))
+        for device in map(mapping, listing(resource.get("resources")))
+        if device.get("resourceID")
+    )
+
+
+def annotations(pod: Json) -> dict[str, str]:
+    return texts(mapping(pod.get("metadata")).get("annotations"))
+
+
+def card_memory(node: Facts) -> int | None:
+    """MiB of each card, as GPU feature discovery says."""
+    return node.number("nvidia.com/gpu.memory") or None
+
+
+__all__ = ["Facts", "Settings", "allocated_devices", "annotations", "card_memory", "entry", "even_cards", "listing",
+           "mapping", "plugin_down", "quantity", "texts"]  # fmt: skip

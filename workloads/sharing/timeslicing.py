@@ -1,0 +1,103 @@
+"""Time-slicing through NVIDIA's device plugin: every card of a node is offered several times; one unit is one replica.
+
+| | |
+|---|---|
+| recognised by | label `nvidia.com/gpu.sharing-strategy=time-slicing`, or the resource `nvidia.com/gpu.shared` |
+| asked for by | renamed: `limits: {nvidia.com/gpu.shared: 1}`; not renamed: `nvidia.com/gpu: 1` and the product |
+| | label `…-SHARED` |
+| unit | replica: 1/n of a card's time (n: label `gpu.replicas`), all of its memory |
+| isolation | none for memory and faults; compute in equal slices of time |
+| limits | one replica a pod: two are neither two cards nor twice the share, and the kubelet refuses them |
+| errors | `UnexpectedAdmissionError … maximum request size for shared resources is 1`: asked past the portal |
+| trap | not renamed, the resource is that of whole cards: those require that their node's strategy is none of these |
+| read back | `allocatedResourcesStatus` (Kubernetes 1.36): `<uuid>::<replica>`, so who shares a card with whom |
+| source | NVIDIA/cloud-native-docs gpu-operator/gpu-sharing.rst; NVIDIA/k8s-device-plugin README, api/config/v1, |
+| | internal/lm |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import whole
+from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, plugin_down
+
+SHARED, SUFFIX = "nvidia.com/gpu.shared", "-SHARED"
+
+ABOUT = About(
+    key="timeslicing",
+    order=400,
+    title=N_("Time-slicing"),
+    unit="replica",
+    gives=N_("Turns on a card that others use too; while they idle, all of it. You see the whole memory."),
+    risks=N_("Memory is not divided: if a neighbour takes it all, your program runs out of memory, or the card fails."),
+    isolation=N_("None: neither memory nor faults are kept apart; compute goes by equal slices of time."),
+    memory=NONE,
+    compute=SOFT,
+    faults=NONE,
+    most=1,
+    beside=frozenset({"whole"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    strategy = node.labels.get(whole.STRATEGY)
+    if strategy == "time-slicing":
+        return Note(N_("its %(label)s is %(value)s"), {"label": whole.STRATEGY, "value": strategy})
+    if node.capacity(SHARED) and strategy != "mps":
+        return Note(N_("it advertises %(resource)s"), {"resource": SHARED})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    return of_replicas(node, ABOUT, applies(node), settings)
+
+
+def of_replicas(node: Facts, about: About, because: Note | None, settings: Settings) -> NodeInfo:
+    """Nodes whose plugin offers each card several times, whoever shares it out."""
+    resource = SHARED if node.capacity(SHARED) else whole.RESOURCE
+    total, usable = node.capacity(resource), node.allocatable(resource)
+    count = settings_cards(node, settings) or node.number("nvidia.com/gpu.count")
+    replicas = total // count if count else 0
+    numbers: dict[str, str | int] = {"resource": resource, "total": total, "cards": count}
+    held = None
+    if not count or (total and not replicas):
+        held = Note(N_("%(total)s of %(resource)s: on how many cards, its labels do not say"), numbers)
+    elif total % count:
+        held = Note(N_("%(total)s of %(resource)s are not the same number on each of %(cards)s cards"), numbers)
+    elif resource == whole.RESOURCE and not node.product.endswith(SUFFIX):
+        held = Note(N_("its product label does not end in -SHARED although its cards are shared"))
+    elif usable < max(replicas, 1):
+        held = plugin_down(count)
+    return entry(
+        node,
+        about,
+        product=node.product,
+        units_per_card=replicas,
+        cards=even_cards(node, count, replicas, usable, memory_mib=card_memory(node)),
+        because=because or Note(N_("it advertises %(resource)s"), {"resource": resource}),
+        held_back=held,
+    )
+
+
+def settings_cards(node: Facts, settings: Settings) -> int:
+    """How many cards the operator says that the node has; 0: nothing said."""
+    said = node.chosen(settings.cards)
+    return said if isinstance(said, int) and said > 0 else 0
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    """Which of the two resources, the product tells: only where it was not renamed does it end in -SHARED."""
+    resource = whole.RESOURCE if request.product.endswith(SUFFIX) else SHARED
+    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
+    return PodPatch(limits={resource: "1"}, node_selector=selector)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    """A replica's id is the card's with a number behind it."""
+    return tuple(Held(held.device.partition("::")[0]) for held in allocated_devices(pod))

@@ -1,0 +1,81 @@
+"""NVIDIA vGPU: virtual machines that are workers here, and nodes that give their GPUs to virtual machines.
+
+| | |
+|---|---|
+| recognised by | guest: label `nvidia.com/vgpu.present=true`; host: `nvidia.com/gpu.workload.config` vm-vgpu or |
+| | vm-passthrough |
+| asked for by | guest: `limits: {nvidia.com/gpu: N}` and the product label. A host gives nothing to pods: it is |
+| | left alone |
+| unit | card: one virtual GPU, with the memory its type has |
+| isolation | memory fixed for each vGPU, compute by slices of time or MIG, faults kept apart by the virtual machine |
+| errors | a guest without licence is throttled |
+| read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36) |
+| source | NVIDIA/cloud-native-docs gpu-operator/gpu-operator-kubevirt.rst; NVIDIA/k8s-device-plugin internal/lm |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import whole
+from workloads.sharing.api import FULL, N_, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, allocated_devices, entry, plugin_down
+
+GUEST, HOST = "nvidia.com/vgpu.present", "nvidia.com/gpu.workload.config"
+
+ABOUT = About(
+    key="vgpu",
+    order=50,
+    title=N_("Virtual GPUs"),
+    unit="card",
+    gives=N_("A virtual GPU with fixed memory, in a virtual machine that is a node here."),
+    risks=N_("Compute is shared with the other virtual machines on the card; without a licence it is throttled."),
+    isolation=N_("Memory is fixed; faults end at the virtual machine; compute goes by slices of time, or by MIG."),
+    memory=FULL,
+    compute=SOFT,
+    faults=FULL,
+    several=True,
+    beside=frozenset({"whole"}),
+)
+
+
+def _host(node: Facts) -> str:
+    config = node.labels.get(HOST, "container")
+    return "" if config == "container" else config[:40]
+
+
+def applies(node: Facts) -> Note | None:
+    if config := _host(node):
+        return Note(N_("its %(label)s is %(value)s"), {"label": HOST, "value": config})
+    if node.labels.get(GUEST) == "true":
+        return Note(N_("its %(label)s is %(value)s"), {"label": GUEST, "value": "true"})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    because = applies(node) or Note(N_("pinned by the operator"))
+    if config := _host(node):
+        held = Note(N_("left alone: its GPUs serve virtual machines (%(config)s)"), {"config": config})
+        product = node.labels.get("nvidia.com/vgpu.config", "")[:100]
+        return entry(node, ABOUT, product=product, because=because, held_back=held)
+    total, usable = node.capacity(whole.RESOURCE), node.allocatable(whole.RESOURCE)
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        cards=whole.cards(node, total, usable),
+        because=because,
+        held_back=None if usable else plugin_down(total),
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    return whole.manifest(request, settings)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return allocated_devices(pod)

@@ -1,0 +1,84 @@
+"""Volcano's classic GPU sharing: memory of a card, only counted; one unit is one MiB.
+
+| | |
+|---|---|
+| recognised by | `volcano.sh/gpu-memory` in its capacity |
+| asked for by | `limits: {volcano.sh/gpu-memory: N}`, N × --gpu-memory-factor MiB (option |
+| | `volcano_memory_factor`), scheduler volcano |
+| unit | MiB; one card a pod |
+| cards | `volcano.sh/gpu-number`, each with an equal part of gpu-memory |
+| isolation | none: it only counts |
+| errors | more than some 60 000 units of memory on a node do not fit the kubelet's message: set the factor |
+| read back | annotation `volcano.sh/gpu-index` |
+| source | volcano-sh/volcano docs/user-guide/how_to_use_gpu_sharing.md, pkg/scheduler/plugins/deviceshare; |
+| | deprecated since 1.9 |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, annotations, entry, even_cards, plugin_down
+
+RESOURCE, COUNT, INDEX = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index"
+SCHEDULER = "volcano"
+
+ABOUT = About(
+    key="volcano",
+    order=350,
+    title=N_("Shared memory (Volcano)"),
+    unit="MiB",
+    gives=N_("Part of a card's memory; compute is shared with whoever else is on the card."),
+    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
+    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
+    memory=NONE,
+    compute=NONE,
+    faults=NONE,
+    beside=frozenset({"volcano-number"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if node.capacity(RESOURCE):
+        return Note(N_("it advertises %(resource)s"), {"resource": RESOURCE})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    factor = settings.volcano_memory_factor
+    count, total, usable = node.capacity(COUNT), node.capacity(RESOURCE), node.allocatable(RESOURCE)
+    each = total // count if count else 0
+    held = None
+    if not count:
+        held = Note(
+            N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
+        )
+    elif not each or usable < each:
+        held = plugin_down(count)
+    numbers: dict[str, str | int] = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        units_per_card=each * factor,
+        cards=even_cards(node, count, each * factor, usable * factor, memory_mib=each * factor),
+        because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
+        held_back=held,
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT, step=settings.volcano_memory_factor))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    return PodPatch(limits={RESOURCE: str(-(-request.units // settings.volcano_memory_factor))}, scheduler=SCHEDULER)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return indexes(pod)
+
+
+def indexes(pod: Json) -> tuple[Held, ...]:
+    return tuple(Held(index) for index in annotations(pod).get(INDEX, "").split(",") if index.strip().isdecimal())

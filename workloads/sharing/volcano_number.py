@@ -1,0 +1,66 @@
+"""Volcano's classic whole cards (device plugin with --gpu-strategy=number): one unit is one card.
+
+| | |
+|---|---|
+| recognised by | `volcano.sh/gpu-number` in its capacity without `volcano.sh/gpu-memory` |
+| asked for by | `limits: {volcano.sh/gpu-number: N}`, scheduler volcano |
+| unit | card |
+| isolation | full: one tenant a card |
+| errors | those of every device plugin: the kubelet refuses the pod and the attempt is tried elsewhere |
+| read back | annotation `volcano.sh/gpu-index` |
+| source | volcano-sh/volcano docs/user-guide/how_to_use_gpu_number.md, pkg/scheduler/plugins/deviceshare; |
+| | deprecated since 1.9 |
+"""
+
+from __future__ import annotations
+
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import volcano
+from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import Facts, card_memory, entry, even_cards, plugin_down
+
+ABOUT = About(
+    key="volcano-number",
+    order=360,
+    title=N_("Whole cards (Volcano)"),
+    unit="card",
+    gives=N_("One or more whole cards, with all of their memory and compute, for you alone."),
+    risks=N_("If a card fails, the work is lost back to its last checkpoint and starts again elsewhere."),
+    isolation=N_("Full: nobody else is on the card."),
+    memory=FULL,
+    compute=FULL,
+    faults=FULL,
+    several=True,
+    peers=True,
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if node.capacity(volcano.COUNT) and not node.capacity(volcano.RESOURCE):
+        return Note(N_("it advertises %(resource)s"), {"resource": volcano.COUNT})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    total, usable = node.capacity(volcano.COUNT), node.allocatable(volcano.COUNT)
+    return entry(
+        node,
+        ABOUT,
+        product=node.product,
+        cards=even_cards(node, total, 1, usable, memory_mib=card_memory(node)),
+        because=applies(node) or Note(N_("pinned by the operator")),
+        held_back=None if usable else plugin_down(total),
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return tuple(common(request, ABOUT))
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    return PodPatch(limits={volcano.COUNT: str(request.units)}, scheduler=volcano.SCHEDULER)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return volcano.indexes(pod)
