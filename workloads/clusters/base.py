@@ -47,7 +47,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from workloads.setups import Setup
 
@@ -234,7 +234,7 @@ class Note:
     """A sentence about a node: a message id with %(name)s places, translated when it is shown. str() is English."""
 
     message: str
-    params: Mapping[str, str | int] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message % self.params

@@ -22,7 +22,7 @@ from workloads.clusters.base import NodeInfo
 from workloads.sharing import memory
 from workloads.sharing.api import FULL, N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, annotations, entry, mapping
+from workloads.sharing.nodes import Facts, entry, mapping, notes_of
 
 MODE, SPLIT = "ack.node.gpu.schedule", "aliyun.com/gpu-count"
 ALLOCATION = "scheduler.framework.gpushare.allocation"
@@ -70,7 +70,7 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 def read_back(pod: Json) -> tuple[Held, ...]:
     try:
-        containers = mapping(json.loads(annotations(pod).get(ALLOCATION, "{}")))
+        containers = mapping(json.loads(notes_of(pod).get(ALLOCATION, "{}")))
     except (ValueError, RecursionError):
         return ()
     return tuple(Held(str(card)) for cards in containers.values() for card in sorted(mapping(cards)))

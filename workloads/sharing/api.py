@@ -126,7 +126,7 @@ class Problem:
     field: str
     code: str
     message: str
-    params: Mapping[str, str | int] = dataclasses.field(default_factory=dict)
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def detail(self) -> str:

@@ -27,7 +27,7 @@ from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, annotations, entry, listing, mapping, plugin_down
+from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, listing, mapping, notes_of, plugin_down
 
 REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
 MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
@@ -75,7 +75,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
     elif not offered or node.notes.get(HANDSHAKE, "").startswith("Deleted"):
         held = plugin_down(len(cards))
-    numbers: dict[str, str | int] = {"name": REGISTER, "cards": len(cards)}
+    numbers = {"name": REGISTER, "cards": len(cards)}
     return entry(
         node,
         ABOUT,
@@ -130,7 +130,7 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    return tuple(parsed(annotations(pod).get(ALLOCATED, "")))
+    return tuple(parsed(notes_of(pod).get(ALLOCATED, "")))
 
 
 def parsed(text: str) -> Iterator[Held]:

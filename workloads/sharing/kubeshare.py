@@ -23,7 +23,7 @@ from workloads.clusters.base import NodeInfo
 from workloads.sharing import timeslicing
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, annotations, card_memory, entry, even_cards
+from workloads.sharing.nodes import Facts, card_memory, entry, even_cards, notes_of
 
 MARK = "SharedGPU"
 PREFIX = "sharedgpu/"
@@ -81,7 +81,7 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    notes = annotations(pod)
+    notes = notes_of(pod)
     memory = notes.get(f"{PREFIX}gpu_mem", "")
     mib = int(memory) // 2**20 if memory.isdecimal() and len(memory) < 20 else None
     uuids = [uuid for uuid in notes.get(f"{PREFIX}gpu_uuid", "").split(",") if uuid]

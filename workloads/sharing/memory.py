@@ -21,7 +21,7 @@ from __future__ import annotations
 from workloads.clusters.base import NodeInfo
 from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, annotations, entry, even_cards, plugin_down
+from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
 
 RESOURCE, COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
 MIB = {"MiB": 1, "GiB": 1024}
@@ -92,5 +92,5 @@ def memory_limit(request: Request, settings: Settings) -> dict[str, str]:
 
 def read_back(pod: Json) -> tuple[Held, ...]:
     """The annotation does not say in which unit the amount is, so only the card is told."""
-    index = annotations(pod).get(CARD_OF_POD, "")
+    index = notes_of(pod).get(CARD_OF_POD, "")
     return (Held(index),) if index.isdigit() else ()

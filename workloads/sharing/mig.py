@@ -118,7 +118,7 @@ def _held(
         return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
     taken = sum(PRODUCTS[table][name].size * amount for name, amount in instances.items())
     if taken > len(cut) * slices(table):
-        numbers: dict[str, str | int] = {"taken": taken, "cards": len(cut), "slices": len(cut) * slices(table)}
+        numbers = {"taken": taken, "cards": len(cut), "slices": len(cut) * slices(table)}
         return Note(N_("its instances cover %(taken)s slices, but its %(cards)s cut cards have %(slices)s"), numbers)
     if not instances:
         return Note(N_("its device plugin offers no instance"))
@@ -161,7 +161,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     elif request.units != PRODUCTS[table][request.profile].size:
         size = PRODUCTS[table][request.profile].size
         message = N_("One instance of %(profile)s takes %(size)s slices, not %(asked)s.")
-        sizes: dict[str, str | int] = {"profile": request.profile, "size": size, "asked": request.units}
+        sizes = {"profile": request.profile, "size": size, "asked": request.units}
         problems.append(Problem("units_per_pod", "wrong_size", message, sizes))
     if request.cores is not None:
         message = N_("Compute cannot be limited here; leave it empty.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Settings
+from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer
 
 LARGEST = 2**31 - 1  # what a database integer holds
 MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
@@ -200,14 +200,10 @@ def allocated_devices(pod: Json) -> tuple[Held, ...]:
     )
 
 
-def annotations(pod: Json) -> dict[str, str]:
+def notes_of(pod: Json) -> dict[str, str]:
     return texts(mapping(pod.get("metadata")).get("annotations"))
 
 
 def card_memory(node: Facts) -> int | None:
     """MiB of each card, as GPU feature discovery says."""
     return node.number("nvidia.com/gpu.memory") or None
-
-
-__all__ = ["Facts", "Settings", "allocated_devices", "annotations", "card_memory", "entry", "even_cards", "listing",
-           "mapping", "plugin_down", "quantity", "texts"]  # fmt: skip

@@ -60,7 +60,7 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
     total, usable = node.capacity(resource), node.allocatable(resource)
     count = settings_cards(node, settings) or node.number("nvidia.com/gpu.count")
     replicas = total // count if count else 0
-    numbers: dict[str, str | int] = {"resource": resource, "total": total, "cards": count}
+    numbers = {"resource": resource, "total": total, "cards": count}
     held = None
     if not count or (total and not replicas):
         held = Note(N_("%(total)s of %(resource)s: on how many cards, its labels do not say"), numbers)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from workloads.clusters.base import NodeInfo
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, annotations, entry, even_cards, plugin_down
+from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
 
 CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256  # MiB in one vcuda-memory
@@ -68,7 +68,7 @@ def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, bloc
     elif usable < 100 or node.allocatable(memory) * block < each:
         held = plugin_down(count)
     healthy = min(usable // 100, node.allocatable(memory) * block // each if each else 0)
-    numbers: dict[str, str | int] = {"resource": cores, "amount": total, "cards": count, "memory": each}
+    numbers = {"resource": cores, "amount": total, "cards": count, "memory": each}
     return entry(
         node,
         about,
@@ -98,4 +98,4 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    return tuple(Held(index) for index in annotations(pod).get(INDEX, "").split(",") if index.isdecimal())
+    return tuple(Held(index) for index in notes_of(pod).get(INDEX, "").split(",") if index.isdecimal())

@@ -19,7 +19,7 @@ from __future__ import annotations
 from workloads.clusters.base import NodeInfo
 from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, annotations, entry, even_cards, plugin_down
+from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
 
 RESOURCE, COUNT, INDEX = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 SCHEDULER = "volcano"
@@ -56,7 +56,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         )
     elif not each or usable < each:
         held = plugin_down(count)
-    numbers: dict[str, str | int] = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
+    numbers = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
     return entry(
         node,
         ABOUT,
@@ -81,4 +81,4 @@ def read_back(pod: Json) -> tuple[Held, ...]:
 
 
 def indexes(pod: Json) -> tuple[Held, ...]:
-    return tuple(Held(index) for index in annotations(pod).get(INDEX, "").split(",") if index.strip().isdecimal())
+    return tuple(Held(index) for index in notes_of(pod).get(INDEX, "").split(",") if index.strip().isdecimal())

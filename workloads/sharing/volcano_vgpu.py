@@ -25,7 +25,7 @@ from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import hami, volcano
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, annotations, entry, plugin_down
+from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, notes_of, plugin_down
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 REGISTER, MODE, ALLOCATED = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-mode", "volcano.sh/vgpu-ids-new"
@@ -108,4 +108,4 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    return tuple(hami.parsed(annotations(pod).get(ALLOCATED, "")))
+    return tuple(hami.parsed(notes_of(pod).get(ALLOCATED, "")))
