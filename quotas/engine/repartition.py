@@ -1,0 +1,214 @@
+"""How to cut MIG cards anew so that they serve the queue best.
+
+A layout is how many instances of each profile stand on one card. For each card of a node one layout is chosen so that,
+in this order: most slices of claims inside their department's guarantee are served; then most slices of the others;
+then the fewest cards are cut anew; then the most slices are usable at all. Only full layouts are considered, and the
+one a card has.
+
+Exact: a dynamic programme over the cards whose state is what was served so far of each profile; of two states that serve
+alike the better one goes on. Beyond STATES of them, more than any queue seen makes, the least promising are dropped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from quotas.engine.mig import PRODUCTS, Profile
+
+STATES = 20_000
+Layout = tuple[tuple[str, int], ...]
+"""(profile, how many), sorted by profile."""
+Place = tuple[str, int]
+"""(profile, first memory slice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Instances of one profile that are asked for: by claims `inside` their department's guarantee, and by others."""
+
+    profile: str
+    inside: int = 0
+    other: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One layout for each card, by index. `inside` and `other` are slices of the demand served; `changed` are the cards
+    whose layout is another than before; `config` names the configuration where all cards get the same."""
+
+    layouts: tuple[Layout, ...]
+    inside: int
+    other: int
+    changed: tuple[int, ...]
+    config: str = ""
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """All cards together: {profile: how many}."""
+        total: Counter[str] = Counter()
+        for layout in self.layouts:
+            total.update(dict(layout))
+        return dict(sorted(total.items()))
+
+
+def layout_of(counts: Mapping[str, int]) -> Layout:
+    return tuple(sorted((profile, count) for profile, count in counts.items() if count > 0))
+
+
+# What a card can look like ---------------------------------------------------------------------------------------------
+
+
+def full_placements(product: str, profiles: Iterable[str]) -> tuple[frozenset[Place], ...]:
+    """Every way to place instances of these profiles on one card so that no more of them fits.
+
+    Raises KeyError for a product or profile that is not known.
+    """
+    return _full_placements(product, tuple(sorted(set(profiles))))
+
+
+@cache
+def _full_placements(product: str, profiles: tuple[str, ...]) -> tuple[frozenset[Place], ...]:
+    """From the left: at each slice an instance starts, or none does; kept if in the end none fits."""
+    table = {name: PRODUCTS[product][name] for name in profiles}
+    width = max((start + profile.size for profile in table.values() for start in profile.starts), default=0)
+    open_: list[tuple[int, tuple[Place, ...]]] = [(0, ())]
+    found: set[frozenset[Place]] = set()
+    while open_:
+        at, chosen = open_.pop()
+        if at >= width:
+            if chosen and not any(_fits(table, (n, s), chosen) for n, p in table.items() for s in p.starts):
+                found.add(frozenset(chosen))
+            continue
+        open_.append((at + 1, chosen))
+        for name, profile in table.items():
+            if at in profile.starts and _fits(table, (name, at), chosen):
+                open_.append((at + profile.size, (*chosen, (name, at))))
+    return tuple(sorted(found, key=sorted))
+
+
+def _fits(table: Mapping[str, Profile], place: Place, chosen: Iterable[Place]) -> bool:
+    profile, start = table[place[0]], place[1]
+    for name, other in chosen:
+        if other < start + profile.size and start < other + table[name].size:
+            return False
+        if profile.media and table[name].media:
+            return False
+    return True
+
+
+@cache
+def full_layouts(product: str, *, media: bool = False) -> tuple[Layout, ...]:
+    """Every full layout of one card; those with a media engine only when `media` is asked for."""
+    names = [name for name, profile in PRODUCTS[product].items() if media or not profile.media]
+    placements = full_placements(product, names)
+    return tuple(sorted({layout_of(Counter(name for name, _ in places)) for places in placements}))
+
+
+def uniform_layout(product: str, profile: str) -> Layout:
+    """As many instances of one profile as a card takes."""
+    table = PRODUCTS[product]
+    return ((profile, 1 if table[profile].media else len(table[profile].starts)),)
+
+
+def may_stand(product: str, layout: Layout) -> bool:
+    """Whether some placement on one card has these instances."""
+    table = PRODUCTS[product]
+    if any(name not in table for name, _ in layout):
+        return False
+    wanted = sorted((name for name, count in layout for _ in range(count)), key=lambda name: -table[name].size)
+    stacks: list[tuple[int, tuple[Place, ...]]] = [(0, ())]
+    while stacks:
+        index, chosen = stacks.pop()
+        if index == len(wanted):
+            return True
+        name = wanted[index]
+        stacks += [
+            (index + 1, (*chosen, (name, start))) for start in table[name].starts if _fits(table, (name, start), chosen)
+        ]
+    return False
+
+
+# Which of them ---------------------------------------------------------------------------------------------------------
+
+
+def propose(product: str, cards: Sequence[Layout], demand: Sequence[Demand]) -> Proposal:
+    """The best layout of each card, every full layout allowed. Raises KeyError for an unknown product or profile."""
+    sizes = {each.profile: PRODUCTS[product][each.profile].size for each in demand}
+    media = any(PRODUCTS[product][each.profile].media for each in demand)
+    most = tuple(each.inside + each.other for each in demand)
+    states: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]] = {(0,) * len(demand): ((0, 0), ())}
+    for present in cards:
+        options = _options(product, present, demand, most, media=media)
+        reached: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]] = {}
+        for served, (worth, chosen) in states.items():
+            for gives, gain, layout in options:
+                after = tuple(map(min, most, map(sum, zip(served, gives, strict=True))))
+                better = (worth[0] + gain[0], worth[1] + gain[1]), (*chosen, layout)
+                if after not in reached or better[0] > reached[after][0]:
+                    reached[after] = better
+        states = _promising(reached, demand, sizes)
+    served, (_, layouts) = max(states.items(), key=lambda item: (_worth(item[0], demand, sizes), item[1][0]))
+    return _proposal(cards, layouts, _worth(served, demand, sizes))
+
+
+def propose_named(
+    product: str, cards: Sequence[Layout], demand: Sequence[Demand], named: Mapping[str, Layout]
+) -> Proposal:
+    """The best of the configurations that give every card the same layout. Raises ValueError when there is none."""
+    sizes = {each.profile: PRODUCTS[product][each.profile].size for each in demand}
+    proposals = []
+    for config, layout in sorted(named.items()):
+        served = tuple(dict(layout).get(each.profile, 0) * len(cards) for each in demand)
+        found = _proposal(cards, (layout,) * len(cards), _worth(served, demand, sizes), config)
+        usable = sum(PRODUCTS[product][name].size * count for name, count in layout)
+        proposals.append(((found.inside, found.other, -len(found.changed), usable), found))
+    if not proposals:
+        raise ValueError(f"no configuration is known of {product}")
+    return max(proposals, key=lambda each: each[0])[1]
+
+
+def _options(
+    product: str, present: Layout, demand: Sequence[Demand], most: tuple[int, ...], *, media: bool
+) -> list[tuple[tuple[int, ...], tuple[int, int], Layout]]:
+    """What one card may become: (instances of each demanded profile, (0 if left alone else -1, slices used), layout).
+    Of layouts that serve alike only the best is kept."""
+    best: dict[tuple[int, ...], tuple[tuple[int, int], Layout]] = {}
+    for layout in (present, *full_layouts(product, media=media)):
+        if not layout:
+            continue
+        counts = dict(layout)
+        gives = tuple(min(limit, counts.get(each.profile, 0)) for each, limit in zip(demand, most, strict=True))
+        used = sum(PRODUCTS[product][name].size * count for name, count in layout)
+        gain = (0 if layout == present else -1, used)
+        if gives not in best or gain > best[gives][0]:
+            best[gives] = gain, layout
+    return [(gives, gain, layout) for gives, (gain, layout) in sorted(best.items())]
+
+
+def _worth(served: Sequence[int], demand: Sequence[Demand], sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Slices served of claims inside their guarantee, and of others."""
+    inside = other = 0
+    for count, each in zip(served, demand, strict=True):
+        first = min(count, each.inside)
+        inside += sizes[each.profile] * first
+        other += sizes[each.profile] * min(count - first, each.other)
+    return inside, other
+
+
+def _promising(
+    states: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]],
+    demand: Sequence[Demand],
+    sizes: Mapping[str, int],
+) -> dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]]:
+    if len(states) <= STATES:
+        return states
+    ranked = sorted(states.items(), key=lambda item: (_worth(item[0], demand, sizes), item[1][0]), reverse=True)
+    return dict(ranked[:STATES])
+
+
+def _proposal(
+    cards: Sequence[Layout], layouts: tuple[Layout, ...], worth: tuple[int, int], config: str = ""
+) -> Proposal:
+    changed = tuple(i for i, (old, new) in enumerate(zip(cards, layouts, strict=True)) if old != new)
+    return Proposal(layouts, *worth, changed, config)
