@@ -1,4 +1,5 @@
-"""The embedded cluster: declared nodes and cards, commands as real processes of this machine. For demo and tests.
+"""The embedded cluster: declared nodes and this machine's own NVIDIA cards, commands as real processes of this machine.
+For demo and tests.
 
 There is no isolation: whoever may submit runs commands as the portal's own user. So it refuses anything but a debug
 portal on a loopback address. Each run is a directory and a detached supervisor (embedded_process.py), so the portal may
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import fcntl
 import ipaddress
 import re
 import shutil
@@ -16,9 +18,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
+from workloads.clusters import nvml
 from workloads.clusters.base import (
     LogChunk,
     NodeInfo,
@@ -92,14 +97,30 @@ class EmbeddedCluster:
         with unreachable():
             claimed = record.read("spec")
             if claimed is None:
-                planned = plan(spec, record.directory, self.files(spec.volume), self.declared, self.images).as_json()
-                claimed = planned if record.claim(planned) else record.read("spec") or {}
+                planned = plan(spec, record.directory, self.files(spec.volume), self.nodes(), self.images).as_json()
+                claimed = planned if self.claim(record, planned) else record.read("spec") or {}
             if claimed.get("submission_id") != spec.ref.submission_id:
                 raise Refused(f"{spec.ref.name} belongs to another submission", "name_taken")
             if spec.max_runtime != claimed["max_runtime"]:
                 write_atomically(record.directory / "max_runtime", str(spec.max_runtime or 0))
             if record.read("state") is None:
                 record.start()
+
+    def claim(self, record: Record, planned: dict[str, Any]) -> bool:
+        """A whole card has one owner: who comes while another run is on it is refused, and may come again.
+
+        Raises Unreachable.
+        """
+        with (self.root / "cards.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            wanted = {tuple(card) for card in planned["alone_on"]}
+            for other in self.records() if wanted else ():
+                theirs = other.read("spec") or {}
+                taken = sorted(wanted & {tuple(card) for card in theirs.get("alone_on", ())})
+                if taken and other.directory != record.directory and other.read("exit") is None:
+                    node, card = taken[0]
+                    raise Unreachable(f"card {card} of {node} still belongs to {theirs['name']}")
+            return record.claim(planned)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
         with unreachable():
@@ -139,7 +160,12 @@ class EmbeddedCluster:
             return record.log(rank, offset, tail, limit)
 
     def nodes(self) -> tuple[NodeInfo, ...]:
-        return tuple(self.declared)
+        return (*self.declared, *self.machine)
+
+    @cached_property
+    def machine(self) -> tuple[NodeInfo, ...]:
+        """Looked for once: a driver is made anew when the portal starts."""
+        return nvml.machine()
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         with unreachable():

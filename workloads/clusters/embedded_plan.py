@@ -83,6 +83,7 @@ class Plan:
     workdir: Path
     interpreter: Path
     port: int | None
+    ids: Mapping[tuple[str, int], str]  # of real cards; CUDA may count them in another order than their driver
     gang: Gang | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -96,6 +97,7 @@ class Plan:
             "attempt": spec.attempt,
             "node": spec.placement[0].node if spec.placement else "",
             "cards": [str(card) for place in spec.placement for card in place.cards],
+            "alone_on": [[p.node, card] for p in spec.placement for card in p.cards] if spec.sharing == "whole" else [],
             "workdir": str(self.workdir),
             "grace": spec.grace,
             "max_runtime": spec.max_runtime,
@@ -121,7 +123,8 @@ class Plan:
     def environment(self, rank: int) -> dict[str, str]:
         """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
         spec = self.spec
-        cards = ",".join(str(card) for place in spec.placement if place.pod == rank for card in place.cards)
+        mine = [(place.node, card) for place in spec.placement if place.pod == rank for card in place.cards]
+        cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in mine)
         env = {
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",  # as images for Python have it: the log is read while it is written
@@ -160,10 +163,11 @@ def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo
     """Raises Refused for what can never run here."""
     if not spec.command:
         raise Refused("an image of the embedded cluster has no command of its own: give one", "no_command")
-    cards = {(node.name, card.index) for node in nodes for card in node.cards}
+    cards = {(node.name, card.index): card.uuid for node in nodes for card in node.cards}
     for place in spec.placement:
         for index in place.cards:
             if (place.node, index) not in cards:
                 raise Refused(f"node {place.node} with card {index} is not declared", "unknown_card")
     port = free_port() if spec.port is not None else None
-    return Plan(spec, directory, workdir, interpreter_for(spec.image, images), port, gang_of(spec, directory))
+    interpreter = interpreter_for(spec.image, images)
+    return Plan(spec, directory, workdir, interpreter, port, cards, gang_of(spec, directory))

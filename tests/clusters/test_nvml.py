@@ -1,0 +1,86 @@
+"""The machine's own cards, found by a library built for the test in the place of NVIDIA's: no GPU is behind it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.realcluster import cannot
+from tests.workloads.embedded_bed import cluster, ended, log, spec, up
+from workloads.clusters import nvml
+from workloads.clusters.base import PodPlacement, Unreachable
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        cannot("no C compiler builds the stand-in for NVML here")
+    built = tmp_path_factory.mktemp("nvml") / "libfake-nvml.so"
+    source = Path(__file__).with_name("nvml_fake.c")
+    subprocess.run([str(compiler), "-shared", "-fPIC", "-o", built, source], check=True)
+    return str(built)
+
+
+def test_without_the_library_there_are_no_cards() -> None:
+    assert nvml.machine("libnvidia-ml-of-nobody.so.1") == ()
+
+
+def test_with_a_driver_that_does_not_answer_there_are_none(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML_BROKEN", "1")
+    assert nvml.machine(library) == ()
+
+
+def test_each_product_is_a_node_with_its_cards_memory_and_driver(library: str) -> None:
+    a100, t4 = nvml.machine(library)
+    assert (a100.product, t4.product) == (A100, "Tesla-T4")
+    assert (a100.sharing, a100.unit, a100.units_per_card) == ("whole", "card", 1)
+    assert a100.name != t4.name
+    assert a100.labels["nvidia.com/gpu.memory"] == "81920"
+    assert a100.labels["nvidia.com/cuda.driver-version.major"] == "580"
+    assert [(card.index, card.uuid[:12]) for card in t4.cards] == [(3, "GPU-00000003")]
+
+
+def test_a_card_cut_by_mig_and_one_off_the_bus_are_not_handed_out(library: str) -> None:
+    a100, _t4 = nvml.machine(library)
+    assert [(card.index, card.healthy) for card in a100.cards] == [(0, True), (1, False), (2, False)]
+
+
+def test_a_run_sees_exactly_its_card_by_its_id(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml.machine, "__defaults__", (library,))
+    driver = cluster(tmp_path)
+    here = driver.nodes()[-1]
+    place = (PodPlacement(0, here.name, (3,)),)
+    driver.ensure(spec("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", placement=place))
+    ended(driver)
+    assert log(driver).strip() == "GPU-00000003-aaaa-bbbb-cccc-dddddddddddd"
+    assert json.loads((driver.root / "runs/w-one-1/spec.json").read_text())["alone_on"] == [[here.name, 3]]
+
+
+def test_a_card_has_one_owner_until_its_run_is_over(tmp_path: Path) -> None:
+    driver = cluster(tmp_path)
+    driver.ensure(spec("import time\nprint('up', flush=True)\ntime.sleep(600)"))
+    up(driver)
+    second = spec("print('mine')", "w-two-1", placement=(PodPlacement(0, "n1", (5,)),))
+    with pytest.raises(Unreachable, match="card 5 of n1 still belongs to w-one-1"):
+        driver.ensure(second)
+    driver.ensure(spec("print('beside')", "w-three-1", placement=(PodPlacement(0, "n1", (6,)),)))
+    driver.stop(spec().ref, 0)
+    ended(driver)
+    driver.ensure(second)
+    ended(driver, "w-two-1")
+    driver.shutdown(grace=0)
+
+
+def test_parts_of_a_card_are_shared(tmp_path: Path) -> None:
+    driver = cluster(tmp_path)
+    for name in ("w-one-1", "w-two-1"):
+        driver.ensure(spec("import time; time.sleep(600)", name, sharing="memory"))
+    assert len(driver.observe()) == 2
+    driver.shutdown(grace=0)
