@@ -19,6 +19,7 @@ TIMETABLE = {
     "workloads.converge_all": 5,
     "workloads.deadlines": 2,
     "workloads.inventory": 15,
+    "workloads.modes": 5,
     "portal.deliver": 5,
     "portal.clean_up": 3600,
     "workloads.clean_up": 3600,

@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 
 from portal.celery import TIMETABLE, app
 
-WAKES = frozenset({"quotas.plan", "workloads.converge", "workloads.converge_all", "portal.deliver"})
+WAKES = frozenset({"quotas.plan", "workloads.converge", "workloads.converge_all", "workloads.modes", "portal.deliver"})
 log = structlog.get_logger(__name__)
 
 

@@ -85,8 +85,10 @@ class Node(models.Model):
     sharing = models.CharField(max_length=40, blank=True)
     product = models.CharField(max_length=100, blank=True)
     because = models.CharField(max_length=200, blank=True)  # why this sharing system was derived
-    pinned = models.CharField(max_length=40, blank=True)  # the system its operator says it runs; blank: as derived
+    because_of = models.JSONField(default=dict, blank=True)  # the same to be translated: {"message", "params"}
     held_back = models.CharField(max_length=300, blank=True)  # why it takes no new pods, as discovered
+    held_back_by = models.JSONField(default=list, blank=True)  # the same, each reason to be translated
+    conflicts = models.JSONField(default=list, blank=True)  # other systems whose marks it bears and must not
     drained = models.BooleanField(default=False)  # the operator takes it out
     present = models.BooleanField(default=True)  # the cluster still lists it
     lost_since = models.DateTimeField(null=True, blank=True)

@@ -243,3 +243,6 @@ class AttemptLog(models.Model):
 
     def __str__(self) -> str:
         return f"log of {self.attempt} rank {self.rank}"
+
+
+from workloads.modes.models import ModeChange  # noqa: E402, F401 - Django looks for models here

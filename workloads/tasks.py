@@ -13,6 +13,7 @@ from quotas.models import Claim, Cluster
 from workloads import cleaning, deadlines, inventory
 from workloads.clusters.base import ClusterError
 from workloads.converge import converge_claim, converge_cluster
+from workloads.modes import changes
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +60,14 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
                 inventory.refresh(cluster)
             except ClusterError as error:
                 log.error("cluster.failed", cluster=cluster.name, error=str(error))
+
+
+@shared_task(name="workloads.modes")
+def change_modes(*, tick: bool = False, **_: Any) -> None:
+    """Changes of nodes' modes that are under way."""
+    with claimed_tick("workloads.modes", tick=tick) as run:
+        if run:
+            changes.advance_all()
 
 
 @shared_task(name="workloads.clean_up")

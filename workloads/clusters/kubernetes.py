@@ -40,6 +40,7 @@ from workloads.clusters.base import (
     Unreachable,
 )
 from workloads.clusters.kubeapi import MERGE_PATCH, Answer, Api
+from workloads.clusters.kubernetes_nodes import NodeKeeper
 from workloads.manifests import FINALIZER, MANAGED_BY, PREFIX, RECLAIM_AT, STOPPED_AT, SUBMISSION, Options
 
 Json = dict[str, Any]
@@ -213,6 +214,9 @@ class KubernetesCluster:
         listed, _ = self.api.list("/api/v1/nodes")
         found = (sharing.discover(node, self.options.sharing) for node in listed)
         return tuple(node for node in found if node is not None)
+
+    def keeper(self) -> NodeKeeper:
+        return NodeKeeper(self.api, self.options)
 
     def logs(
         self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20

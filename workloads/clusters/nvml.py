@@ -42,7 +42,8 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
         if nvml is None:
             return ()
         cards, driver = [_card(nvml, index) for index in range(_count(nvml))], _text(nvml.nvmlSystemGetDriverVersion)
-    name, nodes = socket.gethostname().split(".")[0].lower(), []
+    name = socket.gethostname().split(".")[0].lower()
+    nodes: list[NodeInfo] = []
     products = list(dict.fromkeys(card.name for card in cards if card.name))
     for product in products:
         lost = not nodes  # cards that tell nothing any more are counted with the first product

@@ -25,6 +25,11 @@ class Options:
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, str], ...] = ()
+    # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
+    plugin_config: str = "gpu-operator/device-plugin-config"
+    plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
+    mig_config: str = ""  # empty: only the configurations that mig-manager brings along
+    mig_manager_pods: str = "gpu-operator/app=nvidia-mig-manager"
     sharing: Settings = field(default_factory=Settings)  # its keys stand beside the others
 
     @classmethod
