@@ -19,13 +19,15 @@ from workloads.clusters.kubernetes import KubernetesCluster
 pytestmark = pytest.mark.cluster
 
 RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
-PATH = re.compile(r"/api/v1(?:/namespaces/[^/]+(?=/))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$")
+PATH = re.compile(
+    r"/(?:api/v1|apis/resource\.k8s\.io/v1)(?:/namespaces/[^/]+(?=/))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$"
+)
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 def granted() -> set[tuple[str, str]]:
     role = next(d for d in yaml.safe_load_all(RBAC.read_text()) if d["kind"] == "ClusterRole")
-    assert all(rule["apiGroups"] == [""] for rule in role["rules"])
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"", "resource.k8s.io"}
     return {(r, verb) for rule in role["rules"] for r in rule["resources"] for verb in rule["verbs"]}
 
 
@@ -36,6 +38,18 @@ def right_of(method: str, path: str, query: dict[str, Any]) -> tuple[str, str]:
     resource = found["resource"] + (f"/{found['sub']}" if found["sub"] else "")
     read = "watch" if "watch" in query else "get" if found["name"] else "list"
     return resource, VERBS.get(method, read)
+
+
+def by_claims(bed: PlainBed) -> None:
+    """Runs whose GPU is given out by DRA: one with a claim of its own, and two that share one."""
+    shared = {"sharing": "dra", "extra": {"share": "card-1"}, "product": ""}
+    specs = [bed.spec("forever", sharing="dra", product=""), *(bed.spec("forever", **shared) for _ in range(2))]
+    for spec in specs:
+        bed.driver.ensure(spec)
+        bed.driver.ensure(spec)
+    assert {run.ref.name for run in bed.driver.observe()} >= {spec.ref.name for spec in specs}
+    for spec in specs:
+        bed.driver.stop(spec.ref, 0)
 
 
 def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
@@ -56,6 +70,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     driver.ensure(spec)
     up(driver, spec.ref)
     eventually(lambda: driver.endpoint(spec.ref))
+    by_claims(kubernetes_bed)
     driver.announce(spec.ref, dt.datetime(2031, 1, 1, tzinfo=dt.UTC))
     driver.stop(spec.ref, spec.grace)
     ended(driver, spec.ref)

@@ -28,7 +28,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from workloads import manifests, sharing
-from workloads.clusters import pods, reflector
+from workloads.clusters import claims, pods, reflector
 from workloads.clusters.base import (
     LogChunk,
     NodeInfo,
@@ -122,6 +122,9 @@ class KubernetesCluster:
             pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
         if not _is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
+        if not pods.is_over(pod):
+            for wanted in manifests.beside(spec, self.options):
+                claims.ensure(self.api, wanted, pod)
         if spec.port is not None and not pods.is_over(pod):
             service = manifests.service(spec, pod["metadata"]["uid"], self.options)
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
@@ -208,11 +211,13 @@ class KubernetesCluster:
 
     def observe(self) -> tuple[Observed, ...]:
         listed, _ = self.api.list("/api/v1/pods", labelSelector=manifests.selector(self.options))
+        listed = claims.with_claims(self.api, listed)
         return tuple(pods.observed(pod) for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {}))
 
     def nodes(self) -> tuple[NodeInfo, ...]:
         listed, _ = self.api.list("/api/v1/nodes")
-        found = (sharing.discover(node, self.options.sharing) for node in listed)
+        told = claims.with_slices(self.api, listed)
+        found = (sharing.discover(node, self.options.sharing) for node in told)
         return tuple(node for node in found if node is not None)
 
     def keeper(self) -> NodeKeeper:

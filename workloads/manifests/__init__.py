@@ -20,7 +20,7 @@ from workloads.manifests.labels import (
 from workloads.manifests.namespaces import namespace
 from workloads.manifests.network import service
 from workloads.manifests.options import Options
-from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, pod
+from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
 from workloads.manifests.volumes import claim
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "WORKLOAD",
     "Options",
     "Unsupported",
+    "beside",
     "claim",
     "label",
     "labels",

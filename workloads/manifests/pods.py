@@ -62,7 +62,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
     }
     if where := dict(patch.node_selector) | dict(spec.node_selector):
         body["nodeSelector"] = where
-    if spec.placement:
+    if spec.placement and not patch.follows_claim:
         body["affinity"] = _pinned(spec.placement[0].node, patch)
     if options.image_pull_secrets:
         body["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
@@ -91,6 +91,15 @@ def pod(spec: RunSpec, options: Options) -> Json:
         },
         "spec": body,
     }
+
+
+def beside(spec: RunSpec, options: Options) -> tuple[Json, ...]:
+    """What its sharing system needs beside the pod, in its namespace; a pod waits for what it names. Raises Unsupported."""
+    marks = labels(spec, options)
+    return tuple(
+        {**wanted, "metadata": {**wanted["metadata"], "namespace": spec.ref.namespace, "labels": marks}}
+        for wanted in _share(spec, options).objects
+    )
 
 
 def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:

@@ -22,6 +22,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from quotas.engine.mig import PRODUCTS
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import whole
@@ -114,14 +116,21 @@ def _held(
         return Note(N_("its cards are cut unevenly: %(product)s"), {"product": node.product})
     if table is None:
         return Note(N_("no MIG profiles are known of %(product)s"), {"product": node.product or "?"})
+    if (wrong := misfit(table, instances, len(cut))) is not None:
+        return wrong
+    if not instances:
+        return Note(N_("its device plugin offers no instance"))
+    return None
+
+
+def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
+    """Why these instances cannot be what stands on so many cut cards; None: they may be."""
     if unknown := sorted(set(instances) - set(PRODUCTS[table])):
         return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
     taken = sum(PRODUCTS[table][name].size * amount for name, amount in instances.items())
-    if taken > len(cut) * slices(table):
-        numbers = {"taken": taken, "cards": len(cut), "slices": len(cut) * slices(table)}
+    if taken > cards * slices(table):
+        numbers = {"taken": taken, "cards": cards, "slices": cards * slices(table)}
         return Note(N_("its instances cover %(taken)s slices, but its %(cards)s cut cards have %(slices)s"), numbers)
-    if not instances:
-        return Note(N_("its device plugin offers no instance"))
     return None
 
 

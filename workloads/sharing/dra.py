@@ -1,0 +1,106 @@
+"""Whole cards through dynamic resource allocation (NVIDIA's DRA driver): one unit is one card.
+
+| | |
+|---|---|
+| recognised by | a ResourceSlice of the driver gpu.nvidia.com with devices of the type gpu |
+| asked for by | a ResourceClaimTemplate of the class gpu.nvidia.com, the product chosen by CEL; with `share` one |
+| | ResourceClaim of |
+| | of the department, named by every pod that shares the card |
+| unit | card |
+| isolation | full: one tenant a card; pods that share a claim are of one department, take turns and are charged in |
+| | full |
+| errors | slices missing, a tainted device: held back, quarantined. Never beside the device plugin on one node |
+| limits | Kubernetes 1.34; no preemption by Kubernetes for such pods |
+| read back | `status.allocation.devices.results` of the claim: the card's UUID by the ResourceSlice |
+| source | kubernetes/enhancements 4381; kubernetes-sigs/dra-driver-nvidia-gpu README, resourceslice-attributes.md, |
+| | feature-gates.md |
+"""
+
+from __future__ import annotations
+
+import re
+
+from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.sharing import devices
+from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.checks import common
+from workloads.sharing.nodes import MOST_CARDS, Facts, entry
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+
+ABOUT = About(
+    key="dra",
+    order=60,
+    title=N_("Whole cards (DRA)"),
+    unit="card",
+    gives=N_("One or more whole cards, with all of their memory and compute, for you alone."),
+    risks=N_("If a card fails, the work is lost back to its last checkpoint and starts again elsewhere."),
+    isolation=N_("Full: nobody else is on the card, but for pods of your department that share your claim."),
+    memory=FULL,
+    compute=FULL,
+    faults=FULL,
+    several=True,
+    peers=True,
+    beside=frozenset({"dra-mig"}),
+    extra={devices.SHARE: N_("Name of a card that pods of the department share")},
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if any(device.kind == "gpu" for device in devices.devices(node)):
+        return Note(N_("a ResourceSlice of %(driver)s speaks of it"), {"driver": devices.DRIVER})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    cards = [device for device in devices.devices(node) if device.kind == "gpu"]
+    products = sorted({device.product for device in cards})
+    held = None
+    if len(products) > 1:
+        held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+    elif not cards:
+        held = Note(N_("its ResourceSlices name no card"))
+    return entry(
+        node,
+        ABOUT,
+        product=products[0] if products else node.product,
+        cards=card_infos(node, cards),
+        because=applies(node) or Note(N_("pinned by the operator")),
+        held_back=held,
+    )
+
+
+def card_infos(node: Facts, cards: list[devices.Device]) -> tuple[CardInfo, ...]:
+    if len(cards) > MOST_CARDS:
+        node.fault(N_("it says it has %(count)s cards"), count=len(cards))
+        return ()
+    return tuple(
+        CardInfo(index=i, units=1, uuid=card.uuid, healthy=card.healthy, memory_mib=card.memory_mib)
+        for i, card in enumerate(cards)
+    )
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    problems = common(request, ABOUT)
+    share = request.extra.get(devices.SHARE)
+    if share is not None and not NAME.fullmatch(share):
+        message = N_("A name has 1 to 40 small letters, digits and hyphens.")
+        problems.append(Problem("share", "bad_name", message, {"name": share[:60]}))
+    if share is not None and request.units != 1:
+        problems.append(Problem("units_per_pod", "one_card", N_("One card is shared, not several."), {"most": 1}))
+    return tuple(problems)
+
+
+def same_product(product: str) -> list[str]:
+    """The label's spelling of the product, in CEL: NVML's name with hyphens for blanks."""
+    quoted = product.replace("\\", "").replace("'", "")
+    return [f"{devices.attribute('productName')}.replace(' ', '-') == '{quoted}'"] if quoted else []
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    conditions = [f"{devices.attribute('type')} == 'gpu'", *same_product(request.product)]
+    return devices.patch(request, devices.DRIVER, request.units, conditions)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return devices.held(pod)

@@ -1,0 +1,105 @@
+"""MIG instances through dynamic resource allocation: one unit is one memory slice.
+
+| | |
+|---|---|
+| recognised by | a ResourceSlice of the driver gpu.nvidia.com with devices of the type mig |
+| asked for by | a ResourceClaimTemplate of the class mig.nvidia.com; profile and product chosen by CEL |
+| unit | slice: a memory slice, 8 a card (A30: 4); a profile is charged the memory slices it covers |
+| isolation | full: memory, compute, bandwidth and faults, by hardware |
+| beside | whole cards of the same node stay whole cards (DRA) |
+| errors | an unknown product or profile, instances that no card can hold: held back |
+| limits | the instances that are there; cards that are also announced whole are cut on demand, which is not served |
+| read back | `status.allocation.devices.results` of the claim: the instance's UUID by the ResourceSlice |
+| source | kubernetes-sigs/dra-driver-nvidia-gpu README, resourceslice-attributes.md, feature-gates.md |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from quotas.engine.mig import PRODUCTS
+from workloads.clusters.base import CardInfo, NodeInfo, Offer
+from workloads.sharing import devices, dra, mig
+from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.nodes import MOST_CARDS, Facts, entry
+
+ABOUT = About(
+    key="dra-mig",
+    order=55,
+    title=N_("MIG instances (DRA)"),
+    unit="slice",
+    gives=N_("An instance cut out of a card by hardware: its own memory, compute and cache."),
+    risks=N_("One instance is one small GPU: several of them cannot work as one, nor talk to each other."),
+    isolation=N_("Full, by hardware: memory, compute and faults."),
+    memory=FULL,
+    compute=FULL,
+    faults=FULL,
+    beside=frozenset({"dra"}),
+)
+
+
+def applies(node: Facts) -> Note | None:
+    if any(device.kind == "mig" for device in devices.devices(node)):
+        return Note(N_("a ResourceSlice of %(driver)s speaks of it"), {"driver": devices.DRIVER})
+    return None
+
+
+def discover(node: Facts, settings: Settings) -> NodeInfo:
+    found = devices.devices(node)
+    cut = [device for device in found if device.kind == "mig"]
+    whole = [device for device in found if device.kind == "gpu"]
+    parents = sorted({device.parent for device in cut})[:MOST_CARDS]
+    products = sorted({device.product.partition(mig.SINGLE)[0] for device in cut})
+    product = products[0] if products else node.product
+    table = mig.TABLES.get(product)
+    units = mig.slices(table) if table else 1
+    instances = Counter(device.profile for device in cut if device.healthy)
+    cards = tuple(CardInfo(index=i, units=units, uuid=uuid[:80]) for i, uuid in enumerate(parents))
+    beside: tuple[Offer, ...] = ()
+    if whole:
+        infos = dra.card_infos(node, whole)
+        shifted = tuple(
+            CardInfo(len(cards) + c.index, c.units, uuid=c.uuid, healthy=c.healthy, memory_mib=c.memory_mib)
+            for c in infos
+        )
+        beside = (Offer(dra.ABOUT.key, whole[0].product, dra.ABOUT.unit, 1, shifted),)
+    return entry(
+        node,
+        ABOUT,
+        product=product,
+        units_per_card=units,
+        cards=cards,
+        instances=dict(sorted(instances.items())),
+        mig=table,
+        beside=beside,
+        because=applies(node) or Note(N_("pinned by the operator")),
+        held_back=_held(products, {device.uuid for device in whole} & set(parents), table, instances, len(cards)),
+    )
+
+
+def _held(products: list[str], both: set[str], table: str | None, instances: Counter[str], cards: int) -> Note | None:
+    if both:
+        return Note(N_("its cards are cut on demand, which is not served"))
+    if len(products) > 1:
+        return Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+    if table is None:
+        return Note(N_("no MIG profiles are known of %(product)s"), {"product": (products or ["?"])[0]})
+    return mig.misfit(table, instances, cards)
+
+
+def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
+    return mig.validate(request, settings)
+
+
+def manifest(request: Request, settings: Settings) -> PodPatch:
+    profile = request.profile if request.profile in PRODUCTS.get(mig.TABLES.get(request.product, ""), {}) else ""
+    conditions = [
+        f"{devices.attribute('type')} == 'mig'",
+        f"{devices.attribute('profile')} == '{profile}'",
+        *dra.same_product(request.product),
+    ]
+    return devices.patch(request, "mig.nvidia.com", 1, conditions)
+
+
+def read_back(pod: Json) -> tuple[Held, ...]:
+    return devices.held(pod)
