@@ -1,24 +1,21 @@
-"""The node inventory: what the cluster lists becomes Node and Card rows, and cards find their pools.
-
-A kind of capacity seen for the first time makes a pool of its own; who is promised what of it is the operator's to say.
-"""
+"""The node inventory: what the cluster lists becomes Node and Card rows, and cards find their pools."""
 
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
-from django.db.models import F
 from django.utils import timezone
-from django.utils.text import slugify
 
 from portal.events import emit
 from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
-from quotas.models import Card, Cluster, Node, Pool, PoolGroup
-from workloads.clusters.base import NodeInfo, Unreachable
+from quotas.models import Card, Cluster, Node, Pool
+from workloads.clusters.base import NodeInfo, Note, Unreachable
 from workloads.drivers import driver_for
 from workloads.happenings import cluster_reached, cluster_unreachable
+from workloads.pools import Key, carry_over, found_or_made, key_of, memory_of, pools_of, units_by_pool
 
 
 def refresh(cluster: Cluster) -> int:
@@ -31,11 +28,14 @@ def refresh(cluster: Cluster) -> int:
         return 0
     cluster_reached(cluster, now=now)
     known = {node.name: node for node in Node.objects.filter(cluster=cluster).prefetch_related("cards")}
+    pools = pools_of(cluster)
     changed = 0
     for info in found:
         node = known.pop(info.name, None)
-        if node is None or _facts(node) != _told(info) or _cards(node) != _told_cards(info):
-            _write(cluster, info, now)
+        mine = found_or_made(cluster, info, pools)
+        cards = _told_cards(info, mine)
+        if node is None or _facts(node) != _told(info) or _cards(node, {card[0] for card in cards}) != cards:
+            _write(cluster, info, mine, now)
             changed += 1
     for node in known.values():
         changed += node.present and _lost(node, now)
@@ -46,53 +46,72 @@ def refresh(cluster: Cluster) -> int:
 def _told(info: NodeInfo) -> dict[str, object]:
     return {
         "present": True, "sharing": info.sharing, "product": info.product, "because": info.because[:200],
-        "held_back": info.held_back[:300], "instances": dict(info.instances), "domain": info.domain,
-        "cpu_milli": info.cpu_milli, "memory_mib": info.memory_mib, "labels": dict(info.labels),
+        "because_of": _as_json(info.because_of), "held_back": info.held_back[:300],
+        "held_back_by": [_as_json(note) for note in info.held_back_by], "conflicts": list(info.conflicts),
+        "instances": dict(info.instances), "domain": info.domain, "cpu_milli": info.cpu_milli,
+        "memory_mib": info.memory_mib, "labels": dict(info.labels),
     }  # fmt: skip
 
 
 FACTS = (
-    "present", "sharing", "product", "because", "held_back", "instances", "domain", "cpu_milli", "memory_mib", "labels",
+    "present", "sharing", "product", "because", "because_of", "held_back", "held_back_by", "conflicts", "instances",
+    "domain", "cpu_milli", "memory_mib", "labels",
 )  # fmt: skip
+
+
+def _as_json(note: Note | None) -> dict[str, Any]:
+    return {"message": note.message, "params": dict(note.params)} if note else {}
 
 
 def _facts(node: Node) -> dict[str, object]:
     return {name: getattr(node, name) for name in FACTS}
 
 
-def _cards(node: Node) -> list[tuple[object, ...]]:
-    return [(card.index, card.units, card.cores, card.uuid, card.healthy) for card in node.cards.all()]
+def _cards(node: Node, told: set[int]) -> list[tuple[Any, ...]]:
+    """Those that are listed no more stay, sick, so that what is missing still shows: they are no news."""
+    rows = (card for card in node.cards.all() if card.index in told or card.healthy)
+    return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
 
 
-def _told_cards(info: NodeInfo) -> list[tuple[object, ...]]:
-    return [(card.index, card.units, card.cores, card.uuid, card.healthy) for card in info.cards]
+def _told_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, ...]]:
+    found = []
+    for offer in info.offers:
+        pool = pools.get(key_of(offer))
+        found += [(c.index, c.units, c.cores, c.uuid, c.healthy, pool.pk if pool else 0) for c in offer.cards]
+    return sorted(found)
 
 
-def _write(cluster: Cluster, info: NodeInfo, now: dt.datetime) -> None:
-    """One node, under the lock of its pool's group: it may have less to give than a moment ago."""
-    pool = _pool_of(cluster, info) if info.cards else None
+def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.datetime) -> None:
+    """One node, under the locks of all pools that win or lose by it: it may have less to give than a moment ago."""
+    old = Pool.objects.filter(cards__node__cluster=cluster, cards__node__name=info.name)
+    groups = {*old.values_list("group", flat=True), *(pool.group_id for pool in pools.values())}
     with durable():
-        if pool is not None:
-            locked_group(pool.group_id)
+        for group_id in sorted(groups):
+            locked_group(group_id)
+            wake("quotas.plan", group_id=group_id)
         node, _ = Node.objects.update_or_create(
             cluster=cluster, name=info.name, defaults=_told(info) | {"seen_at": now, "lost_since": None}
         )
-        before = Card.objects.filter(node=node).count()
-        for card in info.cards:
-            Card.objects.update_or_create(
-                node=node,
-                index=card.index,
-                defaults={
-                    "pool": pool, "units": card.units, "cores": card.cores, "uuid": card.uuid, "healthy": card.healthy,
-                },
-            )  # fmt: skip
-        kept = {card.index for card in info.cards}
-        Card.objects.filter(node=node).exclude(index__in=kept).update(healthy=False)
-        if pool is not None:
-            added = sum(card.units for card in info.cards[before:])
-            Pool.objects.filter(pk=pool.pk).update(nominal=F("nominal") + added)
-            wake("quotas.plan", group_id=pool.group_id)
+        before = units_by_pool(node)
+        _write_cards(node, info, pools)
+        carry_over(before, units_by_pool(node))
         emit("node.changed", node=node.name, held_back=info.held_back)
+
+
+def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
+    kept = set()
+    for offer in info.offers:
+        pool = pools.get(key_of(offer))
+        for card in offer.cards:
+            kept.add(card.index)
+            facts = {"units": card.units, "cores": card.cores, "uuid": card.uuid, "healthy": card.healthy}
+            Card.objects.update_or_create(node=node, index=card.index, defaults={"pool": pool, **facts})
+        if pool is not None and pool.card_mib is None and (memory := memory_of(offer)):
+            Pool.objects.filter(pk=pool.pk, card_mib=None).update(card_mib=memory)
+    gone = Card.objects.filter(node=node).exclude(index__in=kept)
+    if info.offers:  # of another kind than the node is now: nothing waits for them
+        gone.exclude(pool__in=pools.values()).delete()
+    gone.update(healthy=False)
 
 
 def _lost(node: Node, now: dt.datetime) -> bool:
@@ -105,22 +124,3 @@ def _lost(node: Node, now: dt.datetime) -> bool:
         Node.objects.filter(pk=node.pk).update(present=False, lost_since=now)
         emit("node.lost", node=node.name)
     return True
-
-
-def _pool_of(cluster: Cluster, info: NodeInfo) -> Pool:
-    """The pool of this product and sharing system on this cluster; made when seen for the first time."""
-    pool = Pool.objects.filter(group__cluster=cluster, product=info.product, sharing=info.sharing).first()
-    if pool is not None:
-        return pool
-    slug = _free_slug(slugify(f"{info.product.removeprefix('NVIDIA-')}-{info.sharing}"))
-    with durable():
-        group = PoolGroup.objects.create(name=slug, cluster=cluster)
-        return Pool.objects.create(
-            slug=slug, name=f"{info.product} ({info.sharing})", group=group, product=info.product, sharing=info.sharing,
-            unit=info.unit, units_per_card=info.units_per_card, nominal=0, mig=info.mig or "",
-        )  # fmt: skip
-
-
-def _free_slug(slug: str) -> str:
-    taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
-    return next(name for name in (slug, *(f"{slug}-{n}" for n in range(2, 1000))) if name not in taken)

@@ -1,0 +1,144 @@
+"""Which pool a node's cards belong to: the one of their product and sharing system on that cluster.
+
+A kind of capacity seen for the first time makes a pool of its own, which nobody is promised anything of yet; or waits
+for its operator to make one, where the cluster's option `new_pools` is "ask".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import F, Sum
+from django.db.models.functions import Greatest
+from django.utils.text import slugify
+
+from portal import audit
+from portal.access import Actor
+from portal.errors import N_, Invalid
+from portal.locks import durable
+from portal.wake import wake
+from quotas.admission import locked_group
+from quotas.models import Card, Cluster, Node, Pool, PoolGroup
+from workloads.clusters.base import NodeInfo, Offer
+
+Key = tuple[str, str, int]
+"""(product, sharing system, replicas of a card, or 0): what is alike for a request."""
+
+
+def key_of(offer: Offer) -> Key:
+    return offer.product, offer.sharing, offer.units_per_card if offer.unit == "replica" else 0
+
+
+def pools_of(cluster: Cluster) -> dict[Key, Pool]:
+    rows = Pool.objects.filter(group__cluster=cluster).order_by("-pk")  # the oldest of its kind wins
+    return {(p.product, p.sharing, p.units_per_card if p.unit == "replica" else 0): p for p in rows}
+
+
+def servable(info: NodeInfo) -> tuple[Offer, ...]:
+    """Offers that a pool can be made of; cards of MIG whose profiles nobody knows are none."""
+    return tuple(offer for offer in info.offers if offer.unit != "slice" or offer.mig)
+
+
+def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
+    """The pools of what one node offers; `known` grows by those that are made. Pools that share the node share a group,
+    for they are planned together."""
+    mine: dict[Key, Pool] = {}
+    for offer in servable(info):
+        key = key_of(offer)
+        if key not in known and cluster.options.get("new_pools", "make") == "make":
+            known[key] = _make(cluster, offer, next(iter(mine.values()), None))
+        if key in known:
+            mine[key] = known[key]
+    if len({pool.group_id for pool in mine.values()}) > 1:
+        _into_one_group(list(mine.values()))
+    return mine
+
+
+def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", slug: str = "") -> Pool:
+    replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
+    slug = slug or _free_slug(slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50])
+    with durable():
+        group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
+        return Pool.objects.create(
+            slug=slug, name=name or f"{offer.product} ({offer.sharing})"[:100], group=group, product=offer.product,
+            sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
+            mig=offer.mig or "", card_mib=memory_of(offer),
+        )  # fmt: skip
+
+
+def memory_of(offer: Offer) -> int | None:
+    return next((card.memory_mib for card in offer.cards if card.memory_mib), None)
+
+
+def _free_slug(slug: str) -> str:
+    taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
+    return next(name for name in (slug, *(f"{slug}-{n}" for n in range(2, 1000))) if name not in taken)
+
+
+def _into_one_group(pools: list[Pool]) -> None:
+    """Two kinds of cards turned out to share a machine: from now on one pass plans both."""
+    groups = sorted({pool.group_id for pool in pools})
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+        Pool.objects.filter(group__in=groups[1:]).update(group=groups[0])
+        wake("quotas.plan", group_id=groups[0])
+    for pool in pools:
+        pool.group_id = groups[0]
+
+
+def units_by_pool(node: Node) -> dict[int, int]:
+    """Pool id → units of the node's cards in it. One query."""
+    rows = Card.objects.filter(node=node, pool__isnull=False).order_by().values("pool").annotate(units=Sum("units"))
+    return {row["pool"]: row["units"] for row in rows}
+
+
+def carry_over(before: dict[int, int], after: dict[int, int]) -> None:
+    """Nominal capacity goes with the cards: a pool gains what is new in it, and loses what went to another. What merely
+    vanished stays nominal: it is missing. Called under the locks of all their groups."""
+    for pool, units in after.items():
+        if units > before.get(pool, 0):
+            Pool.objects.filter(pk=pool).update(nominal=F("nominal") + units - before.get(pool, 0))
+    for pool in before.keys() - after.keys() if after else ():
+        Pool.objects.filter(pk=pool).update(nominal=Greatest(F("nominal") - before[pool], 0))
+
+
+# Pools that an operator makes -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unpooled:
+    """A kind of cards that no pool has yet."""
+
+    cluster: Cluster
+    product: str
+    sharing: str
+    replicas: int
+    nodes: tuple[str, ...]
+    cards: int
+
+
+def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
+    """Of nodes with their cards and cluster: what lies idle because it belongs to no pool."""
+    kinds: dict[tuple[Cluster, str, str, int], dict[str, int]] = defaultdict(dict)
+    for node in nodes:
+        cards = [card for card in node.cards.all() if card.pool_id is None]
+        if cards and node.sharing and node.present:
+            replicas = cards[0].units if node.sharing in ("timeslicing", "mps") else 0
+            kinds[node.cluster, node.product, node.sharing, replicas][node.name] = len(cards)
+    return [Unpooled(*kind, nodes=tuple(sorted(found)), cards=sum(found.values())) for kind, found in kinds.items()]
+
+
+def make_pool(*, actor: Actor, cluster: Cluster, offer: Offer, name: str, slug: str) -> Pool:
+    """A pool for what was found; the next look at the nodes puts the cards in. Raises NotVisible, Invalid (slug)."""
+    actor.require_operator()
+    if slugify(slug) != slug or not slug or len(slug) > 60:
+        raise Invalid(N_("Use small letters, digits and dashes."), field="slug")
+    if Pool.objects.filter(slug=slug).exists():
+        raise Invalid(N_("There is a pool %(slug)s already."), field="slug", slug=slug)
+    pool = _make(cluster, offer, None, name, slug)
+    with durable():
+        audit.record(actor, "pool.added", slug, after={"product": offer.product, "sharing": offer.sharing})
+    return pool
