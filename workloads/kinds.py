@@ -9,6 +9,7 @@ from quotas.models import ClusterKind, Node
 from workloads import distributed
 from workloads.models import Kind
 from workloads.setups import MOST_PODS, MOST_RESTARTS, Setup
+from workloads.sharing import SYSTEMS
 
 if TYPE_CHECKING:
     from workloads.requests import WorkloadRequest
@@ -79,7 +80,8 @@ def _gang(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _whole_cards(request: WorkloadRequest) -> list[Invalid]:
-    if request.pool.unit == "card" and request.pool.sharing == "whole":
+    system = SYSTEMS.get(request.pool.sharing)
+    if system is not None and system.ABOUT.peers:
         return []
     text = N_(
         "Distributed jobs need whole cards: NCCL refuses two ranks on one device, and the parts of a shared card are one"

@@ -10,14 +10,14 @@ from typing import Any
 from portal.errors import N_, Invalid
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
-from quotas.models import Pool
-from workloads import kinds
+from quotas.models import Cluster, ClusterKind, Pool
+from workloads import kinds, sharing
+from workloads.manifests import Options
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.setups import Setup
+from workloads.sharing import SYSTEMS
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# They would undo the isolation of the card, or belong to the portal.
-FORBIDDEN_ENV = re.compile(r"NVIDIA_VISIBLE_DEVICES|CUDA_VISIBLE_DEVICES|CUDA_DISABLE_CONTROL|LD_PRELOAD|PORTAL_.*")
 LONGEST = 30 * 24 * 3600  # s
 
 
@@ -123,6 +123,7 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
     errors = [
         *_name_and_image(request),
         *_amounts(request),
+        *_sharing(request),
         *_environment(request),
         *_times(request),
         *kinds.faults(request),
@@ -153,35 +154,47 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _amounts(request: WorkloadRequest) -> list[Invalid]:
+    return [
+        Invalid(N_("This must be at least %(least)s."), field=name, least=least)
+        for name, least in (("cpu_milli", 100), ("memory_mib", 64))
+        if getattr(request, name) < least
+    ]
+
+
+def _sharing(request: WorkloadRequest) -> list[Invalid]:
+    """What the pool's sharing system refuses, before it costs a pod."""
     pool = request.pool
+    system = SYSTEMS.get(pool.sharing)
+    if system is None:
+        return [Invalid(N_("Nothing serves the sharing system of %(pool)s."), field="pool", pool=pool.name)]
     errors = []
-    if pool.mig:
-        if not request.profile or profile_of(pool.mig, request.profile) is None:
-            errors.append(
-                Invalid(
-                    N_("Choose a MIG profile of %(pool)s."), code="no_such_profile", field="profile", pool=pool.name
-                )
-            )
-    elif request.profile:
+    if request.profile and not pool.mig:
         errors.append(
             Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)
         )
-    elif request.units_per_pod < 1:
-        errors.append(Invalid(N_("Ask for 1 or more %(unit)s."), field="units_per_pod", unit=pool.unit))
-    elif pool.unit in {"MiB", "percent"} and request.units_per_pod > pool.units_per_card:
-        errors.append(
-            Invalid(
-                N_("One card of %(pool)s has %(most)s %(unit)s; a shared card cannot give more."),
-                field="units_per_pod",
-                pool=pool.name,
-                most=pool.units_per_card,
-                unit=pool.unit,
-            )
-        )
-    for name, least in (("cpu_milli", 100), ("memory_mib", 64)):
-        if getattr(request, name) < least:
-            errors.append(Invalid(N_("This must be at least %(least)s."), field=name, least=least))
+    asked = sharing.Request(
+        pool.product,
+        request.charge if pool.mig else request.units_per_pod,
+        request.pods,
+        request.profile or None,
+        request.env | request.secret_env,
+        cores=request.cores_per_pod,
+        units_per_card=pool.units_per_card,
+        extra=request.setup.extra,
+        peers=False,  # said with the kind
+    )
+    for problem in system.validate(asked, settings_of(pool.group.cluster)):
+        hidden = problem.field == "env" and problem.params["name"] in request.secret_env
+        field_name = "secret_env" if hidden else problem.field
+        errors.append(Invalid(problem.message, code=problem.code, field=field_name, **problem.params))
     return errors
+
+
+def settings_of(cluster: Cluster) -> sharing.Settings:
+    """What the operator says of a cluster's sharing systems. Declared cards have no plugin that counts in GiB."""
+    if cluster.kind == ClusterKind.EMBEDDED:
+        return sharing.Settings(gpu_mem_unit="MiB")
+    return Options.from_json(cluster.options).sharing
 
 
 def _environment(request: WorkloadRequest) -> list[Invalid]:
@@ -190,7 +203,7 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
         for name in getattr(request, field_name):
             if not ENV_NAME.fullmatch(name):
                 errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
-            elif FORBIDDEN_ENV.fullmatch(name):
+            elif name.startswith("PORTAL_"):
                 errors.append(
                     Invalid(
                         N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name

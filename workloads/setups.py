@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 MOST_PODS, MOST_RESTARTS = 512, 20
@@ -22,6 +22,7 @@ class Setup:
     | `max_restarts` | job, distributed | how often all of it begins again after a failure of its own |
     | `shm_mib` | all | size of /dev/shm; None: half of the memory |
     | `port`, `ready_path` | service | where it listens; what answers 2xx or 3xx when it is ready ("": a connection will do) |
+    | `extra` | all | what else the pool's sharing system may be asked: names of its About.extra |
     """
 
     template: str = ""
@@ -32,11 +33,12 @@ class Setup:
     shm_mib: int | None = None
     port: int | None = None
     ready_path: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Setup:
         """What a newer portal wrote and this one does not know is left out."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
 
     def as_json(self) -> dict[str, Any]:
@@ -44,4 +46,4 @@ class Setup:
         return {name: value for name, value in asdict(self).items() if value != plain[name]}
 
 
-NAMES = tuple(field.name for field in fields(Setup))
+NAMES = tuple(each.name for each in fields(Setup))

@@ -66,6 +66,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         cores_per_pod=workload.cores_per_pod,
         profile=workload.profile or None,
         units_per_card=workload.pool.units_per_card,
+        extra=setup.extra,
         placement=tuple(_place(place) for place in attempt.placement or ()),
         grace=attempt.grace,
         max_runtime=None,  # the portal ends it, so that it can be extended

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def pool() -> Pool:
-    pool = make.pool("t4", cards=1, sharing="memory", unit="MiB", units_per_card=15360, product="Tesla-T4")
+    pool = make.pool("t4", cards=1, sharing="hami", unit="MiB", units_per_card=15360, product="Tesla-T4")
     Card.objects.update(cores=100)
     return pool
 

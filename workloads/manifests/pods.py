@@ -118,6 +118,7 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
         cores=spec.cores_per_pod,
         units_per_card=spec.units_per_card,
         extra=spec.extra,
+        peers=spec.kind == "distributed",
         name=spec.ref.name,
         department=spec.department,
     )

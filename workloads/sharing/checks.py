@@ -25,7 +25,7 @@ def common(request: Request, about: About, *, step: int | None = None) -> list[P
 def reserved_env(request: Request, about: About) -> Iterator[Problem]:
     patterns = RESERVED_ENV | about.reserved
     for name in sorted(name for name in request.env if any(fnmatchcase(name, pattern) for pattern in patterns)):
-        message = N_("%(name)s is set by the cluster: it says which cards are yours, and how much of them.")
+        message = N_("%(name)s is set by the portal: it says which cards are yours.")
         yield Problem("env", "reserved_variable", message, {"name": name})
 
 
