@@ -40,10 +40,12 @@ def submit(
     actor: Actor,
     department: Department,
     request: WorkloadRequest,
+    before: Callable[[Workload], None] | None = None,
     also: Callable[[Workload], None] | None = None,
     now: dt.datetime | None = None,
 ) -> Workload:
-    """Queues a workload. `also` runs inside the transaction (an idempotency key's answer is written there).
+    """Queues a workload. `also` runs inside the transaction (an idempotency key's answer is written there), `before`
+    ahead of it: it may talk to the cluster (to put files into the working directory), and if it raises there is none.
 
     Raises Forbidden, InvalidRequest (every fault), Impossible (above the ceiling, with the largest that could run).
     """
@@ -52,8 +54,10 @@ def submit(
     highest = 2**31 - 1 if actor.is_operator else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
     refuse_impossible(department, request, actor, now=now)
+    workload = request.workload(department, actor.user, now=now)
+    if before is not None:
+        before(workload)
     with durable():
-        workload = request.workload(department, actor.user, now=now)
         if request.secret_env:
             workload.secret_env = encrypt(orjson.dumps(request.secret_env).decode())
         workload.save(force_insert=True)

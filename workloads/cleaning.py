@@ -8,11 +8,10 @@ import structlog
 
 from portal.events import emit
 from portal.locks import durable
+from workloads import volumes
 from workloads.clusters.base import ClusterError
-from workloads.drivers import driver_for
 from workloads.lifecycle import FINAL
 from workloads.models import Workload
-from workloads.specs import namespace_of
 
 KEPT = dt.timedelta(days=14)
 AT_ONCE = 200
@@ -23,10 +22,10 @@ def discard_old_files(*, now: dt.datetime) -> int:
     """Removes first, writes down after: a killed process removes what is gone already again, which is harmless."""
     over = Workload.objects.filter(state__in=FINAL, finished_at__lt=now - KEPT, files_removed_at=None)
     removed = 0
-    for workload in over.select_related("department", "pool__group__cluster")[:AT_ONCE]:
+    for workload in over.select_related("department", "author", "pool__group__cluster")[:AT_ONCE]:
         cluster = workload.pool.group.cluster
         try:
-            driver_for(cluster).discard(namespace_of(cluster, workload.department.slug), workload.volume)
+            volumes.discard(workload)
         except ClusterError as error:
             log.warning("files.stay", workload=workload.public_id, cluster=cluster.name, error=str(error))
             continue

@@ -11,9 +11,20 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from portal.crypt import decrypt
+from portal.errors import N_, Problem
 from quotas.models import Cluster, ClusterKind
 from workloads.clusters.base import ClusterDriver
 from workloads.models import Image
+
+
+class ClusterAway(Problem):
+    """A page or request needs the cluster, and it does not answer."""
+
+    status = 503
+    code = "cluster_unreachable"
+    message = N_("The cluster does not answer: %(why)s")
+    retry_after = 5
+
 
 _drivers: dict[int, tuple[object, ClusterDriver]] = {}
 _guard = threading.Lock()

@@ -1,29 +1,34 @@
-"""A workload's working directory as the portal reaches it: list, open, store, remove. Nothing outside of it, ever.
+"""A workload's working directory as the portal's pages and API reach it, whatever cluster it is on.
 
-A container may put any symbolic link into its directory; every path is resolved and must still lie inside.
+What happens to a file is the driver's (workloads/clusters/files.py); here its failures become words for people, and a
+directory that is still being opened is waited for, a little.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from portal.errors import N_, Invalid, Problem
-from workloads.drivers import driver_for
+from quotas.models import Node
+from workloads.clusters.base import ClusterError, VolumeRef
+from workloads.clusters.files import MOST_SHOWN, FileFailure, Files, Listing, NotYet, OpenFile
+from workloads.drivers import ClusterAway, driver_for
 from workloads.models import Workload
+from workloads.specs import namespace_of
 
-MOST_SHOWN = 1000
+__all__ = ["MOST_SHOWN", "get", "listing", "read", "remove", "store"]
+T = TypeVar("T")
+PATIENCE = 15.0  # s that a request waits for the directory to be opened; a page that asks again waits less
+PAUSE = 0.25
+NODES = 50  # enough to say where the disk should be
 
 
 class NoFiles(Problem):
     status = 409
     code = "no_files"
-    message = N_("The files of this cluster cannot be reached from the portal.")
+    message = N_("On this cluster a working directory does not outlive its run.")
 
 
 class NoSuchFile(Problem):
@@ -32,95 +37,109 @@ class NoSuchFile(Problem):
     message = N_("There is no file %(path)s.")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """`size` in bytes; None for a directory."""
-
-    name: str
-    path: str
-    size: int | None
-    changed: dt.datetime
+class NotOpenYet(Problem):
+    status = 503
+    code = "files_not_yet"
+    message = N_("The working directory is being opened. Try again in a moment.")
+    retry_after = 2
 
 
-def root_of(workload: Workload) -> Path:
-    """Raises NoFiles, NoSuchFile (removed after its time), Unreachable."""
+class NoSpace(Problem):
+    status = 409
+    code = "no_space"
+    message = N_("The disk of the working directory is full: %(free)s MiB are left. Delete what is not needed.")
+
+
+class Unreadable(Problem):
+    status = 409
+    code = "unreadable"
+    message = N_("%(path)s may not be read or changed: its access rights forbid it.")
+
+
+REASONS = {
+    "not_a_path": N_("This is not a path."),
+    "outside": N_("%(path)s lies outside of the working directory."),
+    "is_directory": N_("%(path)s is a directory."),
+    "part_is_file": N_("A part of %(path)s is a file."),
+}
+
+
+def ref_of(workload: Workload) -> VolumeRef:
+    """`workload` with its department, author and the pool's cluster; it need not be saved yet."""
+    nodes = Node.objects.filter(cards__pool=workload.pool_id, present=True).values_list("name", flat=True)
+    return VolumeRef(
+        name=workload.volume,
+        namespace=namespace_of(workload.pool.group.cluster, workload.department.slug),
+        workload_id=workload.public_id,
+        department=workload.department.slug,
+        user=workload.author.username if workload.author else "",
+        nodes=tuple(nodes.distinct().order_by("name")[:NODES]),
+    )
+
+
+def get(workload: Workload, path: str, *, patience: float = PATIENCE) -> Listing | OpenFile:
+    """A directory's entries, or a file. Raises every Problem of this module, ClusterAway, Invalid."""
+    return _asked(workload, lambda files: files.get(path), patience)
+
+
+def listing(workload: Workload, path: str = "", *, patience: float = PATIENCE) -> Listing:
+    found = get(workload, path, patience=patience)
+    if isinstance(found, OpenFile):
+        found.close()
+        raise NoSuchFile(path=path)
+    return found
+
+
+def read(workload: Workload, path: str) -> OpenFile:
+    found = get(workload, path)
+    if isinstance(found, Listing):
+        raise NoSuchFile(path=path)
+    return found
+
+
+def store(workload: Workload, path: str, chunks: Iterable[bytes]) -> None:
+    """Whole or not at all."""
+    _asked(workload, lambda files: files.put(path, chunks), PATIENCE)
+
+
+def remove(workload: Workload, path: str) -> None:
+    """A file or a whole directory; the link, not what it points to."""
+    _asked(workload, lambda files: files.remove(path), PATIENCE)
+
+
+def discard(workload: Workload) -> None:
+    """The whole directory, for good. Raises ClusterError."""
+    driver_for(workload.pool.group.cluster).discard(ref_of(workload))
+
+
+def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T:
     if workload.files_removed_at is not None:
         raise NoSuchFile(path="/")
-    root = driver_for(workload.pool.group.cluster).files(workload.volume)
-    if root is None:
-        raise NoFiles
-    return root.resolve()
-
-
-def inside(root: Path, path: str) -> Path:
-    """The real path. Raises Invalid where it would lead outside."""
-    if "\0" in path or len(path) > 1000:
-        raise Invalid(N_("This is not a path."), field="path")
-    target = (root / path.strip("/")).resolve()
-    if target != root and root not in target.parents:
-        raise Invalid(N_("%(path)s lies outside of the working directory."), field="path", path=path)
-    return target
-
-
-def listing(root: Path, path: str = "") -> list[Entry]:
-    """Directories first. Raises NoSuchFile."""
-    folder = inside(root, path)
-    if not folder.is_dir():
-        raise NoSuchFile(path=path)
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            try:
-                facts = entry.stat(follow_symlinks=False)
-            except OSError:  # gone meanwhile
-                continue
-            is_folder = entry.is_dir(follow_symlinks=False)
-            changed = dt.datetime.fromtimestamp(facts.st_mtime, dt.UTC)
-            inner = os.path.relpath(entry.path, root)
-            found.append(Entry(entry.name, inner, None if is_folder else facts.st_size, changed))
-            if len(found) >= MOST_SHOWN:
-                break
-    return sorted(found, key=lambda each: (each.size is not None, each.name))
-
-
-def file_in(root: Path, path: str) -> Path:
-    """A plain file. Raises NoSuchFile, Invalid."""
-    target = inside(root, path)
-    if not target.is_file():
-        raise NoSuchFile(path=path)
-    return target
-
-
-def store(root: Path, path: str, chunks: Iterable[bytes]) -> None:
-    """Writes whole or not at all. Raises Invalid (a directory of that name, or a file where a directory is needed)."""
-    target = inside(root, path)
-    if target == root or target.is_dir():
-        raise Invalid(N_("%(path)s is a directory."), field="path", path=path)
+    until = time.monotonic() + patience
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise Invalid(N_("A part of %(path)s is a file."), field="path", path=path) from None
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".upload-", delete=False) as new:
-        try:
-            for chunk in chunks:
-                new.write(chunk)
-        except BaseException:
-            Path(new.name).unlink(missing_ok=True)
-            raise
-    Path(new.name).chmod(0o644)
-    Path(new.name).replace(target)
+        files = driver_for(workload.pool.group.cluster).files(ref_of(workload))
+        if files is None:
+            raise NoFiles
+        while True:
+            try:
+                return call(files)
+            except NotYet:
+                if time.monotonic() >= until:
+                    raise NotOpenYet from None
+                time.sleep(PAUSE)
+    except ClusterError as error:
+        raise ClusterAway(why=str(error)[:200]) from error
+    except FileFailure as failure:
+        raise problem_of(failure) from None
 
 
-def remove(root: Path, path: str) -> None:
-    """A file or a whole directory; the link, not what it points to. Raises NoSuchFile, Invalid."""
-    target = root / path.strip("/")
-    parent = inside(root, str(Path(path.strip("/")).parent))
-    target = parent / target.name
-    if target.is_dir() and not target.is_symlink():
-        if target.resolve() == root:
-            raise Invalid(N_("This is not a path."), field="path")
-        shutil.rmtree(target)
-    elif target.is_symlink() or target.exists():
-        target.unlink()
-    else:
-        raise NoSuchFile(path=path)
+def problem_of(failure: FileFailure) -> Problem:
+    match failure.code:
+        case "no_such_file":
+            return NoSuchFile(path=failure.path)
+        case "no_space":
+            return NoSpace(free=failure.free >> 20)
+        case "denied":
+            return Unreadable(path=failure.path)
+        case code:
+            return Invalid(REASONS[code], field="path", path=failure.path)

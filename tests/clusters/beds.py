@@ -122,7 +122,7 @@ def embedded(root: Path) -> PlainBed:
 
 def kubernetes(kubeconfig: str, name: str) -> PlainBed:
     """Every bed is a portal of its own on the shared cluster: its instance and its namespace are unique."""
-    options = {"storage_class": "local", "image_pull_policy": "Never"}
+    options = {"storage_class": "local", "image_pull_policy": "Never", "files_image": "test.local/python:3"}
     driver = KubernetesCluster(name, Connection(kubeconfig, options))
     return PlainBed(
         driver, "test.local/python:3", "python3", "real-0", namespace=f"{name}-vision", product="Pretended-GPU"

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.clusters.beds import LINES, Bed, ended, eventually, in_phase, log, seen, up
-from workloads.clusters.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable
+from workloads.clusters.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable, volume_of
 
 LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -216,8 +216,8 @@ class TestDiscard:
             assert log(driver, attempt.ref) == "+\n"
             driver.remove(attempt.ref)
             eventually(lambda ref=attempt.ref: seen(driver, ref) is None)  # type: ignore[misc]
-            driver.discard(first.ref.namespace, first.volume)
-            driver.discard(first.ref.namespace, first.volume)
+            driver.discard(volume_of(first))
+            driver.discard(volume_of(first))
 
 
 class TestLog:

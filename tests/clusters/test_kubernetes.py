@@ -11,7 +11,7 @@ import pytest
 
 from tests.clusters.beds import PlainBed, ended, eventually, in_phase, log, seen, up
 from tests.clusters.realcluster import Admin, unique
-from workloads.clusters.base import Phase, PodPlacement, Refused, RunSpec, Unreachable
+from workloads.clusters.base import Phase, PodPlacement, Refused, RunSpec, Unreachable, volume_of
 from workloads.clusters.kubernetes import Connection, KubernetesCluster
 from workloads.manifests import FINALIZER
 
@@ -138,7 +138,7 @@ class TestClaim:
         body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         admin.call("POST", claims, {"metadata": {"name": "theirs"}, "spec": body})
         for name in ("theirs", spec.volume):
-            kubernetes_bed.driver.discard(spec.ref.namespace, name)
+            kubernetes_bed.driver.discard(replace(volume_of(spec), name=name))
         assert "deletionTimestamp" not in admin.call("GET", f"{claims}/theirs")["metadata"]
         ended(kubernetes_bed.driver, spec.ref)
         kubernetes_bed.driver.remove(spec.ref)

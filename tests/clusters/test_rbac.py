@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from tests.clusters.beds import PlainBed, ended, eventually, seen, up
+from tests.clusters.test_files import asked as asked_again
+from workloads.clusters.base import volume_of
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import KubernetesCluster
 
@@ -76,8 +78,12 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     ended(driver, spec.ref)
     driver.remove(spec.ref)
     eventually(lambda: seen(driver, spec.ref) is None)
-    driver.discard(spec.ref.namespace, spec.volume)
+    driver.discard(volume_of(spec))
     driver.nodes()
+    files = driver.files(volume_of(kubernetes_bed.spec("hello")))
+    assert files is not None
+    asked_again(lambda: files.get(""))
+    asked |= {("pods/exec", "create"), ("pods/exec", "get")}
     time.sleep(0.2)
     stop.set()
     assert asked == granted()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
 
 from portal.access import Actor
 from portal.crypt import encrypt
@@ -39,7 +41,8 @@ class PodBed(Bed):
 @pytest.fixture
 def bed(transactional_db: None, admin: Admin, portal_account: str, tmp_path: Path) -> Iterator[PodBed]:
     name = realcluster.unique("walk")
-    options = {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-"}
+    options = {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-",
+               "files_image": "test.local/python:3"}  # fmt: skip
     cluster = Cluster.objects.create(
         name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account), options=options
     )
@@ -130,6 +133,30 @@ def test_a_pipeline_submits_follows_and_reads_the_log_through_the_api(bed: PodBe
     bed.until(lambda: ci.get(url).json()["state"] == "failed")
     assert ci.get(url).json()["exit_code"] == 3
     assert ci.get(f"{url}logs/").content == b"epochs 3\n"
+
+
+def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_downloaded(bed: PodBed) -> None:
+    page = Client()
+    page.force_login(bed.alice)
+    text = "open('twice.txt', 'w').write(open('data.txt').read() * 2)"
+    form = {
+        "name": "with-data", "kind": "job", "pool": bed.pool.slug, "units_per_pod": "1", "image": bed.image.name,
+        "command": f'python3 -c "{text}"', "cpu": "0.1", "memory_mib": "128 MiB",
+        "files": SimpleUploadedFile("data.txt", b"abc"),
+    }  # fmt: skip
+    answer = page.post("/d/vision/workloads/new/", form)
+    assert answer.status_code == 302, answer.content.decode()
+    job = Workload.objects.get()
+    bed.until(lambda: bed.state(job) == "succeeded", seconds=60)
+    bed.until(lambda: Attempt.objects.get().removed_at is not None)
+    api = program(bed.alice, bed.vision, ("read",))
+    url = f"/api/v1/workloads/{job.public_id}/files/"
+    assert [each["name"] for each in api.get(url).json()["results"]] == ["data.txt", "twice.txt"]
+    assert b"".join(api.get(f"{url}twice.txt").streaming_content) == b"abcabc"
+    tab = page.get(f"/d/vision/workloads/{job.public_id}/?tab=files").content.decode()
+    assert "twice.txt" in tab
+    got = page.get(f"/d/vision/workloads/{job.public_id}/files/download/?path=twice.txt")
+    assert (got["Content-Length"], b"".join(got.streaming_content)) == ("6", b"abcabc")
 
 
 def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:

@@ -51,6 +51,11 @@ class Bed:
         self.made.append(workload)
         return workload
 
+    def folder(self, workload: Workload) -> Path:
+        """Its working directory, as this machine has it."""
+        folder: Path = driver_for(self.cluster).directory(workload.volume)  # type: ignore[attr-defined]
+        return folder
+
     def turn(self) -> None:
         """One beat of everything."""
         for group in PoolGroup.objects.all():

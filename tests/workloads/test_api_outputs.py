@@ -16,7 +16,6 @@ from portal.streams import Standing
 from tests import builders as make
 from tests.clients import person
 from tests.workloads.conftest import Bed
-from workloads import volumes
 from workloads.api.outputs import Logs, again
 from workloads.models import Workload
 
@@ -90,7 +89,7 @@ def test_a_followed_log_brings_what_is_added_and_ends_with_the_attempt(bed: Bed)
         finally:
             connections.close_all()
 
-    root = volumes.root_of(job)
+    root = bed.folder(job)
     assert asyncio.run(read()) == [b"first\n", b"second\n"]
 
 
@@ -144,7 +143,7 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_no_path_and_no_link_leads_outside(bed: Bed, job: Workload, path: str, tmp_path: Path) -> None:
-    root = volumes.root_of(job)
+    root = bed.folder(job)
     outside = root.parent / "secret"
     outside.write_text("not yours")
     (root / "link").symlink_to(root.parent)

@@ -8,7 +8,6 @@ from django.utils import timezone
 
 from tests.workloads.conftest import Bed
 from workloads.cleaning import KEPT, discard_old_files
-from workloads.drivers import driver_for
 
 WRITE = "open('result.txt', 'w').write('42')"
 
@@ -17,9 +16,7 @@ def test_files_outlive_their_workload_by_fourteen_days(bed: Bed) -> None:
     workload = bed.submit(bed.alice, bed.vision, WRITE)
     running = bed.submit(bed.alice, bed.vision, f"{WRITE}; import time; time.sleep(60)")
     bed.until(lambda: bed.state(workload) == "succeeded" and bed.state(running) == "running")
-    folder, other = (driver_for(bed.cluster).files(row.volume) for row in (workload, running))
-    assert folder is not None
-    assert other is not None
+    folder, other = (bed.folder(row) for row in (workload, running))
     now = timezone.now()
     assert discard_old_files(now=now + KEPT - dt.timedelta(hours=1)) == 0
     assert (folder / "result.txt").read_text() == "42"

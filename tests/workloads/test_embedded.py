@@ -69,7 +69,7 @@ class TestRun:
         assert ended(driver).phase is Phase.SUCCEEDED
         env = json.loads(log(driver))
         assert "of the portal" not in str(env)
-        workdir = str(driver.files("w-one"))
+        workdir = str(driver.directory("w-one"))
         directory = driver.root / "runs" / "w-one-1"
         assert {key: value for key, value in env.items() if key not in {"PATH", "LC_CTYPE"}} == {
             "LANG": "C.UTF-8",
@@ -99,7 +99,7 @@ class TestRun:
             assert b"of the portal" not in Path(f"/proc/{pid}/environ").read_bytes()
 
     def test_the_working_directory_survives_the_attempts(self, driver: EmbeddedCluster) -> None:
-        driver.files("w-one").joinpath("input.txt").write_text("uploaded")
+        driver.directory("w-one").joinpath("input.txt").write_text("uploaded")
         driver.ensure(spec("open('result', 'w').write(open('input.txt').read())"))
         ended(driver)
         driver.remove(spec().ref)
@@ -145,7 +145,7 @@ class TestRefusals:
         with pytest.raises(Refused):
             driver.ensure(spec(ref=RunRef(name, "", "x")))
         with pytest.raises(Refused):
-            driver.files(name)
+            driver.directory(name)
 
     def test_it_will_not_start_without_debug_or_off_the_loopback(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="DEBUG=true"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
-from django.http import FileResponse, HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -27,18 +26,13 @@ from workloads import volumes
 from workloads.api.resources import workload_for
 from workloads.archive import read_log
 from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
+from workloads.clusters.files import Listing, OpenFile
+from workloads.drivers import ClusterAway
 from workloads.models import Attempt, Workload
 
 TEXT = "text/plain; charset=utf-8"
 PIECE = 1 << 20  # bytes of one answer
 SOON, LATER = 0.3, 2.0  # s between looks at a log that is followed
-
-
-class ClusterAway(Problem):
-    status = 503
-    code = "cluster_unreachable"
-    message = N_("The cluster does not answer: %(why)s")
-    retry_after = 5
 
 
 class NoSuchAttempt(Problem):
@@ -141,23 +135,20 @@ class EntryOut(serializers.Serializer[Any]):
 class EntriesOut(serializers.Serializer[Any]):
     results = EntryOut(many=True)
     next = serializers.CharField(allow_null=True)
+    free = serializers.IntegerField(help_text="Bytes left on its disk.")
 
 
 class Files(ApiView):
     """The working directory: upload before, browse and download during and for 14 days after."""
 
-    def folder(self, workload: str, *, write: bool = False) -> Any:
+    def writable(self, workload: str) -> Workload:
         row = workload_for(self.actor, workload)
-        if write:
-            self.actor.require_own_or_steer(row.department, row.author)
-        try:
-            return volumes.root_of(row)
-        except Unreachable as error:
-            raise ClusterAway(why=str(error)[:200]) from error
+        self.actor.require_own_or_steer(row.department, row.author)
+        return row
 
     @extend_schema(operation_id="workloads_files", responses=EntriesOut)
     def get(self, request: Request, workload: str) -> HttpResponseBase:
-        return listing(self.folder(workload), "")
+        return listing(volumes.listing(workload_for(self.actor, workload)))
 
 
 class FileView(Files):
@@ -170,18 +161,8 @@ class FileView(Files):
     )
     def get(self, request: Request, workload: str, path: str) -> HttpResponseBase:  # type: ignore[override]
         """A file's bytes, or the list of a directory."""
-        root = self.folder(workload)
-        if volumes.inside(root, path).is_dir():
-            return listing(root, path)
-        target = volumes.file_in(root, path)
-        file = os.fdopen(os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
-        name = target.name
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        response = FileResponse(file, content_type="application/octet-stream")
-        response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name)}"
-        response["X-File-Type"] = kind
-        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-        return response
+        found = volumes.get(workload_for(self.actor, workload), path)
+        return listing(found) if isinstance(found, Listing) else sent(found)
 
     @extend_schema(
         operation_id="workloads_file_write",
@@ -190,22 +171,32 @@ class FileView(Files):
     )
     def put(self, request: Request, workload: str, path: str) -> Response:
         """Writes the body as this file, whole or not at all."""
-        root = self.folder(workload, write=True)
+        row = self.writable(workload)
         said = request.META.get("CONTENT_LENGTH") or "0"
         if said.isdigit() and int(said) > settings.FILE_UPLOAD_LIMIT:
             raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
-        volumes.store(root, path, received(request))
+        volumes.store(row, path, received(request))
         return Response(status=204)
 
     @extend_schema(operation_id="workloads_file_remove", responses={204: None})
     def delete(self, request: Request, workload: str, path: str) -> Response:
         """A file, or a directory with everything in it."""
-        volumes.remove(self.folder(workload, write=True), path)
+        volumes.remove(self.writable(workload), path)
         return Response(status=204)
 
 
-def listing(root: Any, path: str) -> Response:
-    return Response({"results": EntryOut(volumes.listing(root, path), many=True).data, "next": None})
+def listing(found: Listing) -> Response:
+    return Response({"results": EntryOut(found.entries, many=True).data, "next": None, "free": found.free})
+
+
+def sent(file: OpenFile) -> StreamingHttpResponse:
+    """Always as an attachment: a user's page never runs on the portal's origin."""
+    response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
+    response["Content-Length"] = str(file.size)
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
+    response["X-File-Type"] = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    return response
 
 
 def received(request: Request) -> Iterator[bytes]:

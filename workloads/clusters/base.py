@@ -12,7 +12,8 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
 | `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
-| `discard(namespace, volume)` | removes a working directory for good | `Unreachable` | harmless |
+| `files(volume)` | the files of a working directory: workloads/clusters/files.py | `Unreachable`, `Refused` | – |
+| `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
 
 A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
@@ -46,10 +47,12 @@ import datetime as dt
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workloads.setups import Setup
+
+if TYPE_CHECKING:
+    from workloads.clusters.files import Files
 
 
 class ClusterError(Exception):
@@ -103,6 +106,18 @@ class RunRef:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeRef:
+    """Names a working directory on its cluster, and whose it is. `nodes`: where its runs may be, as far as is known."""
+
+    name: str
+    namespace: str
+    workload_id: str
+    department: str
+    user: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodPlacement:
     """Where one pod goes: a node and the cards on it. MIG: `start` is the first memory slice, else None."""
 
@@ -147,6 +162,10 @@ class RunSpec:
     setup: Setup = field(default_factory=Setup)  # what only some kinds have
     units_per_card: int = 0  # of the pool
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
+
+
+def volume_of(spec: RunSpec) -> VolumeRef:
+    return VolumeRef(spec.volume, spec.ref.namespace, spec.workload_id, spec.department, spec.user)
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
@@ -318,8 +337,8 @@ class ClusterDriver(Protocol):
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None: ...
 
-    def files(self, volume: str) -> Path | None:
-        """The working directory, where the portal can reach it as files; None where it cannot."""
+    def files(self, volume: VolumeRef) -> Files | None:
+        """The working directory, made if it is not there; None where it does not outlive a run."""
         ...
 
-    def discard(self, namespace: str, volume: str) -> None: ...
+    def discard(self, volume: VolumeRef) -> None: ...

@@ -8,7 +8,6 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from workloads.clusters.base import (
     LogChunk,
@@ -19,6 +18,7 @@ from workloads.clusters.base import (
     Refused,
     RunRef,
     RunSpec,
+    VolumeRef,
 )
 
 SIGTERM, SIGKILL = 128 + 15, 128 + 9
@@ -146,10 +146,10 @@ class InMemoryCluster:
             return None
         return ("127.0.0.1", run.spec.port)
 
-    def files(self, volume: str) -> Path | None:
+    def files(self, volume: VolumeRef) -> None:
         return None
 
-    def discard(self, namespace: str, volume: str) -> None:
+    def discard(self, volume: VolumeRef) -> None:
         pass
 
     def _find(self, ref: RunRef) -> Run | None:

@@ -34,10 +34,12 @@ from workloads.clusters.base import (
     RunRef,
     RunSpec,
     Unreachable,
+    VolumeRef,
 )
 from workloads.clusters.embedded_plan import plan
 from workloads.clusters.embedded_process import write_atomically
 from workloads.clusters.embedded_record import Record
+from workloads.clusters.files import LocalFiles
 
 SAFE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -97,7 +99,7 @@ class EmbeddedCluster:
         with unreachable():
             claimed = record.read("spec")
             if claimed is None:
-                planned = plan(spec, record.directory, self.files(spec.volume), self.nodes(), self.images).as_json()
+                planned = plan(spec, record.directory, self.directory(spec.volume), self.nodes(), self.images).as_json()
                 claimed = planned if self.claim(record, planned) else record.read("spec") or {}
             if claimed.get("submission_id") != spec.ref.submission_id:
                 raise Refused(f"{spec.ref.name} belongs to another submission", "name_taken")
@@ -171,15 +173,18 @@ class EmbeddedCluster:
         with unreachable():
             return self.own(ref).endpoint()
 
-    def files(self, volume: str) -> Path:
+    def files(self, volume: VolumeRef) -> LocalFiles:
+        return LocalFiles(self.directory(volume.name))
+
+    def directory(self, volume: str) -> Path:
         directory = self.root / "volumes" / safe(volume)
         with unreachable():
             directory.mkdir(mode=0o700, exist_ok=True)
         return directory
 
-    def discard(self, namespace: str, volume: str) -> None:
+    def discard(self, volume: VolumeRef) -> None:
         with unreachable(), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.root / "volumes" / safe(volume))
+            shutil.rmtree(self.root / "volumes" / safe(volume.name))
 
     def shutdown(self, grace: float = 5.0) -> int:
         """Stops every run as the machine's doing, so that each is observed as lost and queued again; waits for the end.

@@ -18,7 +18,6 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -28,7 +27,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from workloads import manifests, sharing
-from workloads.clusters import claims, pods, reflector
+from workloads.clusters import claims, pod_files, pods, reflector
 from workloads.clusters.base import (
     LogChunk,
     NodeInfo,
@@ -38,6 +37,8 @@ from workloads.clusters.base import (
     RunRef,
     RunSpec,
     Unreachable,
+    VolumeRef,
+    volume_of,
 )
 from workloads.clusters.kubeapi import MERGE_PATCH, Answer, Api
 from workloads.clusters.kubernetes_nodes import NodeKeeper
@@ -115,10 +116,8 @@ class KubernetesCluster:
             raise Refused(error.detail, code="unsupported") from error
         pod = self.api.get(_pod(spec.ref))
         if pod is None:
-            self._ensure_namespace(spec)
-            if self.options.volume == "pvc":
-                self._create(f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims",
-                             manifests.claim(spec, self.options))  # fmt: skip
+            if self._ensure_volume(volume_of(spec)) and spec.placement:
+                pod_files.make_way(self.api, self.options, volume_of(spec), spec.placement[0].node)
             pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
         if not _is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
@@ -129,13 +128,28 @@ class KubernetesCluster:
             service = manifests.service(spec, pod["metadata"]["uid"], self.options)
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
 
+    def _ensure_volume(self, volume: VolumeRef) -> bool:
+        """Namespace and claim. Whether the claim was there before."""
+        self._ensure_namespace(volume.namespace, volume.department)
+        if self.options.volume != "pvc":
+            return False
+        collection = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims"
+        known = self._found(f"{collection}/{volume.name}")
+        if known is None:
+            self._create(collection, manifests.claim(volume, self.options), known_absent=True)
+        return known is not None
+
+    def _found(self, path: str) -> Json | None:
+        found = self.api.get(path)
+        if found is not None and found["metadata"].get("deletionTimestamp"):
+            raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
+        return found
+
     def _create(self, collection: str, wanted: Json, known_absent: bool = False) -> Json:
         """The object of that name, made if it is not there."""
         path = f"{collection}/{wanted['metadata']['name']}"
-        found = None if known_absent else self.api.get(path)
+        found = None if known_absent else self._found(path)
         if found is not None:
-            if found["metadata"].get("deletionTimestamp"):
-                raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
             return found
         answer = self.api.call("POST", collection, wanted)
         if answer.ok:
@@ -152,11 +166,10 @@ class KubernetesCluster:
         quota = answer.status == 403 and "exceeded quota" in answer.message
         return Refused(answer.message, code="exceeded_quota" if quota else "refused")
 
-    def _ensure_namespace(self, spec: RunSpec) -> None:
-        name = spec.ref.namespace
+    def _ensure_namespace(self, name: str, department: str) -> None:
         if name in self._namespaces:
             return
-        found = self._create("/api/v1/namespaces", manifests.namespace(name, spec.department, self.options))
+        found = self._create("/api/v1/namespaces", manifests.namespace(name, department, self.options))
         if (found["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
             raise Refused(f"the namespace {name} is not the portal's", code="name_taken")
         self._namespaces.add(name)
@@ -253,12 +266,15 @@ class KubernetesCluster:
         address = pod["status"].get("podIP")
         return (address, int(ports[0]["containerPort"])) if address and ports else None
 
-    def files(self, volume: str) -> Path | None:
-        return None
+    def files(self, volume: VolumeRef) -> pod_files.PodFiles | None:
+        if self.options.volume != "pvc":
+            return None
+        return pod_files.PodFiles(self.api, self.options, volume, lambda: self._ensure_volume(volume))
 
-    def discard(self, namespace: str, volume: str) -> None:
+    def discard(self, volume: VolumeRef) -> None:
         """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
-        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume}"
+        pod_files.put_away(self.api, self.options, volume)
+        path = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims/{volume.name}"
         claim = self.api.get(path)
         if claim is None or (claim["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
             return

@@ -104,6 +104,30 @@ def _deleted_by_others(pod: Json) -> bool:
     return not ends or any(end is None or end >= asked for end in ends)
 
 
+def node_of(pod: Json) -> str:
+    """Where it is, or where the plan wants it; "" where neither is known."""
+    if node := pod["spec"].get("nodeName"):
+        return str(node)
+    node_affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            return str(field["values"][0])
+    return ""
+
+
+def waiting_for(pod: Json) -> tuple[str, str]:
+    """Why it does not start, and the words for it; ("", "") for one that is on its way."""
+    container: Json = next(iter(pod["status"].get("containerStatuses") or ()), {})
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return str(waiting["reason"]), str(waiting.get("message", ""))
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""
+
+
 def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
     """The most telling of the many places where a pod says why; ("", "") for one that simply runs or ran."""
     status, meta = pod["status"], pod["metadata"]
@@ -119,10 +143,4 @@ def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
         return "Deleted", ""
     if ended:
         return str(ended.get("reason", "")), str(ended.get("message", ""))
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-        return str(waiting["reason"]), str(waiting.get("message", ""))
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("reason", "")), str(condition.get("message", ""))
-    return "", ""
+    return waiting_for(pod)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workloads.clusters.base import RunSpec
+from workloads.clusters.base import RunSpec, VolumeRef
 from workloads.manifests.options import Options
 
 PREFIX = "gpu-quota-portal"
@@ -16,6 +16,7 @@ STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to s
 SHARING = (
     f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
 )
+ROLE = f"{PREFIX}/role"  # label of what is no run: files
 FINALIZER = f"{PREFIX}/keep"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 INSTANCE = "app.kubernetes.io/instance"
@@ -29,6 +30,17 @@ def label(text: str) -> str:
 def selector(options: Options) -> str:
     """Everything of ours, and nothing of another portal's."""
     return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
+
+
+def volume_labels(volume: VolumeRef, options: Options) -> dict[str, str]:
+    """Of what belongs to the workload, not to one of its attempts."""
+    return {
+        INSTANCE: label(options.instance),
+        MANAGED_BY: PREFIX,
+        WORKLOAD: label(volume.workload_id),
+        DEPARTMENT: label(volume.department),
+        USER: label(volume.user),
+    }
 
 
 def labels(spec: RunSpec, options: Options) -> dict[str, str]:

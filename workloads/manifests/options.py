@@ -31,6 +31,7 @@ class Options:
     mig_config: str = ""  # empty: only the configurations that mig-manager brings along
     mig_manager_pods: str = "gpu-operator/app=nvidia-mig-manager"
     sharing: Settings = field(default_factory=Settings)  # its keys stand beside the others
+    files_image: str = "python:3.11-slim"  # any with python3 of 3.8 or newer; shows the files of working directories
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Options:

@@ -12,6 +12,7 @@ from typing import Any
 
 from workloads import sharing
 from workloads.clusters.base import RunSpec, environment
+from workloads.manifests.files import security
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
 from workloads.manifests.options import Options
 from workloads.manifests.volumes import volumes
@@ -44,14 +45,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": options.run_as,
-            "runAsGroup": options.run_as,
-            "fsGroup": options.run_as,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security(options),
         "tolerations": [
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
             *map(dict, options.tolerations),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from workloads.clusters.base import RunSpec
-from workloads.manifests.labels import ATTEMPT, RECLAIM_AT, SUBMISSION, labels
+from workloads.clusters.base import RunSpec, VolumeRef
+from workloads.manifests.labels import RECLAIM_AT, volume_labels
 from workloads.manifests.options import Options
 
 Json = dict[str, Any]
 
 
-def claim(spec: RunSpec, options: Options) -> Json:
+def claim(volume: VolumeRef, options: Options) -> Json:
     """The working directory, which survives the attempts."""
-    marks = {k: v for k, v in labels(spec, options).items() if k not in (ATTEMPT, SUBMISSION)}
     body: Json = {
         "accessModes": [options.access_mode],
         "resources": {"requests": {"storage": options.volume_size}},
@@ -23,7 +22,7 @@ def claim(spec: RunSpec, options: Options) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": spec.volume, "namespace": spec.ref.namespace, "labels": marks},
+        "metadata": {"name": volume.name, "namespace": volume.namespace, "labels": volume_labels(volume, options)},
         "spec": body,
     }
 

@@ -13,17 +13,16 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, Right, actor_of
-from portal.errors import Problem
 from portal.models import Department, Event
 from portal.shell import address
 from portal.web import render_part
 from quotas.models import Decision, LedgerEntry
-from workloads import copies, volumes
+from workloads import copies
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.situation import place_text, reason_word, situation_of
-from workloads.views.files import reached
+from workloads.views.files import folder_of
 from workloads.views.rows import ends_at, workload_for
 
 TABS = ("log", "files", "events", "spec")
@@ -139,7 +138,7 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
     if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
         return {}
     if tab == "files":
-        return files_of(workload, request.GET.get("path", ""))
+        return folder_of(workload, request.GET.get("path", ""))
     if tab == "events":
         decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
@@ -152,13 +151,3 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
         manifest = copies.manifest_of(newest) if newest else ""
         return {"json": copies.as_json(body), "yaml": copies.as_yaml(body), "manifest": manifest}
     return {}
-
-
-def files_of(workload: Workload, path: str) -> dict[str, Any]:
-    folders = [part for part in path.split("/") if part]
-    crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
-    try:
-        entries = volumes.listing(reached(workload), path)
-    except Problem as problem:
-        return {"files_problem": problem.detail, "path": path, "crumbs": crumbs}
-    return {"entries": entries, "path": path, "crumbs": crumbs, "most": volumes.MOST_SHOWN}

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import N_, Invalid, Problem
 from workloads import volumes
-from workloads.clusters.base import ClusterError
 from workloads.models import Workload
 from workloads.views.rows import workload_for
 
@@ -27,18 +27,35 @@ class TooLarge(Invalid):
     message = N_("%(name)s has %(size)s MiB; one file may have %(limit)s MiB.")
 
 
-class Away(Problem):
-    status = 503
-    code = "cluster_unreachable"
-    message = N_("The cluster does not answer: %(why)s")
-
-
-def reached(workload: Workload) -> Path:
-    """The working directory. Raises Away, NoFiles, NoSuchFile."""
+def folder_of(workload: Workload, path: str, *, patience: float = 0) -> dict[str, Any]:
+    """What the files' tab shows. A directory that is still being opened is asked for again by the page itself."""
+    folders = [part for part in path.split("/") if part]
+    crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
+    shown: dict[str, Any] = {"path": path, "crumbs": crumbs, "most": volumes.MOST_SHOWN}
     try:
-        return volumes.root_of(workload)
-    except ClusterError as error:
-        raise Away(why=error.detail) from error
+        found = volumes.listing(workload, path, patience=patience)
+    except volumes.NotOpenYet:
+        return shown | {"files_opening": True}
+    except Problem as problem:
+        return shown | {"files_problem": problem.detail}
+    return shown | {"entries": found.entries, "free": found.free}
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """The files' tab alone, asked for while it is being opened; POST stores files."""
+    if request.method == "POST":
+        return upload(request, department, workload)
+    actor = actor_of(request)
+    here, row = workload_for(actor, department, workload)
+    path = request.GET.get("path", "")
+    if not request.htmx:  # type: ignore[attr-defined]
+        return back(row, path)
+    own = row.author is not None and row.author == actor.user and actor.may(Right.SUBMIT, here)
+    steer = own or actor.may(Right.STEER, here)
+    context = {"department": here, "workload": row, "may_steer": steer, **folder_of(row, path, patience=2)}
+    return render(request, "workloads/_files.html", context)
 
 
 @login_required
@@ -46,14 +63,13 @@ def reached(workload: Workload) -> Path:
 def download(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
     """`?path=`; always as an attachment: a user's page never runs on the portal's origin."""
     _department, row = workload_for(actor_of(request), department, workload)
-    path = volumes.file_in(reached(row), request.GET.get("path", ""))
-    return FileResponse(
-        path.open("rb"), as_attachment=True, filename=path.name, content_type="application/octet-stream"
-    )
+    file = volumes.read(row, request.GET.get("path", ""))
+    response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
+    response["Content-Length"] = str(file.size)
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
+    return response
 
 
-@login_required
-@require_POST
 def upload(request: HttpRequest, department: str, workload: str) -> HttpResponse:
     """Files of the form, into `path`."""
     actor = actor_of(request)
@@ -73,13 +89,12 @@ def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
     files = request.FILES.getlist("files")
     if not files:
         raise Invalid(N_("Choose a file first."), field="files")
-    root = reached(workload)
     for file in files:
         if (file.size or 0) > settings.FILE_UPLOAD_LIMIT:
             limit = settings.FILE_UPLOAD_LIMIT >> 20
             raise TooLarge(name=file.name, size=(file.size or 0) >> 20, limit=limit)
     for file in files:
-        volumes.store(root, f"{folder}/{file.name}", file.chunks())
+        volumes.store(workload, f"{folder}/{file.name}", file.chunks())
     messages.success(request, ngettext("%(n)s file stored.", "%(n)s files stored.", len(files)) % {"n": len(files)})
 
 
@@ -91,7 +106,7 @@ def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse
     actor.require_own_or_steer(row.department, row.author)
     path = request.POST.get("path", "")
     try:
-        volumes.remove(reached(row), path)
+        volumes.remove(row, path)
         messages.success(request, _("%(path)s is deleted.") % {"path": path})
     except (Forbidden, NotVisible):
         raise

@@ -67,7 +67,7 @@ def submitted(request: HttpRequest, actor: Actor, department: Department, form: 
         return None
     try:
         workload = actions.submit(
-            actor=actor, department=department, request=form.asked(), also=lambda row: keep_files(request, row)
+            actor=actor, department=department, request=form.asked(), before=lambda row: keep_files(request, row)
         )
     except (Forbidden, NotVisible):
         raise

@@ -1,0 +1,248 @@
+"""What workloads/clusters/files.py promises, held against every driver whose working directories outlive their runs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.clusters.beds import Bed, PlainBed, ended, eventually, in_phase, log, seen
+from tests.clusters.realcluster import Admin
+from workloads.clusters.base import Phase, RunSpec, Unreachable, VolumeRef, volume_of
+from workloads.clusters.files import FileFailure, Files, Listing, NotYet, OpenFile
+from workloads.manifests import files as helper
+
+T = TypeVar("T")
+
+
+def files_of(bed: Bed, spec: RunSpec) -> Files:
+    files = bed.driver.files(volume_of(spec))
+    assert files is not None
+    return files
+
+
+def asked(call: Callable[[], T], within: float = 60) -> T:
+    """Waits until the directory is opened, as the portal does."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            return call()
+        except NotYet:
+            assert time.monotonic() < until, "it is never opened"
+            time.sleep(0.1)
+
+
+def names(files: Files, path: str = "") -> list[str]:
+    found = asked(lambda: files.get(path))
+    assert isinstance(found, Listing)
+    return [entry.name for entry in found.entries]
+
+
+def content(files: Files, path: str) -> bytes:
+    found = asked(lambda: files.get(path))
+    assert isinstance(found, OpenFile)
+    data = b"".join(found.chunks)
+    assert len(data) == found.size
+    return data
+
+
+def failure(call: Callable[[], Any]) -> str:
+    with pytest.raises(FileFailure) as failed:
+        asked(call)
+    return failed.value.code
+
+
+READS = "import pathlib; print(pathlib.Path('in/data.txt').read_text(), end=''); pathlib.Path('out.bin').write_bytes(bytes(3))"
+
+
+class TestFiles:
+    def test_go_in_before_the_run_and_come_out_during_and_after(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", READS))
+        files = files_of(executing_bed, spec)
+        assert names(files) == []
+        files.put("in/data.txt", [b"Gr\xc3\xbc", b"\xc3\x9fe\n"])
+        executing_bed.driver.ensure(spec)
+        assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
+        assert log(executing_bed.driver, spec.ref) == "Grüße\n"
+        assert names(files) == ["in", "out.bin"]
+        assert names(files, "in") == ["data.txt"]
+        assert content(files, "out.bin") == bytes(3)
+        executing_bed.driver.remove(spec.ref)
+        eventually(lambda: seen(executing_bed.driver, spec.ref) is None)
+        assert content(files, "in/data.txt") == "Grüße\n".encode()
+        files.remove("in")
+        assert names(files) == ["out.bin"]
+
+    def test_are_seen_by_a_run_that_lives_and_its_by_us(self, executing_bed: Bed) -> None:
+        program = (
+            "import pathlib, time\np = pathlib.Path('sent')\npathlib.Path('up').touch()\n"
+            "while not p.exists(): time.sleep(0.05)\nprint(p.read_text())"
+        )
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", program))
+        executing_bed.driver.ensure(spec)
+        in_phase(executing_bed.driver, spec.ref, Phase.RUNNING)
+        files = files_of(executing_bed, spec)
+        eventually(lambda: names(files) == ["up"])
+        files.put("sent", [b"hello"])
+        assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
+        assert log(executing_bed.driver, spec.ref) == "hello\n"
+
+    def test_of_many_megabytes_pass_in_pieces(self, executing_bed: Bed) -> None:
+        files = files_of(executing_bed, executing_bed.spec("hello"))
+        names(files)
+        piece = random.Random(5).randbytes(1 << 20)
+        sent = hashlib.sha256(piece * 64).hexdigest()
+        tracemalloc.start()
+        files.put("big", (piece for _ in range(64)))
+        found = files.get("big")
+        assert isinstance(found, OpenFile)
+        received = hashlib.sha256()
+        for chunk in found.chunks:
+            received.update(chunk)
+        _now, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (found.size, received.hexdigest()) == (64 << 20, sent)
+        assert most < 8 << 20
+
+    def test_that_arrive_in_part_are_not_there(self, executing_bed: Bed) -> None:
+        files = files_of(executing_bed, executing_bed.spec("hello"))
+        names(files)
+        files.put("kept", [b"old"])
+
+        def breaks() -> Iterator[bytes]:
+            yield b"new"
+            raise RuntimeError("the sender has gone")
+
+        with pytest.raises(RuntimeError):
+            files.put("kept", breaks())
+        eventually(lambda: names(files) == ["kept"])
+        assert content(files, "kept") == b"old"
+
+    def test_outside_of_the_directory_are_not_reached_by_path_nor_link(self, executing_bed: Bed) -> None:
+        program = (
+            "import os; os.symlink('/etc/passwd', 'file'); os.symlink('/etc', 'folder'); os.symlink('in', 'inner')\n"
+            "os.mkdir('in'); open('in/a', 'w').write('a')"
+        )
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", program))
+        executing_bed.driver.ensure(spec)
+        ended(executing_bed.driver, spec.ref)
+        files = files_of(executing_bed, spec)
+        assert names(files) == ["in", "file", "folder", "inner"]
+        for path in ("../x", "in/../../x", "file", "folder/passwd", "folder"):
+            assert failure(lambda path=path: files.get(path)) == "outside", path
+            assert failure(lambda path=path: files.put(path, [b"x"])) == "outside", path
+        assert failure(lambda: files.remove("folder/passwd")) == "outside"
+        assert failure(lambda: files.get("a\0b")) == "not_a_path"
+        assert content(files, "inner/a") == b"a"
+        files.remove("folder")
+        assert names(files) == ["in", "file", "inner"]
+
+    def test_that_cannot_be_say_why(self, executing_bed: Bed) -> None:
+        files = files_of(executing_bed, executing_bed.spec("hello"))
+        names(files)
+        files.put("a/b", [b"1"])
+        assert failure(lambda: files.get("c")) == "no_such_file"
+        assert failure(lambda: files.remove("c")) == "no_such_file"
+        assert failure(lambda: files.put("a", [b"1"])) == "is_directory"
+        assert failure(lambda: files.put("a/b/c", [b"1"] * 10)) == "part_is_file"
+        assert failure(lambda: files.remove("")) == "not_a_path"
+        assert content(files, "a/b") == b"1"
+
+    def test_leave_with_their_directory(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello")
+        files = files_of(executing_bed, spec)
+        names(files)
+        files.put("a", [b"1"])
+        executing_bed.driver.discard(volume_of(spec))
+
+        def empty() -> bool:
+            try:
+                return names(files_of(executing_bed, spec)) == []
+            except Unreachable:  # still going
+                return False
+
+        eventually(empty, within=60)
+
+
+def helper_of(admin: Admin, volume: VolumeRef) -> Any:
+    return admin.call("GET", f"/api/v1/namespaces/{volume.namespace}/pods/{helper.name(volume)}")
+
+
+@pytest.mark.cluster
+class TestTheirPod:
+    def test_has_no_account_no_gpu_no_finalizer_and_a_deadline(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("hello")
+        names(files_of(kubernetes_bed, spec))
+        pod = helper_of(admin, volume_of(spec))
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not any(key.startswith("nvidia.com/") for key in pod["spec"]["containers"][0]["resources"]["limits"])
+        assert "finalizers" not in pod["metadata"]
+        assert pod["spec"]["activeDeadlineSeconds"] == helper.DEADLINE
+        assert kubernetes_bed.driver.observe() == ()
+
+    def test_is_made_once_by_many_who_look_at_the_same_time(self, kubernetes_bed: PlainBed) -> None:
+        spec, found = kubernetes_bed.spec("hello"), []
+        threads = [
+            threading.Thread(target=lambda: found.append(names(files_of(kubernetes_bed, spec)))) for _ in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == [[]] * 6
+
+    def test_that_was_killed_or_has_ended_is_made_again(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("hello")
+        files = files_of(kubernetes_bed, spec)
+        names(files)
+        files.put("a", [b"1"])
+        first = helper_of(admin, volume_of(spec))
+        path = f"/api/v1/namespaces/{spec.ref.namespace}/pods/{helper.name(volume_of(spec))}"
+        admin.call("PATCH", path, {"spec": {"activeDeadlineSeconds": 1}}, "application/merge-patch+json")
+        eventually(lambda: helper_of(admin, volume_of(spec))["status"]["phase"] == "Failed")
+        assert content(files, "a") == b"1"
+        assert helper_of(admin, volume_of(spec))["metadata"]["uid"] != first["metadata"]["uid"]
+
+    def test_makes_way_for_a_run_on_another_node(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+        spec = kubernetes_bed.spec("hello")
+        names(files_of(kubernetes_bed, spec))
+        elsewhere = replace(spec.placement[0], node="another-node")
+        kubernetes_bed.driver.ensure(replace(spec, placement=(elsewhere,)))
+        eventually(lambda: helper_of(admin, volume_of(spec)).get("code") == 404)
+        with pytest.raises(NotYet):  # it would go where the run is
+            files_of(kubernetes_bed, spec).get("")
+        pod = helper_of(admin, volume_of(spec))
+        assert "another-node" in str(pod["spec"]["affinity"])
+
+    def test_whose_image_is_missing_says_so(self, kubernetes_bed: PlainBed) -> None:
+        driver: Any = kubernetes_bed.driver
+        driver.options = replace(driver.options, files_image="test.local/missing:1")
+        files = files_of(kubernetes_bed, kubernetes_bed.spec("hello"))
+        with pytest.raises(Unreachable, match=r"test\.local/missing:1"):
+            asked(lambda: files.get(""))
+
+
+@pytest.mark.cluster
+def test_a_pod_of_others_with_that_name_is_left_alone(kubernetes_bed: PlainBed, admin: Admin) -> None:
+    container = {"name": "c", "image": "test.local/python:3"}
+    pods = "/api/v1/namespaces/default/pods"
+    theirs = replace(volume_of(kubernetes_bed.spec("hello")), namespace="default", name=f"x{secrets.token_hex(4)}")
+    body = {"metadata": {"name": helper.name(theirs)}, "spec": {"containers": [container]}}
+    admin.call("POST", pods, body)
+    try:
+        files = kubernetes_bed.driver.files(theirs)
+        assert files is not None
+        with pytest.raises(Exception, match="not the portal's"):
+            files.get("")
+        kubernetes_bed.driver.discard(theirs)
+        assert "deletionTimestamp" not in admin.call("GET", f"{pods}/{helper.name(theirs)}")["metadata"]
+    finally:
+        admin.call("DELETE", f"{pods}/{helper.name(theirs)}?gracePeriodSeconds=0")

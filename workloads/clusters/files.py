@@ -1,0 +1,121 @@
+"""The files of a working directory, as every driver gives them: the contract, and the one for a directory at hand.
+
+`Files.get` tells a directory from a file in one call, because a call may be a journey. Bytes are passed on in pieces and
+never held as a whole. Paths are relative to the working directory; "" is that directory.
+
+| FileFailure.code | means |
+|---|---|
+| `not_a_path`, `outside` | a path that leads nowhere, or out of the directory (also through a link) |
+| `no_such_file` | nothing there, or no plain file |
+| `is_directory`, `part_is_file` | a file cannot be stored there |
+| `no_space` | the disk is full; `free` bytes are left |
+| `denied` | the container has made it unreadable for its own user |
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from workloads.clusters import volume_program
+from workloads.clusters.base import Unreachable
+
+MOST_SHOWN = volume_program.MOST_SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`size` in bytes; None for a directory."""
+
+    name: str
+    path: str
+    size: int | None
+    changed: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A directory: at most MOST_SHOWN entries, directories first. `free`: bytes left on its disk."""
+
+    entries: list[Entry]
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A plain file. `chunks` gives its bytes once; it ends early if the file was cut meanwhile. Close what is not read."""
+
+    name: str
+    size: int
+    chunks: Iterator[bytes]
+
+    def close(self) -> None:
+        close = getattr(self.chunks, "close", None)
+        if close is not None:
+            close()
+
+
+class FileFailure(Exception):
+    def __init__(self, code: str, path: str, free: int = 0) -> None:
+        super().__init__(f"{code}: {path}")
+        self.code, self.path, self.free = code, path, free
+
+
+class NotYet(Unreachable):
+    """What reaches the directory is being started: ask again in a moment."""
+
+    code = "files_not_yet"
+
+
+class Files(Protocol):
+    """Every call may raise FileFailure, Unreachable, NotYet."""
+
+    def get(self, path: str) -> Listing | OpenFile: ...
+
+    def put(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Whole or not at all, also when `chunks` raises."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """A file, a link, or a directory with everything in it."""
+        ...
+
+
+def listing_of(said: dict[str, Any]) -> Listing:
+    """What volume_program says of a directory."""
+    entries = [
+        Entry(each["name"], each["path"], each["size"], dt.datetime.fromtimestamp(each["changed"], dt.UTC))
+        for each in said["entries"]
+    ]
+    return Listing(entries, said["free"])
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """A directory of this machine."""
+
+    root: Path
+
+    def get(self, path: str) -> Listing | OpenFile:
+        try:
+            said, file = volume_program.get(self.root.resolve(), path)
+        except volume_program.Failed as failed:
+            raise FileFailure(failed.code, failed.path) from None
+        if file is None:
+            return listing_of(said)
+        return OpenFile(said["name"], said["size"], volume_program.pieces(file, said["size"]))
+
+    def put(self, path: str, chunks: Iterable[bytes]) -> None:
+        try:
+            volume_program.put(self.root.resolve(), path, chunks)
+        except volume_program.Failed as failed:
+            raise FileFailure(failed.code, failed.path, failed.free) from None
+
+    def remove(self, path: str) -> None:
+        try:
+            volume_program.remove(self.root.resolve(), path)
+        except volume_program.Failed as failed:
+            raise FileFailure(failed.code, failed.path) from None
