@@ -36,10 +36,10 @@ from workloads.clusters.base import (
     Unreachable,
     VolumeRef,
 )
+from workloads.clusters.embedded_files import LocalFiles
 from workloads.clusters.embedded_plan import plan
 from workloads.clusters.embedded_process import write_atomically
 from workloads.clusters.embedded_record import Record
-from workloads.clusters.files import LocalFiles
 
 SAFE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 

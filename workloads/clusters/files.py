@@ -1,4 +1,4 @@
-"""The files of a working directory, as every driver gives them: the contract, and the one for a directory at hand.
+"""The files of a working directory, as every driver gives them.
 
 `Files.get` tells a directory from a file in one call, because a call may be a journey. Bytes are passed on in pieces and
 never held as a whole. Paths are relative to the working directory; "" is that directory.
@@ -17,13 +17,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from workloads.clusters import volume_program
 from workloads.clusters.base import Unreachable
 
-MOST_SHOWN = volume_program.MOST_SHOWN
+MOST_SHOWN = 1000  # entries of one directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +89,3 @@ def listing_of(said: dict[str, Any]) -> Listing:
         for each in said["entries"]
     ]
     return Listing(entries, said["free"])
-
-
-@dataclass(frozen=True, slots=True)
-class LocalFiles:
-    """A directory of this machine."""
-
-    root: Path
-
-    def get(self, path: str) -> Listing | OpenFile:
-        try:
-            said, file = volume_program.get(self.root.resolve(), path)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path) from None
-        if file is None:
-            return listing_of(said)
-        return OpenFile(said["name"], said["size"], volume_program.pieces(file, said["size"]))
-
-    def put(self, path: str, chunks: Iterable[bytes]) -> None:
-        try:
-            volume_program.put(self.root.resolve(), path, chunks)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path, failed.free) from None
-
-    def remove(self, path: str) -> None:
-        try:
-            volume_program.remove(self.root.resolve(), path)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path) from None

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_SHOWN = 1000
+MOST_SHOWN = 1000  # as in workloads/clusters/files.py, which is not there in the pod
 PIECE = 1 << 18  # bytes read at once
 DRAFT, DRAFT_KEPT = ".upload-", 86400  # s; of an upload whose end never came
 USED = Path("/tmp/used")  # noqa: S108 - the pod's own
