@@ -32,7 +32,7 @@ show(
     "started_at",
     search=("public_id", "name"),
 )
-show(models.PlanPass, "public_id", "group", "at", "milliseconds", hidden=("snapshot",))
+show(models.PlanPass, "public_id", "group", "at", "milliseconds", hidden=("snapshot", "plan"))
 show(models.Decision, "public_id", "at", "kind", "department", "pool", "claim", search=("public_id",))
 show(models.LedgerEntry, "department", "pool", "own", "lender", "units", "started_at", "ended_at")
 show(models.UsageHour, "hour", "department", "pool", "guaranteed", "own", "borrowed", "lent")

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-import zlib
 from typing import Any
 
-import orjson
 import structlog
 from django.utils import timezone
 
@@ -22,8 +20,9 @@ from portal.wake import wake
 from quotas import ledger, windows
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.wire import decision_to_json, snapshot_to_json
+from quotas.engine.wire import decision_to_json
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
+from quotas.passes import packed
 from quotas.snapshots import load_snapshot, moment
 
 log = structlog.get_logger(__name__)
@@ -58,7 +57,7 @@ def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.date
     """Writes what changed; returns the rows of the decision log (none when the plan says what is already so)."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
     rows = Claim.objects.select_related("department", "pool").filter(public_id__in=ids | set(plan.withdrawn))
-    recorder = Recorder(group, snapshot, {row.public_id: row for row in rows}, now)
+    recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
     for claim_id in plan.withdrawn:
         recorder.withdraw(claim_id)
     for decision in sorted(plan.decisions, key=lambda d: d.position):
@@ -69,8 +68,10 @@ def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.date
 class Recorder:
     """The writing of one plan; lives as long as its transaction."""
 
-    def __init__(self, group: PoolGroup, snapshot: e.Snapshot, claims: dict[str, Claim], now: dt.datetime) -> None:
-        self.group, self.snapshot, self.claims, self.now = group, snapshot, claims, now
+    def __init__(
+        self, group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, claims: dict[str, Claim], now: dt.datetime
+    ) -> None:
+        self.group, self.snapshot, self.plan, self.claims, self.now = group, snapshot, plan, claims, now
         self.changes: list[Decision] = []
         self._pass: PlanPass | None = None
 
@@ -170,8 +171,9 @@ class Recorder:
 
     def _log(self, claim: Claim, kind: str, data: dict[str, Any], victims: list[Claim] | None = None) -> None:
         if self._pass is None:
-            text = zlib.compress(orjson.dumps(snapshot_to_json(self.snapshot)), 6)
-            self._pass = PlanPass.objects.create(group=self.group, at=self.now, snapshot=text)
+            self._pass = PlanPass.objects.create(
+                group=self.group, at=self.now, snapshot=packed(self.snapshot), plan=packed(self.plan)
+            )
         row = Decision.objects.create(
             plan_pass=self._pass, at=self.now, kind=kind, claim=claim, department=claim.department, pool=claim.pool,
             data=data,

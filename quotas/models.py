@@ -265,13 +265,14 @@ class Claim(models.Model):
 
 
 class PlanPass(models.Model):
-    """One planning pass that decided something, with the snapshot it decided on (compressed JSON)."""
+    """One planning pass that decided something: the snapshot it decided on and its plan (compressed JSON)."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="passes")
     at = models.DateTimeField(default=timezone.now, db_index=True)
     milliseconds = models.PositiveIntegerField(default=0)
     snapshot = models.BinaryField()
+    plan = models.BinaryField(default=b"")
 
     def __str__(self) -> str:
         return self.public_id

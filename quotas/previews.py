@@ -14,7 +14,7 @@ from portal.models import Department
 from portal.words import amount
 from quotas.actions import check_promises
 from quotas.engine import types as e
-from quotas.engine.verdict import Difference, what_if, with_claim, with_quota
+from quotas.engine.whatif import Difference, what_if, with_claim, with_quota
 from quotas.models import Claim, Node, Pool, Quota
 from quotas.recalls import check_recall
 from quotas.snapshots import load_snapshot, moment, seconds

@@ -28,6 +28,7 @@ def reader_of(actor: Actor, rows: list[Decision]) -> Reader:
 
 class DecisionOut(serializers.ModelSerializer[Decision]):
     id = serializers.CharField(source="public_id")
+    plan_pass = serializers.CharField(source="plan_pass.public_id", help_text="For `manage.py plan --replay`.")
     claim = serializers.SerializerMethodField(help_text="Whom it was about.")
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")
@@ -39,7 +40,9 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
     class Meta:
         model = Decision
-        fields = ["id", "at", "kind", "claim", "pool", "unit", "own", "borrowed", "borrowed_from", "reasons", "victims"]
+        fields = [
+            "id", "at", "kind", "plan_pass", "claim", "pool", "unit", "own", "borrowed", "borrowed_from", "reasons", "victims",
+        ]  # fmt: skip
 
     @property
     def reader(self) -> Reader:
@@ -71,7 +74,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
 def decisions_of(actor: Actor) -> QuerySet[Decision]:
     """Those in which one of the reader's departments asked or had to give."""
-    rows = Decision.objects.select_related("claim__department", "claim__pool", "pool")
+    rows = Decision.objects.select_related("claim__department", "claim__pool", "pool", "plan_pass")
     rows = rows.prefetch_related("victims__department", "victims__pool")
     if actor.is_operator and actor.token is None:
         return rows

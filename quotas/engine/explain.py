@@ -27,6 +27,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.types import UNPROMISED, Decision, DecisionKind
+from quotas.engine.whatif import Difference
 
 Gettext = Callable[[str], str]
 
@@ -100,6 +101,17 @@ DECISIONS: Mapping[str, str] = {
     "impossible": N_("Cannot run as asked; the largest request that can is %(largest)s."),
 }
 
+DIFFERENCES: Mapping[str, str] = {
+    "nothing": N_("Nothing changes."),
+    "new": N_("%(claim)s: %(after)s"),
+    "gone": N_("%(claim)s is not asked any more; before: %(before)s"),
+    "changed": N_("%(claim)s: %(after)s Before: %(before)s"),
+    "told": N_("%(claim)s would be told to go."),
+    "spared": N_("%(claim)s would not be told to go."),
+    "borrows_more": N_("%(department)s would borrow %(units)s more of %(pool)s as things stand."),
+    "borrows_less": N_("%(department)s would borrow %(units)s less of %(pool)s as things stand."),
+}
+
 UNPROMISED_REST = N_("the unpromised rest")
 AND = N_(", ")
 
@@ -156,3 +168,30 @@ def _wording(decision: Decision) -> str:
             return "wait" if decision.ahead else "wait_first"
         case DecisionKind.IMPOSSIBLE:
             return "impossible"
+
+
+def difference_sentences(difference: Difference, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> list[str]:
+    """What a change does, one sentence for each claim and department that it concerns."""
+
+    def told(wording: str, **values: str) -> str:
+        return gettext(DIFFERENCES[wording]) % values
+
+    def answer(decision: Decision) -> str:
+        parts = [decision_sentence(decision, gettext, reader)]
+        return " ".join([*parts, *(sentence(reason, gettext, reader) for reason in decision.reasons)])
+
+    found = []
+    for change in difference.changes:
+        wording = "new" if change.before is None else "gone" if change.after is None else "changed"
+        texts = {"before": change.before and answer(change.before), "after": change.after and answer(change.after)}
+        found.append(told(wording, claim=reader.claim(change.claim), **{n: text or "" for n, text in texts.items()}))
+    found += [told("told", claim=reader.claim(claim)) for claim in difference.told]
+    found += [told("spared", claim=reader.claim(claim)) for claim in difference.spared]
+    for (department, pool), units in difference.recallable.items():
+        names = {
+            "department": reader.department(department),
+            "pool": reader.pool(pool),
+            "units": reader.units(abs(units)),
+        }
+        found.append(told("borrows_more" if units > 0 else "borrows_less", **names))
+    return found or [told("nothing")]

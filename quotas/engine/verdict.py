@@ -1,15 +1,14 @@
-"""What would happen if …: a request before it is submitted, a changed quota, a recall, a drained node.
+"""What would happen to one request if it were submitted now.
 
-Nothing here decides. The snapshot with the change goes through `decide`, and its answer is reduced to what a page needs.
+Nothing here decides. The snapshot with the request goes through `decide`, and its answer is reduced to what a page needs.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from quotas.engine.admission import decide
 from quotas.engine.ledger import Ledger
-from quotas.engine.loans import loans_of
 from quotas.engine.reasons import Reason
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import (
@@ -20,12 +19,11 @@ from quotas.engine.types import (
     DecisionKind,
     DepartmentId,
     Placed,
-    Plan,
     PoolId,
-    Quota,
     Snapshot,
 )
 from quotas.engine.units import grace_of, notice_of
+from quotas.engine.whatif import with_claim
 
 
 class Headline(StrEnum):
@@ -140,110 +138,3 @@ def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:
         elif claim.state is ClaimState.PENDING and claim.reserved is not None:
             ledger.add(claim.department, claim.reserved.units)
     return ledger
-
-
-# Changed snapshots ----------------------------------------------------------------------------------------------------
-
-
-def with_claim(snapshot: Snapshot, claim: Claim) -> Snapshot:
-    """The snapshot and one more claim: a request, or a recall (`pods=0`). Raises ValueError when its id is taken."""
-    if any(other.id == claim.id for other in snapshot.claims):
-        raise ValueError(f"claim {claim.id} is there already")
-    return replace(snapshot, claims=(*snapshot.claims, claim))
-
-
-def with_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, quota: Quota) -> Snapshot:
-    """The snapshot with one quota changed. Raises ValueError for an unknown department."""
-    if all(other.id != department for other in snapshot.departments):
-        raise ValueError(f"no department {department}")
-    changed = (
-        replace(other, quotas={**other.quotas, pool: quota}) if other.id == department else other
-        for other in snapshot.departments
-    )
-    return replace(snapshot, departments=tuple(changed))
-
-
-def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
-    """The snapshot with nodes drained; nominal capacity stays what it was."""
-    gone = frozenset(names)
-    pools = tuple(
-        pool
-        if pool.nodes is None
-        else replace(
-            pool,
-            nodes=tuple(node for node in pool.nodes if node.name not in gone),
-            nominal=Ledger(pool, snapshot.departments).nominal,
-        )
-        for pool in snapshot.pools
-    )
-    return replace(snapshot, pools=pools)
-
-
-# The difference -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One pending claim whose answer differs (None: it is not asked in that snapshot)."""
-
-    claim: ClaimId
-    before: Decision | None
-    after: Decision | None
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Who is affected by a change.
-
-    `told` are claims that would be told to leave only because of it, `told_units` the same by department, `spared`
-    those who would not be any more. `recallable` says by how many units each department borrows more (or, negative,
-    less) as things stand, before anybody is told anything.
-    """
-
-    before: Plan
-    after: Plan
-    changes: tuple[Change, ...]
-    told: tuple[ClaimId, ...]
-    told_units: Mapping[DepartmentId, int]
-    spared: tuple[ClaimId, ...]
-    recallable: Mapping[tuple[DepartmentId, PoolId], int]
-
-
-def what_if(snapshot: Snapshot, changed: Snapshot) -> Difference:
-    """Plan both and compare."""
-    before, after = decide(snapshot), decide(changed)
-    old = {decision.claim: decision for decision in before.decisions}
-    new = {decision.claim: decision for decision in after.decisions}
-    told_before, told_after = _told(before), _told(after)
-    told = sorted(told_after - told_before)
-    units: dict[DepartmentId, int] = {}
-    for claim in changed.claims:
-        if claim.id in told_after - told_before:
-            units[claim.department] = units.get(claim.department, 0) + claim.units
-    return Difference(
-        before=before,
-        after=after,
-        changes=tuple(
-            Change(claim, old.get(claim), new.get(claim))
-            for claim in sorted({*old, *new})
-            if old.get(claim) != new.get(claim)
-        ),
-        told=tuple(told),
-        told_units=dict(sorted(units.items())),
-        spared=tuple(sorted(told_before - told_after)),
-        recallable=_recallable(snapshot, changed),
-    )
-
-
-def _told(plan: Plan) -> set[ClaimId]:
-    return {victim for decision in plan.decisions for victim in decision.victims}
-
-
-def _recallable(snapshot: Snapshot, changed: Snapshot) -> dict[tuple[DepartmentId, PoolId], int]:
-    borrowed: dict[tuple[DepartmentId, PoolId], int] = {}
-    for side, sign in ((snapshot, -1), (changed, 1)):
-        for pool in side.pools:
-            for loan in loans_of(side, pool.id):
-                key = loan.borrower, pool.id
-                borrowed[key] = borrowed.get(key, 0) + sign * loan.units
-    return {key: units for key, units in sorted(borrowed.items()) if units}

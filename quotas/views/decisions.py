@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
 from portal.facets import facet, narrow
-from quotas.models import Claim, Decision, Pool
+from quotas.models import Claim, Decision, PlanPass, Pool
+from quotas.passes import replay
 from quotas.snapshots import moment
 from quotas.telling import Teller, named_claims
 from quotas.views.board import seen_departments
@@ -88,7 +90,8 @@ def side_of(decision: Decision, seen: Collection[int]) -> Side:
 def decision(request: HttpRequest, decision: str) -> HttpResponse:
     actor = actor_of(request)
     seen = seen_departments(actor)
-    row = concerning(actor, seen).filter(public_id=decision).select_related("claim__user", "department", "pool").first()
+    rows = concerning(actor, seen).filter(public_id=decision)
+    row = rows.select_related("claim__user", "department", "pool", "plan_pass__group").first()
     if row is None:
         raise NotVisible
     side = side_of(row, seen)
@@ -102,4 +105,19 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
             "ahead": teller.ahead(row.data.get("ahead", ())),
             "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
         }
+    if actor.is_operator and "replay" in request.GET:
+        context["again"] = again(row.plan_pass)
     return render(request, "quotas/decision.html", context)
+
+
+def again(plan_pass: PlanPass) -> str:
+    """What comes of planning the stored snapshot again, in one sentence."""
+    try:
+        replayed = replay(plan_pass)
+    except (ValueError, zlib.error) as error:
+        return _("Its snapshot cannot be read any more: %(error)s") % {"error": error}
+    if replayed.kept is None:
+        return _("Its plan was not kept, so there is nothing to compare with.")
+    if replayed.same:
+        return _("Planned again from its snapshot: the same plan, bit for bit.")
+    return _("Planned again from its snapshot: %(count)s answers differ.") % {"count": len(replayed.differing)}

@@ -4,8 +4,8 @@ import pytest
 
 from quotas.engine.explain import ADVICE, SENTENCES, Reader, advice, decision_sentence, sentence
 from quotas.engine.reasons import REASONS, LentOutReturning, NotEnough, NotLent, WaitingForGang
-from quotas.engine.types import Placed, Quota
-from quotas.engine.verdict import Headline, verdict, what_if, with_claim, with_quota, without_nodes
+from quotas.engine.types import Placed
+from quotas.engine.verdict import Headline, verdict
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 
@@ -51,34 +51,6 @@ def test_a_verdict_needs_a_pending_claim_with_an_id_of_its_own() -> None:
         verdict(snapshot, holding("w", "vision", 1))
     with pytest.raises(ValueError, match="there already"):
         verdict(snapshot, pending("h", "vision", 1))
-
-
-def test_a_recall_shows_who_would_be_told() -> None:
-    departments = [a_department("vision", 4), a_department("nlp", 4)]
-    snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4, checkpointed_at=0)])
-    seen = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
-    assert (seen.told, seen.told_units, seen.spared) == (("i",), {"nlp": 4}, ())
-    assert [change.claim for change in seen.changes] == ["recall"]
-
-
-def test_a_changed_quota_shows_what_becomes_recallable_and_who_may_start() -> None:
-    departments = [a_department("vision", 4), a_department("nlp", 4)]
-    claims = [holding("h", "nlp", 4), holding("v", "vision", 4), pending("w", "vision", 2)]
-    snapshot = a_snapshot(a_pool(8), departments, claims)
-    changed = with_quota(with_quota(snapshot, "nlp", "gpu", Quota(2)), "vision", "gpu", Quota(6))
-    seen = what_if(snapshot, changed)
-    assert seen.recallable == {("nlp", "gpu"): 2}
-    assert seen.told == ("h",)
-    with pytest.raises(ValueError, match="no department"):
-        with_quota(snapshot, "nobody", "gpu", Quota(2))
-
-
-def test_a_drained_node_leaves_the_pool_short() -> None:
-    snapshot = a_snapshot(
-        [a_pool(nodes=nodes(4, 4)), a_pool(2, id="other")], [a_department("a", 8)], [pending("w", "a", 4, pods=2)]
-    )
-    seen = what_if(snapshot, without_nodes(snapshot, ["n2"]))
-    assert [reason.code for reason in seen.after.decisions[0].reasons] == ["not_enough", "pool_short"]
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from portal.models import Role
+from quotas.engine.admission import decide
+from quotas.engine.types import ClaimId, Plan
 from quotas.models import Decision, Node, PlanPass
+from quotas.passes import packed
+from quotas.snapshots import load_snapshot
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db
@@ -96,6 +101,24 @@ def test_the_victim_reads_who_asked_and_not_for_what(client, world):
     listed = page(client, world["ned"], "/decisions/")
     assert "secret-llm" in listed
     assert "train-cats" not in listed
+
+
+def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(client, world):
+    url = f"/decisions/{world['decision'].public_id}/"
+    row = world["decision"].plan_pass
+    assert row.public_id in page(client, world["ned"], url)
+    assert "?replay=1" not in page(client, world["ned"], url)
+    assert "Planned again" not in page(client, world["ned"], f"{url}?replay=1")
+    assert "cannot be read any more" in page(client, world["root"], f"{url}?replay=1")
+    snapshot = load_snapshot(world["pool"].group, now=timezone.now())
+    for plan, says in (
+        (b"", "Its plan was not kept"),
+        (packed(decide(snapshot)), "the same plan, bit for bit"),
+        (packed(Plan(snapshot.id, (), (ClaimId("gone"),))), "2 answers differ"),
+    ):
+        row.snapshot, row.plan = packed(snapshot), plan
+        row.save()
+        assert says in page(client, world["root"], f"{url}?replay=1")
 
 
 def test_who_is_not_concerned_finds_no_decision(client, world):

@@ -1,47 +1,132 @@
-"""`manage.py plan`: plan snapshots from a file, without a database."""
+"""`manage.py plan`: plan snapshots from a file, a pass of the decision log again, or a pool group as it stands."""
 
 import json
 import sys
+import zlib
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
 
+from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.wire import SnapshotError, parse_snapshot, plan_to_json
+from quotas.engine.explain import decision_sentence, difference_sentences, sentence
+from quotas.engine.readers import SnapshotError
+from quotas.engine.whatif import CHANGES, Difference, changed_as_said, compare, difference_to_json
+from quotas.engine.wire import parse_snapshot, plan_to_json
+from quotas.models import PlanPass, PoolGroup
+from quotas.passes import Replay, replay
+from quotas.snapshots import load_snapshot
+
+Json = dict[str, Any]
+Changes = Sequence[Sequence[str]]
 
 
 class Command(BaseCommand):
-    help = "Read one snapshot a line and print one plan a line (docs/quota-rules.md, Snapshot and plan as JSON)."
+    help = (
+        "Plan without writing anything: snapshots from a file (one JSON a line in, one out; docs/quota-rules.md, Snapshot"
+        " and plan as JSON), a pass of the decision log again, or a pool group as it stands now."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--snapshots", required=True, metavar="FILE.jsonl", help="the snapshots; - reads stdin")
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("--snapshots", metavar="FILE.jsonl", help="the snapshots; - reads stdin")
+        source.add_argument(
+            "--replay", metavar="ID", help="a pass, as a decision's page names it; fails if the plan differs"
+        )
+        source.add_argument("--live", metavar="GROUP", help="a pool group as it stands now")
+        parser.add_argument(
+            "--what-if",
+            nargs="+",
+            action="append",
+            default=[],
+            metavar="WORD",
+            help=f"and what would change if: {CHANGES}",
+        )
+        parser.add_argument("--json", action="store_true", help="with --replay and --live: one line of JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for answer in answers(_lines(options["snapshots"])):
-            self.stdout.write(json.dumps(answer, ensure_ascii=False, separators=(",", ":")))
+        changes: Changes = options["what_if"]
+        if options["snapshots"] is not None:
+            for answer in answers(_lines(options["snapshots"]), changes):
+                self._print(answer)
+        elif options["replay"] is not None:
+            self._replay(_pass(options["replay"]), changes, options["json"])
+        else:
+            group = PoolGroup.objects.filter(name=options["live"]).first()
+            if group is None:
+                raise CommandError(f"no pool group {options['live']}: there are {', '.join(_groups()) or 'none'}")
+            snapshot = load_snapshot(group, now=timezone.now())
+            self._show(snapshot, decide(snapshot), changes, options["json"])
+
+    def _replay(self, plan_pass: PlanPass, changes: Changes, as_json: bool) -> None:
+        try:
+            again = replay(plan_pass)
+        except (SnapshotError, ValueError, zlib.error) as error:
+            raise CommandError(f"the snapshot of {plan_pass.public_id} cannot be read: {error}") from error
+        if as_json:
+            heading = {"pass": plan_pass.public_id, "same": again.same if again.kept else None}
+            self._show(again.snapshot, again.plan, changes, as_json, heading | {"differing": again.differing})
+        else:
+            self.stdout.write(_about(again))
+            self._show(again.snapshot, again.plan, changes, as_json)
+        if again.kept and not again.same:
+            raise CommandError(
+                f"another plan than then: {', '.join(again.differing) or 'the order of the same answers'}"
+            )
+
+    def _show(
+        self, snapshot: e.Snapshot, plan: e.Plan, changes: Changes, as_json: bool, heading: Json | None = None
+    ) -> None:
+        try:
+            difference = _difference(snapshot, plan, changes)
+        except SnapshotError as error:
+            raise CommandError(f"--what-if: {error}") from error
+        if as_json:
+            self._print((heading or {}) | _as_json(plan, difference))
+            return
+        for line in difference_sentences(difference) if difference else _in_words(plan):
+            self.stdout.write(line)
+
+    def _print(self, answer: Json) -> None:
+        self.stdout.write(json.dumps(answer, separators=(",", ":")))
 
 
-def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+# Lines ----------------------------------------------------------------------------------------------------------------
+
+
+def answers(lines: Iterable[str], changes: Changes = ()) -> Iterator[Json]:
     """A plan for every line; {"id", "error"} for one that cannot be read. Empty lines are skipped."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _answer(number, line)
+            yield _answer(number, line, changes)
 
 
-def _answer(number: int, line: str) -> dict[str, Any]:
+def _answer(number: int, line: str, changes: Changes) -> Json:
     id = None
     try:
-        data = json.loads(line)
+        data = json.loads(line, object_pairs_hook=_each_key_once)
         id = data.get("id") if isinstance(data, dict) else None
-        return plan_to_json(decide(parse_snapshot(data)))
-    except (json.JSONDecodeError, RecursionError) as error:
-        return {"id": id, "error": f"line {number}: not JSON: {error}"}
+        snapshot = parse_snapshot(data)
+        plan = decide(snapshot)
+        return _as_json(plan, _difference(snapshot, plan, changes))
     except SnapshotError as error:
         return {"id": id, "error": f"line {number}: {error}"}
+    except (ValueError, RecursionError) as error:
+        return {"id": id, "error": f"line {number}: not JSON: {error}"}
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> Json:
+    found: Json = {}
+    for key, value in pairs:
+        if key in found:
+            raise SnapshotError(key, "stands here twice")
+        found[key] = value
+    return found
 
 
 def _lines(path: str) -> Iterator[str]:
@@ -53,3 +138,53 @@ def _lines(path: str) -> Iterator[str]:
             yield from lines
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from error
+
+
+# Plans ----------------------------------------------------------------------------------------------------------------
+
+
+def _difference(snapshot: e.Snapshot, plan: e.Plan, changes: Changes) -> Difference | None:
+    """What the plan would be after all changes, one after the other; None without any. Raises SnapshotError."""
+    if not changes:
+        return None
+    changed = snapshot
+    for words in changes:
+        changed = changed_as_said(changed, words)
+    return compare(snapshot, plan, changed, decide(changed))
+
+
+def _as_json(plan: e.Plan, difference: Difference | None) -> Json:
+    """The plan; of a what-if the plan as it is, and what would differ."""
+    return plan_to_json(plan) | ({"what_if": difference_to_json(difference)} if difference else {})
+
+
+def _in_words(plan: e.Plan) -> Iterator[str]:
+    for decision in plan.decisions:
+        reasons = (sentence(reason) for reason in decision.reasons)
+        yield " ".join([f"{decision.claim}:", decision_sentence(decision), *reasons])
+    for claim in plan.withdrawn:
+        yield f"{claim}: Stays after all."
+    if not plan.decisions and not plan.withdrawn:
+        yield "Nobody waits."
+
+
+def _about(again: Replay) -> str:
+    row = again.plan_pass
+    plan = "" if not row.plan else f", its plan {len(row.plan):,} bytes"
+    came = "its plan was not kept" if not row.plan else "the same plan, bit for bit" if again.same else "another plan"
+    return (
+        f"Pass {row.public_id} over {row.group.name}, {row.at:%Y-%m-%d %H:%M:%S %Z}, took {row.milliseconds} ms.\n"
+        f"Its snapshot: {len(again.snapshot.claims)} claims, {len(row.snapshot):,} bytes of compressed JSON{plan}.\n"
+        f"Planned again: {came}."
+    )
+
+
+def _pass(id: str) -> PlanPass:
+    row = PlanPass.objects.select_related("group").filter(public_id=id).first()
+    if row is None:
+        raise CommandError(f"no pass {id}: a decision's page and the API name the pass that took it")
+    return row
+
+
+def _groups() -> list[str]:
+    return list(PoolGroup.objects.order_by("name").values_list("name", flat=True))

@@ -1,0 +1,50 @@
+"""Planning passes that decided something: kept with what they decided on, and planned again from it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from quotas.engine import types as e
+from quotas.engine.admission import decide
+from quotas.engine.wire import parse_snapshot, plan_to_json, snapshot_to_json
+from quotas.models import PlanPass
+
+
+def packed(data: e.Snapshot | e.Plan) -> bytes:
+    """JSON, compressed: about 2 kB for 50 claims on 12 nodes, 0.7 MB for 20,000 claims."""
+    return zlib.compress(_written(data), 6)
+
+
+def _written(data: e.Snapshot | e.Plan) -> bytes:
+    return orjson.dumps(snapshot_to_json(data) if isinstance(data, e.Snapshot) else plan_to_json(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A pass planned again. `kept` is the plan of then as JSON values (None: from before plans were kept)."""
+
+    plan_pass: PlanPass
+    snapshot: e.Snapshot
+    plan: e.Plan
+    kept: dict[str, Any] | None
+    same: bool
+
+    @property
+    def differing(self) -> list[str]:
+        """The claims that were answered otherwise then, and those withdrawn then but not now or the reverse."""
+        then, now = self.kept or {"decisions": [], "withdrawn": []}, plan_to_json(self.plan)
+        old, new = ({d["claim"]: d for d in plan["decisions"]} for plan in (then, now))
+        answered = {claim for claim in {*old, *new} if old.get(claim) != new.get(claim)}
+        return sorted(answered | (set(then["withdrawn"]) ^ set(now["withdrawn"])))
+
+
+def replay(plan_pass: PlanPass) -> Replay:
+    """Plans the stored snapshot again. Raises SnapshotError when this version cannot read it."""
+    snapshot = parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)))
+    plan = decide(snapshot)
+    kept = zlib.decompress(plan_pass.plan) if plan_pass.plan else None
+    return Replay(plan_pass, snapshot, plan, orjson.loads(kept) if kept else None, kept == _written(plan))

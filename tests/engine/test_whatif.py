@@ -1,0 +1,144 @@
+"""What a changed quota, a recall, a drained node or another request would do, before anybody does it."""
+
+import json
+
+import pytest
+
+from quotas.engine.explain import difference_sentences
+from quotas.engine.readers import SnapshotError
+from quotas.engine.types import Placed, Quota, Snapshot
+from quotas.engine.whatif import (
+    changed_as_said,
+    difference_to_json,
+    what_if,
+    with_claim,
+    with_quota,
+    without_nodes,
+)
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
+
+
+def test_a_recall_shows_who_would_be_told() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4, checkpointed_at=0)])
+    seen = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
+    assert (seen.told, seen.told_units, seen.spared) == (("i",), {"nlp": 4}, ())
+    assert [change.claim for change in seen.changes] == ["recall"]
+
+
+def test_a_changed_quota_shows_what_becomes_recallable_and_who_may_start() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 4), holding("v", "vision", 4), pending("w", "vision", 2)]
+    snapshot = a_snapshot(a_pool(8), departments, claims)
+    changed = with_quota(with_quota(snapshot, "nlp", "gpu", Quota(2)), "vision", "gpu", Quota(6))
+    seen = what_if(snapshot, changed)
+    assert seen.recallable == {("nlp", "gpu"): 2}
+    assert seen.told == ("h",)
+    with pytest.raises(ValueError, match="no department"):
+        with_quota(snapshot, "nobody", "gpu", Quota(2))
+
+
+def test_a_drained_node_leaves_the_pool_short() -> None:
+    snapshot = a_snapshot(
+        [a_pool(nodes=nodes(4, 4)), a_pool(2, id="other")], [a_department("a", 8)], [pending("w", "a", 4, pods=2)]
+    )
+    seen = what_if(snapshot, without_nodes(snapshot, ["n2"]))
+    assert [reason.code for reason in seen.after.decisions[0].reasons] == ["not_enough", "pool_short"]
+
+
+# In words -------------------------------------------------------------------------------------------------------------
+
+
+def a_busy_pool() -> Snapshot:
+    departments = [a_department("vision", 4, borrow_limit=2), a_department("nlp", 4)]
+    claims = [
+        holding("h", "nlp", 4, placement=(Placed(0, "n1", (0, 1, 2, 3)),)),
+        holding("i", "nlp", 2, checkpointed_at=-1, placement=(Placed(0, "n2", (0, 1)),)),
+        pending("w", "vision", 2),
+    ]
+    return a_snapshot(a_pool(nodes=nodes(4, 4)), departments, claims, notice=60)
+
+
+def sentences(snapshot: Snapshot, *changes: str) -> list[str]:
+    changed = snapshot
+    for change in changes:
+        changed = changed_as_said(changed, change.split())
+    return difference_sentences(what_if(snapshot, changed))
+
+
+def test_another_request_is_said_with_whom_it_would_stop() -> None:
+    assert sentences(a_busy_pool(), "request vision gpu units_per_pod=2") == [
+        "what-if-1: Starts by 60 at the latest, when i have left.",
+        "i would be told to go.",
+    ]
+
+
+def test_two_requests_get_names_of_their_own() -> None:
+    said = sentences(a_busy_pool(), "request nlp gpu units_per_pod=1", "request nlp gpu units_per_pod=1 priority=1")
+    assert [line.split(":")[0] for line in said if line.startswith("what-if")] == ["what-if-1", "what-if-2"]
+
+
+def test_a_changed_quota_keeps_what_is_not_said() -> None:
+    changed = changed_as_said(a_busy_pool(), ["quota", "vision", "gpu", "guaranteed=1"])
+    assert changed.departments[0].quotas == {"gpu": Quota(1, borrow_limit=2)}
+    changed = changed_as_said(changed, ["quota", "vision", "gpu", "borrow_limit=null", "lend_limit=0"])
+    assert changed.departments[0].quotas == {"gpu": Quota(1, lend_limit=0)}
+    assert sentences(a_busy_pool(), "quota nlp gpu guaranteed=2 lend_limit=0") == [
+        "nlp would borrow 2 more of gpu as things stand."
+    ]
+    assert sentences(changed, "quota nlp gpu guaranteed=6")[-1] == "nlp would borrow 2 less of gpu as things stand."
+
+
+def test_a_drained_node_is_said_with_whom_it_would_stop() -> None:
+    assert sentences(a_busy_pool(), "drain n2") == [
+        "w: Starts by 60 at the latest, when h have left. Before: Starts now, from its own quota.",
+        "h would be told to go.",
+    ]
+
+
+def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
+    snapshot = a_snapshot(
+        a_pool(4), [a_department("a", 2), a_department("b", 2)], [holding("h", "b", 4), pending("w", "a", 2)]
+    )
+    without = a_snapshot(a_pool(4), snapshot.departments, snapshot.claims[:1])
+    assert difference_sentences(what_if(snapshot, without)) == [
+        "w is not asked any more; before: Starts by 0 at the latest, when h have left.",
+        "h would not be told to go.",
+    ]
+
+
+def test_no_difference_is_said_too() -> None:
+    assert sentences(a_busy_pool(), "quota nlp gpu lend_limit=4") == ["Nothing changes."]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("", "a change is said as one of"),
+        ("drain", "a change is said as one of"),
+        ("explode n1", "a change is said as one of"),
+        ("drain n9", "drain n9: unknown node"),
+        ("quota nobody gpu guaranteed=1", "unknown department 'nobody'"),
+        ("quota nlp tpu guaranteed=1", "unknown pool 'tpu'"),
+        ("quota nlp gpu guaranteed", "guaranteed: expected key=value"),
+        ("quota nlp gpu guaranteed=-1", "quota nlp gpu.guaranteed: expected at least 0, got -1"),
+        ("quota nlp gpu promised=1", "quota nlp gpu.promised: unknown key"),
+        ("request nlp gpu", "request nlp gpu.units_per_pod: missing"),
+        ("request nlp gpu units_per_pod=many", "request nlp gpu.units_per_pod: expected an integer, got 'many'"),
+        ("request nlp gpu units_per_pod=1 id=h", "id: 'h' is there already"),
+    ],
+)
+def test_a_change_that_cannot_be_made_names_the_word(change: str, error: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        changed_as_said(a_busy_pool(), change.split())
+    assert error in str(caught.value)
+
+
+def test_the_difference_as_json_has_both_answers() -> None:
+    snapshot = a_busy_pool()
+    found = difference_to_json(what_if(snapshot, changed_as_said(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
+    assert json.loads(json.dumps(found)) == {
+        "changes": [], "told": [], "told_units": {}, "spared": [], "withdrawn": [], "recallable": {"nlp": {"gpu": 2}},
+    }  # fmt: skip
+    found = difference_to_json(what_if(snapshot, with_claim(snapshot, pending("v", "nlp", 6))))
+    assert [(change["claim"], change["before"]) for change in found["changes"]] == [("v", None)]

@@ -1,0 +1,120 @@
+"""A pass of the decision log, planned again."""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+
+import orjson
+import pytest
+from django.core.management import CommandError, call_command
+
+from portal.models import Department
+from quotas.admission import run_pass
+from quotas.models import Claim, Decision, PlanPass, Pool
+from quotas.passes import replay
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8, nodes=2, notice=60, grace=5)
+
+
+@pytest.fixture
+def nlp(pool: Pool) -> Department:
+    nlp = make.department("nlp", weight=3)
+    make.quota(nlp, pool, 4)
+    return nlp
+
+
+@pytest.fixture
+def owner(pool: Pool, nlp: Department) -> Claim:
+    """A claim that called a borrower back; the last pass is its."""
+    vision = make.department("vision")
+    make.quota(vision, pool, 4, policy={"within": "never"})
+    make.claim(nlp, pool, 4)
+    make.claim(nlp, pool, 4)
+    run_pass(group_id=pool.group_id)
+    owner = make.claim(vision, pool, 3)
+    run_pass(group_id=pool.group_id)
+    return owner
+
+
+def the_pass(owner: Claim) -> PlanPass:
+    return PlanPass.objects.get(decisions__claim=owner)
+
+
+def said(**options: object) -> str:
+    out = io.StringIO()
+    call_command("plan", stdout=out, **options)
+    return out.getvalue()
+
+
+def test_every_pass_is_planned_again_bit_for_bit(owner: Claim) -> None:
+    assert [replay(each).same for each in PlanPass.objects.all()] == [True, True]
+
+
+def test_the_command_says_so_with_the_size(owner: Claim) -> None:
+    row = the_pass(owner)
+    text = said(replay=row.public_id)
+    assert "Planned again: the same plan, bit for bit." in text
+    assert f"3 claims, {len(row.snapshot):,} bytes of compressed JSON" in text
+    assert f"{owner.public_id}: Starts by" in text
+
+
+def test_the_decision_log_says_what_the_plan_says(owner: Claim) -> None:
+    again = json.loads(said(replay=the_pass(owner).public_id, json=True))
+    assert (again["same"], again["differing"]) == (True, [])
+    assert again["decisions"] == [Decision.objects.get(claim=owner).data]
+
+
+def test_another_plan_is_named_by_the_claims_that_differ(owner: Claim) -> None:
+    row = the_pass(owner)
+    kept = orjson.loads(zlib.decompress(row.plan))
+    kept["decisions"][0]["own"] = 1
+    PlanPass.objects.filter(pk=row.pk).update(plan=zlib.compress(orjson.dumps(kept)))
+    with pytest.raises(CommandError, match=f"another plan than then: {owner.public_id}"):
+        said(replay=row.public_id)
+
+
+def test_a_pass_whose_plan_was_not_kept_is_still_planned_again(owner: Claim) -> None:
+    PlanPass.objects.update(plan=b"")
+    assert "its plan was not kept" in said(replay=the_pass(owner).public_id)
+    assert json.loads(said(replay=the_pass(owner).public_id, json=True))["same"] is None
+
+
+def test_what_if_on_a_pass_shows_the_difference(owner: Claim) -> None:
+    change = ["quota", "vision", "a100", "guaranteed=2", "borrow_limit=0"]
+    text = said(replay=the_pass(owner).public_id, what_if=[change])
+    assert f"{owner.public_id}: Cannot run as asked; the largest request that can is 2." in text
+    assert "would not be told to go." in text
+    again = json.loads(said(replay=the_pass(owner).public_id, what_if=[change], json=True))
+    assert len(again["what_if"]["spared"]) == 1
+
+
+def test_what_if_on_a_group_as_it_stands_changes_nothing(owner: Claim, pool: Pool) -> None:
+    before = list(Claim.objects.order_by("pk").values())
+    text = said(live=pool.group.name, what_if=[["drain", "a100-n1"]])
+    assert text.startswith(f"{owner.public_id}: ")
+    assert list(Claim.objects.order_by("pk").values()) == before
+    assert f"{owner.public_id}: Starts by" in said(live=pool.group.name)
+
+
+def test_what_cannot_be_planned_is_an_error(owner: Claim, pool: Pool) -> None:
+    with pytest.raises(CommandError, match="no pass nowhere"):
+        said(replay="nowhere")
+    with pytest.raises(CommandError, match="no pool group nowhere: there are a100"):
+        said(live="nowhere")
+    with pytest.raises(CommandError, match="--what-if: drain n9: unknown node"):
+        said(live=pool.group.name, what_if=[["drain", "n9"]])
+    row = the_pass(owner)
+    PlanPass.objects.update(snapshot=zlib.compress(b'{"id": "a", "now": 0, "colour": 1}'))
+    with pytest.raises(CommandError, match="cannot be read: colour: unknown key"):
+        said(replay=row.public_id)
+    PlanPass.objects.update(snapshot=b"torn")
+    with pytest.raises(CommandError, match="cannot be read"):
+        said(replay=row.public_id)
