@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('quotas', '0002_card_memory_and_pins'),
+        ('quotas', '0004_why_a_node_is_held_back'),
     ]
 
     operations = [
