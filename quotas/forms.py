@@ -7,9 +7,13 @@ from typing import Any
 
 from django import forms
 from django.utils import timezone
+from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.translation import gettext_lazy as _
 
+from portal import zones
+from quotas.lending import DAY, Window
 from quotas.models import Pool
+from quotas.windows import MOST_WINDOWS
 
 
 class RecallForm(forms.Form):
@@ -74,6 +78,65 @@ class QuotaForm(forms.Form):
     def numbers(self) -> dict[str, Any]:
         data = self.cleaned_data
         return {name: data[name] for name in ("guaranteed", "borrow_limit", "lend_limit")}
+
+
+TIME = {"type": "time", "class": "form-control form-control-sm"}
+
+
+class WindowForm(forms.Form):
+    """One lending window; a row that says nothing is none."""
+
+    days = forms.TypedMultipleChoiceField(
+        label=_("Days"),
+        coerce=int,
+        choices=list(WEEKDAYS_ABBR.items()),
+        required=False,
+        widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
+    )
+    start = forms.TimeField(label=_("From"), required=False, widget=forms.TimeInput(TIME, "%H:%M"))
+    end = forms.TimeField(label=_("Until"), required=False, widget=forms.TimeInput(TIME, "%H:%M"))
+    lend_limit = forms.IntegerField(
+        label=_("Lend at most"),
+        min_value=0,
+        max_value=2**31 - 1,
+        required=False,
+        widget=forms.NumberInput({"class": "form-control form-control-sm", "placeholder": _("all")}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if not self.errors and self.has_changed():
+            if not data.get("days"):
+                self.add_error("days", _("Choose the days on which it begins."))
+            for name in ("start", "end"):
+                if data.get(name) is None:
+                    self.add_error(name, _("Say a time, such as 09:00."))
+        return data
+
+    def window(self) -> Window | None:
+        """What a valid row means. Until 00:00 is until midnight."""
+        data = self.cleaned_data
+        if not data.get("days") or data.get("DELETE"):
+            return None
+        return Window(tuple(data["days"]), minute(data["start"]), minute(data["end"]) or DAY, data["lend_limit"])
+
+    @staticmethod
+    def initial_of(window: Window) -> dict[str, Any]:
+        start, end = divmod(window.start, 60), divmod(window.end % DAY, 60)
+        return {"days": window.days, "start": dt.time(*start), "end": dt.time(*end), "lend_limit": window.lend_limit}
+
+
+def minute(time: dt.time) -> int:
+    return time.hour * 60 + time.minute
+
+
+WindowForms = forms.formset_factory(
+    WindowForm, extra=1, can_delete=True, max_num=MOST_WINDOWS, absolute_max=MOST_WINDOWS + 1
+)
+
+
+class ZoneForm(forms.Form):
+    zone = forms.ChoiceField(label=_("By the clock of"), choices=zones.CHOICES)
 
 
 class CapForm(forms.Form):

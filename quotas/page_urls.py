@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from quotas.views import board, decisions, operator, pools, quotas, recall, work
+from quotas.views import board, caps, decisions, operator, pools, quota_edit, quotas, recall, work
 
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/", board.department, name="department"),
-    path("d/<slug:department>/caps/", quotas.caps, name="caps"),
-    path("d/<slug:department>/caps/<slug:pool>/", quotas.set_cap, name="set_cap"),
+    path("d/<slug:department>/caps/", caps.caps, name="caps"),
+    path("d/<slug:department>/caps/<slug:pool>/", caps.set_cap, name="set_cap"),
     path("d/<slug:department>/quotas/", quotas.quotas, name="quotas"),
-    path("d/<slug:department>/quotas/<slug:pool>/", quotas.edit, name="quota_edit"),
-    path("d/<slug:department>/quotas/<slug:pool>/preview/", quotas.edit_preview, name="quota_preview"),
+    path("d/<slug:department>/quotas/<slug:pool>/", quota_edit.edit, name="quota_edit"),
+    path("d/<slug:department>/quotas/<slug:pool>/preview/", quota_edit.edit_preview, name="quota_preview"),
     path("d/<slug:department>/recall/", recall.recall, name="recall"),
     path("d/<slug:department>/recall/preview/", recall.recall_preview, name="recall_preview"),
     path("d/<slug:department>/recalls/<slug:recall>/withdraw/", recall.withdraw, name="withdraw"),

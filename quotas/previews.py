@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -12,32 +13,16 @@ from portal.access import Actor, Right
 from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount
-from quotas.actions import check_promises
+from quotas import windows
+from quotas.actions import OWNERS_FIELDS, Lending, check_promises
+from quotas.board import usage_of
+from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
-from quotas.engine.whatif import Difference, what_if, with_claim, with_quota
+from quotas.engine.whatif import what_if, with_claim, with_quota
 from quotas.models import Claim, Node, Pool, Quota
-from quotas.recalls import check_recall
-from quotas.snapshots import load_snapshot, moment, seconds
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimSide:
-    """One who would be told to go, as far as the actor may see: the name only of their own departments' work."""
-
-    department: Department
-    units: int
-    own: bool  # a department the actor sees
-    name: str
-    workload: str
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """`promised_at`: by when all would be back; None when nobody has to go, or nobody can be made to."""
-
-    stopped: tuple[ClaimSide, ...]
-    promised_at: dt.datetime | None
-    sentence: str
+from quotas.recalls import check_recall, of_windows
+from quotas.snapshots import load_snapshot, moment, quota_of, seconds
+from quotas.telling import clock_of, lends
 
 
 def preview_quota(
@@ -48,34 +33,57 @@ def preview_quota(
     guaranteed: int,
     borrow_limit: int | None,
     lend_limit: int | None,
+    lending: Lending | None = None,
     expected_version: int | None = None,
 ) -> Preview:
     """Who would have to go, and who could start, if the quota were this.
 
-    Raises Forbidden, and what set_quota would raise: OverPromised, BelowNonPreemptible.
+    Raises Forbidden, and what set_quota would raise: OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid.
     """
     actor.require(Right.STEER, department)
-    present = Quota.objects.filter(department=department, pool=pool).first()
-    check_promises(present or Quota(department=department, pool=pool), guaranteed)
-    snapshot = load_snapshot(pool.group, now=timezone.now())
-    new = e.Quota(guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
-    found = what_if(snapshot, with_quota(snapshot, e.DepartmentId(department.slug), e.PoolId(pool.slug), new))
-    stopped = _sides(actor, found)
-    starting = sum(_starts(change.after) and not _starts(change.before) for change in found.changes)
-    later = sum(units for units in found.recallable.values() if units > 0)
-    if stopped:
-        text = _("%(count)s workloads would be told to go, %(units)s in all.")
-    elif starting:
-        text = _("Nobody has to go; %(starting)s waiting workloads would start.")
-    elif later:
-        text = _("Nobody has to go now; %(later)s more in use would count as borrowed and could be called back.")
-    else:
-        text = _("Nobody is affected now.")
-    numbers = {
-        "count": len(stopped), "units": amount(sum(s.units for s in stopped), pool), "starting": starting,
-        "later": amount(later, pool),
-    }  # fmt: skip
-    return Preview(stopped, _last(found), text % numbers)
+    if lending is not None:
+        windows.check(lending.windows, lending.zone)
+    row = Quota.objects.filter(department=department, pool=pool).first() or Quota(department=department, pool=pool)
+    check_promises(row, guaranteed)
+    before = {name: getattr(row, name) for name in OWNERS_FIELDS}
+    row.pool, row.department = pool, department
+    row.guaranteed, row.borrow_limit, row.lend_limit = guaranteed, borrow_limit, lend_limit
+    for name, value in (lending.columns() if lending is not None else {}).items():
+        setattr(row, name, value)
+    lends_otherwise = any(getattr(row, name) != before[name] for name in OWNERS_FIELDS)
+    now = timezone.now()
+    snapshot = load_snapshot(pool.group, now=now)
+    changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
+    return preview_of(effect_of(actor, what_if(snapshot, changed)), windows_lines(row, now=now))
+
+
+def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
+    """The snapshot with this quota instead, and with what its windows would call back at once."""
+    changed = with_quota(snapshot, e.DepartmentId(row.department.slug), e.PoolId(row.pool.slug), quota_of(row, now))
+    if lends_otherwise:
+        over = {claim.public_id for claim in of_windows(row.department, row.pool)}
+        changed = replace(changed, claims=tuple(claim for claim in changed.claims if claim.id not in over))
+    for due in windows.due(changed, [row] if row.windows else [], now=now):
+        changed = with_claim(changed, _recall(due.department, due.pool, due.units, now))
+    return changed
+
+
+def windows_lines(quota: Quota, *, now: dt.datetime) -> list[str]:
+    """What the lending windows mean now and when they next turn; nothing without windows."""
+    if not quota.windows:
+        return []
+    said = [_("From now on it %(lends)s.") % {"lends": lends(quota, now=now)}]
+    lent = next((row.lent for row in usage_of(quota.department, [quota.pool])), 0)
+    fall = windows.schedule_of(quota).next_fall(now, lent)
+    if fall is not None and fall[1] is not None:
+        back = {"lent": amount(lent, quota.pool), "units": amount(lent - fall[1], quota.pool), "at": clock_of(fall[0])}
+        said.append(_("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back)
+    return said
+
+
+def _recall(department: e.DepartmentId, pool: e.PoolId, units: int, now: dt.datetime) -> e.Claim:
+    more: dict[str, Any] = {"pods": 0, "preemptible": False, "own_only": True, "submitted_at": seconds(now)}
+    return e.Claim(e.ClaimId(new_id()), department, pool, units, e.ClaimState.PENDING, **more)
 
 
 def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: int) -> Preview:
@@ -83,21 +91,11 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     actor.require(Right.STEER, department)
     check_recall(department, pool, units)
     now = timezone.now()
-    recall = e.Claim(
-        id=e.ClaimId(new_id()),
-        department=e.DepartmentId(department.slug),
-        pool=e.PoolId(pool.slug),
-        units_per_pod=units,
-        state=e.ClaimState.PENDING,
-        submitted_at=seconds(now),
-        pods=0,
-        preemptible=False,
-        own_only=True,
-    )
+    recall = _recall(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, now)
     snapshot = load_snapshot(pool.group, now=now)
     found = what_if(snapshot, with_claim(snapshot, recall))
-    answer = next(decision for decision in found.after.decisions if decision.claim == recall.id)
-    stopped = _sides(actor, found)
+    answer = next(each for each in found.after.decisions if each.claim == recall.id)
+    stopped = effect_of(actor, found).stopped
     if answer.decision is e.DecisionKind.ADMIT:
         text = _("%(units)s are idle and would be held for %(department)s at once; nobody has to go.")
     elif answer.decision is e.DecisionKind.RECLAIM and stopped:
@@ -114,27 +112,8 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
     """What runs on the node now (it stays until it ends), and who would wait longer. For operators."""
     actor.require_operator()
     places = Claim.objects.filter(state__in=["holding", "leaving"], pool__cards__node=node).distinct()
-    here = [c for c in places.select_related("department") if any(p["node"] == node.name for p in c.placement or [])]
+    here = [
+        c for c in places.select_related("department", "pool") if any(p["node"] == node.name for p in c.placement or [])
+    ]
     text = _("%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.")
-    return Preview(tuple(_side(actor, claim) for claim in here), None, text % {"count": len(here), "node": node.name})
-
-
-def _starts(decision: e.Decision | None) -> bool:
-    return decision is not None and decision.decision is e.DecisionKind.ADMIT
-
-
-def _sides(actor: Actor, found: Difference) -> tuple[ClaimSide, ...]:
-    rows = Claim.objects.filter(public_id__in=found.told).select_related("department").order_by("department", "name")
-    return tuple(_side(actor, claim) for claim in rows)
-
-
-def _side(actor: Actor, claim: Claim) -> ClaimSide:
-    own = actor.may(Right.SEE, claim.department_id)
-    return ClaimSide(claim.department, claim.units, own, claim.name if own else "", claim.workload if own else "")
-
-
-def _last(found: Difference) -> dt.datetime | None:
-    """By when the last of those told would be gone."""
-    told = set(found.told)
-    by = [d.by for d in found.after.decisions if d.by is not None and told & set(d.victims)]
-    return moment(max(by)) if by else None
+    return Preview(tuple(side_of(actor, claim) for claim in here), None, text % {"count": len(here), "node": node.name})

@@ -48,12 +48,17 @@ def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
     return claim.is_recall and release(claim, now=now)
 
 
-def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
-    """Ends what closing windows of the department have called back, there and below; the next pass asks for what is due."""
+def of_windows(department: Department, pool: Pool) -> QuerySet[Claim]:
+    """What closing windows of the department have called back, there and below."""
     below = [department.pk]
     for pk in below:  # grows while it is walked
         below += Department.objects.filter(parent=pk).values_list("pk", flat=True)
-    for claim in Claim.objects.filter(department__in=below, pool=pool, pods=0, name=WINDOW, state__in=LIVE_CLAIMS):
+    return Claim.objects.filter(department__in=below, pool=pool, pods=0, name=WINDOW, state__in=LIVE_CLAIMS)
+
+
+def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
+    """Windows were changed: the next pass asks anew for what is due."""
+    for claim in of_windows(department, pool):
         release(claim, now=now)
 
 

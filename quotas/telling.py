@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -15,8 +16,9 @@ from portal.models import Department
 from portal.words import amount
 from quotas.engine import explain
 from quotas.engine.wire import reason_from_json
-from quotas.models import Claim, Pool
+from quotas.models import Claim, Pool, Quota
 from quotas.snapshots import moment
+from quotas.windows import schedule_of
 
 
 class Teller:
@@ -71,3 +73,25 @@ def clock(seconds: int) -> str:
     """Seconds since 1970 → a time in the reader's zone, with the day when it is not today."""
     local = localtime(moment(seconds))
     return format_date(local, "H:i:s" if local.date() == localdate() else _("j M H:i"))
+
+
+def clock_of(when: dt.datetime) -> str:
+    return clock(int(when.timestamp()))
+
+
+def lends(quota: Quota, *, now: dt.datetime) -> str:
+    """What the quota's department lends now, and what from when: the end of a sentence."""
+    schedule = schedule_of(quota)
+    words = {"limit": _limit(schedule.at(now), quota.pool)}
+    change = schedule.next_change(now)
+    if change is None:
+        return _("lends %(limit)s at all times") % words
+    words |= {"at": clock_of(change[0]), "then": _limit(change[1], quota.pool)}
+    return _("lends %(limit)s now, and from %(at)s %(then)s") % words
+
+
+def _limit(limit: int | None, pool: Pool) -> str:
+    """all, nothing, or at most 2 cards."""
+    if limit is None:
+        return _("all")
+    return _("at most %(limit)s") % {"limit": amount(limit, pool)} if limit else _("nothing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from typing import Any, cast
 
 from django import forms
@@ -18,14 +17,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import audit
+from portal import audit, zones
 from portal.access import actor_of
 from portal.locks import durable
 from portal.models import User
 
 YEAR = 365 * 86400
-# The city list of the zone database, without its aliases.
-ZONES = sorted(zone for zone in zoneinfo.available_timezones() if "/" in zone and not zone.startswith(("Etc/", "SystemV/", "US/", "posix/", "right/")))  # fmt: skip  # noqa: E501
 
 
 class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
@@ -43,7 +40,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         here = _("as this installation (%(zone)s)") % {"zone": settings.TIME_ZONE}
-        choices = [("", here), ("UTC", "UTC"), *((zone, zone.replace("_", " ")) for zone in ZONES)]
+        choices = [("", here), *zones.CHOICES]
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.urls import reverse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -16,8 +17,11 @@ from portal.api.base import ApiView, Strict
 from portal.models import Department
 from portal.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
 from quotas import actions, previews
+from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
 from quotas.board import usage_of
+from quotas.effects import Preview
 from quotas.models import Pool, Quota, UserCap
+from quotas.windows import schedule_of
 
 MOST = 2**31 - 1
 
@@ -34,18 +38,48 @@ class QuotaOut(serializers.ModelSerializer[Quota]):
     department = serializers.CharField(source="department.slug")
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")
+    windows = serializers.SerializerMethodField(help_text="Times at which another lend limit holds.")
+    lend_limit_now = serializers.SerializerMethodField(help_text="As the windows have it at this moment; null: all.")
+    lend_limit_next = serializers.SerializerMethodField(help_text="The next change; null: there is none.")
 
     class Meta:
         model = Quota
         fields = [
-            "department", "pool", "unit", "guaranteed", "borrow_limit", "lend_limit", "version", "updated_at",
+            "department", "pool", "unit", "guaranteed", "borrow_limit", "lend_limit", "windows", "zone",
+            "lend_limit_now", "lend_limit_next", "version", "updated_at",
         ]  # fmt: skip
+
+    @extend_schema_field(WindowShape(many=True))
+    def get_windows(self, row: Quota) -> list[dict[str, Any]]:
+        return [window_out(window) for window in schedule_of(row).windows]
+
+    def get_lend_limit_now(self, row: Quota) -> int | None:
+        return schedule_of(row).at(timezone.now())
+
+    @extend_schema_field(LimitChangeOut(allow_null=True))
+    def get_lend_limit_next(self, row: Quota) -> dict[str, Any] | None:
+        change = schedule_of(row).next_change(timezone.now())
+        return dict(LimitChangeOut({"at": change[0], "lend_limit": change[1]}).data) if change else None
 
 
 class QuotaIn(Strict):
     guaranteed = serializers.IntegerField(min_value=0, max_value=MOST)
     borrow_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: no limit")
     lend_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: all")
+    windows = WindowShape(many=True, required=False, help_text="Absent: they stay as they are.")
+    zone = serializers.CharField(
+        max_length=50, required=False, help_text="Of the windows' clock, such as Asia/Shanghai."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Windows and their zone are one thing: both or neither."""
+        if ("windows" in attrs) != ("zone" in attrs) and attrs.get("windows") != []:
+            missing = "zone" if "windows" in attrs else "windows"
+            raise serializers.ValidationError({missing: serializers.Field.default_error_messages["required"]})
+        if "windows" in attrs:
+            rows = tuple(window_in(each) for each in attrs.pop("windows"))
+            attrs["lending"] = actions.Lending(rows, attrs.pop("zone", ""))
+        return attrs
 
 
 class QuotaInWithReason(QuotaIn):
@@ -56,6 +90,7 @@ class StoppedOut(serializers.Serializer[Any]):
     """One who would be told to go, as the reader may know it."""
 
     department = serializers.CharField(source="department.slug")
+    pool = serializers.CharField(source="pool.slug")
     units = serializers.IntegerField()
     own = serializers.BooleanField(help_text="In a department that you see.")
     workload = serializers.CharField(help_text="Empty outside your own departments.")
@@ -65,14 +100,19 @@ class StoppedOut(serializers.Serializer[Any]):
 class PreviewOut(serializers.Serializer[Any]):
     """What would happen; nothing has."""
 
-    unit = serializers.CharField()
+    unit = serializers.CharField(allow_null=True, help_text="null: several pools are concerned.")
     stopped = StoppedOut(many=True)
     promised_at = serializers.DateTimeField(allow_null=True, help_text="By when all would be back.")
     sentence = serializers.CharField()
+    lines = serializers.ListField(child=serializers.CharField(), help_text="What else is to be said.")
 
 
-def preview_answer(found: previews.Preview, pool: Pool) -> Response:
-    data = {"unit": pool.unit, "stopped": found.stopped, "promised_at": found.promised_at, "sentence": found.sentence}
+def preview_answer(found: Preview, pool: Pool | None) -> Response:
+    """`pool` None: the change concerns several, and each of `stopped` says which."""
+    data = {
+        "unit": pool.unit if pool else None, "stopped": found.stopped, "promised_at": found.promised_at,
+        "sentence": found.sentence, "lines": found.lines,
+    }  # fmt: skip
     return Response(PreviewOut(data).data)
 
 

@@ -21,7 +21,7 @@ from quotas.chart import Chart, draw
 from quotas.history import Loan, Point, loans, trend
 from quotas.live import Live, read
 from quotas.models import Claim, ClaimState, Pool
-from quotas.telling import Teller, named_claims
+from quotas.telling import Teller, lends, named_claims
 
 PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
 
@@ -47,6 +47,7 @@ class Row:
     usage: PoolUsage
     borrowed: tuple[BorrowedSince, ...]
     lent: tuple[BorrowedSince, ...]
+    lends: str  # now and from when; blank without lending windows
 
 
 @login_required
@@ -112,10 +113,12 @@ def _turn(claim: Claim) -> tuple[int, int, dt.datetime]:
 
 def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
     mine = [loan for loan in running if loan.pool.pk == usage.pool.pk]
+    quota = usage.quota
     return Row(
         usage,
         tuple(BorrowedSince(loan.lender, loan.units, loan.since) for loan in mine if loan.borrower.pk in inside),
         tuple(BorrowedSince(loan.borrower, loan.units, loan.since) for loan in mine if loan.borrower.pk not in inside),
+        lends(quota, now=timezone.now()) if quota is not None and quota.windows else "",
     )
 
 

@@ -111,6 +111,5 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
         return redirect("quotas:operator_nodes")
     cards = list(row.cards.select_related("pool"))
     preview = preview_drain(actor=actor, node=row)
-    pool = next((card.pool for card in cards if card.pool), None)
-    context = {"node": row, "cards": cards, "preview": preview, "pool": pool}
+    context = {"node": row, "cards": cards, "preview": preview}
     return render(request, "quotas/operator_node.html", context)

@@ -177,7 +177,7 @@ def test_an_operator_changes_a_quota_and_the_history_says_who_and_why(client, wo
     text = page(client, world["member"], "/d/vision/quotas/")
     assert "new project" in text
     assert "root" in text
-    assert "no limit" in text
+    assert 'lend limit: <span class="diff-before">all</span> → <strong>1 card</strong>' in text
 
 
 def test_promising_more_than_there_is_comes_back_with_both_numbers(client, world):

@@ -19,6 +19,7 @@ from quotas.lending import Window
 from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
 from quotas.recalls import end_overdue
 from tests import builders as make
+from tests.clients import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -248,3 +249,122 @@ def test_the_number_of_queries_does_not_grow_with_the_windows(
     quotas = Quota.objects.select_related("pool")
     with django_assert_num_queries(1):
         assert [windows.planned_limit(quota, timezone.now()) for quota in quotas]
+
+
+# Pages and API --------------------------------------------------------------------------------------------------------
+
+URL = "/api/v1/departments/vision/quotas/a100/"
+OFFICE_JSON = {"days": ["mon", "tue", "wed", "thu", "fri"], "start": "09:00", "end": "18:00", "lend_limit": 2}
+NUMBERS = {"guaranteed": 8, "borrow_limit": None, "lend_limit": None}
+
+
+def put(who: Any, body: dict[str, Any], version: int = 1, query: str = "") -> Any:
+    return person(who).put(URL + query, body, headers={"If-Match": f'"{version}"'})
+
+
+def test_the_api_tells_the_windows_the_limit_now_and_the_next_one(vision: Department, pool: Pool) -> None:
+    told = person(make.member(vision)).get(URL).json()
+    assert (told["windows"], told["zone"]) == ([OFFICE_JSON], "Asia/Shanghai")
+    schedule = windows.schedule_of(Quota.objects.get())
+    assert told["lend_limit_now"] == schedule.at(timezone.now())
+    change = schedule.next_change(timezone.now())
+    assert change is not None
+    assert dt.datetime.fromisoformat(told["lend_limit_next"]["at"]) == change[0]
+
+
+def test_the_api_sets_windows_and_leaves_them_alone_when_they_are_not_sent(vision: Department, pool: Pool) -> None:
+    owner = make.member(vision, Role.OWNER)
+    night = {"days": ["sun"], "start": "20:00", "end": "24:00", "lend_limit": None}
+    told = put(owner, NUMBERS | {"windows": [night], "zone": "UTC"}).json()
+    assert (told["windows"], told["zone"]) == ([night], "UTC")
+    assert put(owner, NUMBERS | {"lend_limit": 3}, 2).json()["windows"] == [night]
+    assert put(owner, NUMBERS | {"windows": []}, 3).json()["zone"] == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "attr"),
+    [
+        ({"windows": [OFFICE_JSON]}, "zone"),
+        ({"zone": "UTC"}, "windows"),
+        ({"windows": [OFFICE_JSON, OFFICE_JSON], "zone": "UTC"}, "windows"),
+        ({"windows": [OFFICE_JSON | {"start": "9am"}], "zone": "UTC"}, "windows.0.start"),
+        ({"windows": [OFFICE_JSON | {"days": ["mo"]}], "zone": "UTC"}, "windows.0.days.0"),
+        ({"windows": [OFFICE_JSON | {"until": 3}], "zone": "UTC"}, "windows.0.until"),
+        ({"windows": [OFFICE_JSON], "zone": "Moon"}, "zone"),
+    ],
+)
+def test_the_api_names_the_field_that_is_wrong(vision: Department, pool: Pool, more: Any, attr: str) -> None:
+    answer = put(make.member(vision, Role.OWNER), NUMBERS | more)
+    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
+    assert [error["attr"] for error in answer.json()["errors"]] == [attr]
+    assert Quota.objects.get().version == 1
+
+
+def form(**more: Any) -> dict[str, Any]:
+    rows = {"windows-TOTAL_FORMS": 2, "windows-INITIAL_FORMS": 1, "zone": "Asia/Shanghai", "version": 1, "why": ""}
+    row = {"days": [0, 1], "start": "09:00", "end": "18:00", "lend_limit": "2"}
+    return {"guaranteed": 8, "borrow_limit": "", "lend_limit": "", **rows,
+            **{f"windows-0-{name}": value for name, value in row.items()}, **more}  # fmt: skip
+
+
+def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
+    client: Any, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    borrows(nlp, pool, 7, list(range(7)), name="secret-llm", started_at=timezone.now() - dt.timedelta(hours=1))
+    client.force_login(make.member(vision, Role.OWNER))
+    whole = {"windows-0-days": list(range(7)), "windows-0-start": "00:00", "windows-0-end": "00:00"}
+    text = client.get("/d/vision/quotas/a100/preview/", form(**whole)).content.decode()
+    assert "1 workload would be told to go, 7 cards in all." in text
+    assert "lends at most 2 cards at all times" in text
+    assert "secret-llm" not in text
+    assert client.post("/d/vision/quotas/a100/", form(**whole)).status_code == 302
+    [window] = windows.schedule_of(Quota.objects.get()).windows
+    assert window == Window(tuple(range(7)), 0, 24 * 60, 2)
+    run_pass(group_id=pool.group_id)
+    assert [recall.units for recall in window_recalls()] == [6]
+    board = client.get("/d/vision/").content.decode()
+    assert "Called back by a lending window" in board
+    assert "lends at most 2 cards at all times" in board
+    assert "/withdraw/" not in board
+    removed = form(**whole, **{"windows-0-DELETE": "on", "version": 2})
+    assert client.post("/d/vision/quotas/a100/", removed).status_code == 302
+    assert Quota.objects.get().windows == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"windows-0-days": []}, "Choose the days"),
+        ({"windows-0-start": "25:00"}, "25:00"),
+        ({"windows-0-end": "09:00"}, "two different times"),
+        ({"windows-1-days": [1], "windows-1-start": "17:00", "windows-1-end": "19:00"}, "in force at the same time"),
+        ({"zone": "Moon"}, "Moon"),
+    ],
+)
+def test_a_refused_window_keeps_what_was_typed(
+    client: Any, vision: Department, pool: Pool, fault: dict[str, Any], said: str
+) -> None:
+    client.force_login(make.member(vision, Role.OWNER))
+    answer = client.post("/d/vision/quotas/a100/", form(lend_limit="5", **fault))
+    text = answer.content.decode()
+    assert (answer.status_code, said in text, 'value="5"' in text) == (422, True, True)
+    assert client.get("/d/vision/quotas/a100/preview/", form(**fault)).status_code == 200
+    assert Quota.objects.get().version == 1
+
+
+def test_the_rules_page_shows_windows_and_their_history_in_words(client: Any, vision: Department, pool: Pool) -> None:
+    owner = make.member(vision, Role.OWNER)
+    change(Actor(owner), vision, pool, Lending((OFFICE,), "Europe/Berlin"))
+    client.force_login(owner)
+    text = client.get("/d/vision/quotas/").content.decode()
+    assert "Mon–Fri 09:00–18:00: 2 cards" in text
+    assert "Europe/Berlin" in text
+
+
+def test_the_history_of_a_memory_pool_speaks_of_gibibytes(client: Any, vision: Department) -> None:
+    t4 = make.pool("t4", cards=2, unit="MiB", units_per_card=15360)
+    operator = make.user("root", is_operator=True)
+    actions.set_quota(actor=Actor(operator), department=vision, pool=t4, guaranteed=15360, borrow_limit=None,
+                      lend_limit=0, expected_version=None)  # fmt: skip
+    client.force_login(operator)
+    assert "<strong>15 GiB</strong>" in client.get("/d/vision/quotas/").content.decode()

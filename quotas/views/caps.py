@@ -1,0 +1,66 @@
+"""A part of the members page: what each user may hold of each pool."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.access import Actor, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department
+from quotas import actions
+from quotas.forms import CapForm
+from quotas.models import Pool, UserCap
+from quotas.views.quotas import rule_of, rules_of
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def caps(request: HttpRequest, department: str) -> HttpResponse:
+    """A part of the members page: what each user may hold of each pool."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER if request.method == "POST" else Right.SEE)
+    return _caps(request, actor, here, None)
+
+
+@login_required
+@require_POST
+def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    form = CapForm(request.POST, prefix=pool)
+    rule = rule_of(here, pool)
+    if form.is_valid():
+        try:
+            actions.set_user_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
+        except Problem as problem:
+            blame(form, problem)
+    return _caps(request, actor, here, (rule.pool, form))
+
+
+def _caps(
+    request: HttpRequest, actor: Actor, department: Department, sent: tuple[Pool, CapForm] | None
+) -> HttpResponse:
+    units = dict(UserCap.objects.filter(department=department).values_list("pool_id", "units"))
+    bad = sent if sent is not None and sent[1].errors else None
+    rows = [
+        (
+            rule.pool,
+            bad[1]
+            if bad and bad[0] == rule.pool
+            else CapForm(prefix=rule.pool.slug, initial={"units": units.get(rule.pool.pk)}),
+            units.get(rule.pool.pk),
+        )
+        for rule in rules_of(department)
+        if rule.quota or rule.pool.pk in units
+    ]
+    context = {
+        "department": department,
+        "rows": rows,
+        "saved": sent[0] if sent and not bad else None,
+        "may_steer": actor.may(Right.STEER, department),
+    }
+    return render(request, "quotas/caps.html", context, status=422 if bad else 200)

@@ -1,0 +1,117 @@
+"""Changing one quota with its lending windows, beside a preview of who is affected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.access import Actor, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.forms import blame
+from portal.models import Department
+from quotas import actions
+from quotas.forms import QuotaForm, WindowForm, WindowForms, ZoneForm
+from quotas.models import Quota
+from quotas.previews import preview_quota
+from quotas.views.quotas import Rule, may_promise, rule_of
+from quotas.windows import schedule_of
+
+
+@dataclass(slots=True)
+class Forms:
+    """The three parts of the page's form. Without its windows' part (a program's POST) the windows stay as they are."""
+
+    quota: QuotaForm
+    windows: Any  # a formset of WindowForm
+    zone: ZoneForm
+
+    @staticmethod
+    def of(data: Any, actor: Actor, department: Department, rule: Rule) -> Forms:
+        quota = rule.quota or Quota(department=department, pool=rule.pool)
+        initial = {name: getattr(quota, name) for name in ("guaranteed", "borrow_limit", "lend_limit")}
+        initial["version"] = quota.version if rule.quota else None
+        sent = data if data is not None and "windows-TOTAL_FORMS" in data else None
+        rows = [WindowForm.initial_of(window) for window in schedule_of(quota).windows]
+        zone = {"zone": quota.zone or timezone.get_current_timezone_name()}
+        return Forms(
+            QuotaForm(data, initial=initial, only_lend=not may_promise(actor, department)),
+            WindowForms(sent, initial=rows, prefix="windows"),
+            ZoneForm(sent, initial=zone),
+        )
+
+    @property
+    def are_valid(self) -> bool:
+        faults = not self.quota.is_valid()
+        if self.windows.is_bound:  # every part says what is wrong with it, not only the first
+            faults |= not self.windows.is_valid()
+            faults |= not self.zone.is_valid()
+        return not faults
+
+    @property
+    def errors(self) -> bool:
+        return bool(self.quota.errors or any(self.windows.errors) or self.windows.non_form_errors() or self.zone.errors)
+
+    def asked(self) -> dict[str, Any]:
+        """What valid forms mean, as set_quota and preview_quota take it."""
+        asked = self.quota.numbers() | {"expected_version": self.quota.cleaned_data["version"]}
+        if self.windows.is_bound:
+            rows = tuple(window for form in self.windows if (window := form.window()) is not None)
+            asked["lending"] = actions.Lending(rows, self.zone.cleaned_data["zone"])
+        return asked
+
+    def blame(self, problem: Problem) -> None:
+        blame(self.zone if problem.field == "zone" else self.quota, problem)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
+    """`version` in the form is what the reader saw: an edit of something newer is refused, not overwritten."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    rule = rule_of(here, pool)
+    forms = Forms.of(request.POST if request.method == "POST" else None, actor, here, rule)
+    if request.method == "POST" and forms.are_valid:
+        why = forms.quota.cleaned_data["why"]
+        try:
+            actions.set_quota(actor=actor, department=here, pool=rule.pool, why=why, **forms.asked())
+        except Problem as problem:
+            forms.blame(problem)
+            if isinstance(problem, actions.Stale):
+                rule = rule_of(here, pool)
+        else:
+            messages.success(request, _("The quota of %(pool)s is changed.") % {"pool": rule.pool.name})
+            return redirect("quotas:quotas", here.slug)
+    context = {
+        "department": here, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
+        "may_promise": may_promise(actor, here),
+    }  # fmt: skip
+    return render(request, "quotas/quota_edit.html", context, status=422 if forms.errors else 200)
+
+
+@login_required
+@require_safe
+def edit_preview(request: HttpRequest, department: str, pool: str) -> HttpResponse:
+    """The panel beside the form: who is affected, before anything is saved."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.STEER)
+    rule = rule_of(here, pool)
+    forms = Forms.of(request.GET, actor, here, rule)
+    context: dict[str, Any] = {"department": here, "pool": rule.pool}
+    if forms.are_valid:
+        try:
+            context["preview"] = preview_quota(actor=actor, department=here, pool=rule.pool, **forms.asked())
+        except Problem as problem:
+            context["problem"] = problem
+    else:
+        rows = [errors for form in forms.windows for errors in form.errors.values()] if forms.windows.is_bound else []
+        context["faults"] = [error for errors in (*forms.quota.errors.values(), *rows) for error in errors]
+    return render(request, "quotas/preview.html", context)
