@@ -56,6 +56,11 @@ class Schedule:
         minute = local.weekday() * DAY + local.hour * 60 + local.minute
         return next((limit for begin, end, limit in self._spans if begin <= minute < end), self.lend_limit)
 
+    @property
+    def most(self) -> Limit:
+        """The largest limit there ever is."""
+        return max((self.lend_limit, *(window.lend_limit for window in self.windows)), key=height)
+
     def lowest(self, begin: dt.datetime, end: dt.datetime) -> Limit:
         """The smallest limit in force at any time of [begin, end]."""
         if not self.windows:

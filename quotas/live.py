@@ -14,7 +14,7 @@ from quotas.engine import types as e
 from quotas.engine.ledger import Ledger
 from quotas.engine.mig import profile_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
-from quotas.windows import planned_limit
+from quotas.windows import most_lent, planned_limit
 
 CLAIM_COLUMNS = (
     "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "state",
@@ -193,7 +193,10 @@ def _books(live: Live, pool: int) -> Ledger:
 
 def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:
     quota = live.quotas.get((department.pk, pool))
-    limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, planned_limit(quota, timezone.now()))} if quota else {}
+    limits = {}
+    if quota is not None:
+        lending = planned_limit(quota, timezone.now()), most_lent(quota)
+        limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, *lending)}
     parent = live.departments[department.parent_id].slug if department.parent_id else None
     return e.Department(
         e.DepartmentId(department.slug), e.DepartmentId(parent) if parent else None, department.weight, limits

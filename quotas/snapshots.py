@@ -16,7 +16,7 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
-from quotas.windows import planned_limit
+from quotas.windows import most_lent, planned_limit
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
@@ -126,6 +126,7 @@ def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
         guaranteed=quota.guaranteed,
         borrow_limit=quota.borrow_limit,
         lend_limit=planned_limit(quota, now),
+        lend_limit_most=most_lent(quota),
         policy=policy_from_json(quota.policy) if quota.policy else None,
     )
 

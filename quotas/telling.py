@@ -18,7 +18,7 @@ from quotas.engine import explain
 from quotas.engine.wire import reason_from_json
 from quotas.models import Claim, Pool, Quota
 from quotas.snapshots import moment
-from quotas.windows import schedule_of
+from quotas.windows import Return, schedule_of
 
 
 class Teller:
@@ -88,6 +88,16 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
         return _("lends %(limit)s at all times") % words
     words |= {"at": clock_of(change[0]), "then": _limit(change[1], quota.pool)}
     return _("lends %(limit)s now, and from %(at)s %(then)s") % words
+
+
+def goes_back(found: Return, pool: Pool) -> str:
+    """What a borrower has to know of the next lending window that closes on it."""
+    text = (
+        _("From %(at)s %(lender)s lends at most %(limit)s: what is above that goes back by then.")
+        if found.limit
+        else _("From %(at)s %(lender)s lends nothing: what is borrowed from it goes back by then.")
+    )
+    return text % {"at": clock_of(found.at), "lender": found.lender.name, "limit": amount(found.limit, pool)}
 
 
 def _limit(limit: int | None, pool: Pool) -> str:

@@ -95,6 +95,14 @@ def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
     return schedule_of(quota).lowest(now, now + lead)
 
 
+def most_lent(quota: Quota) -> Limit:
+    """The most it ever lends, for what can only run in another window; None without windows."""
+    if not quota.windows:
+        return None
+    most = schedule_of(quota).most
+    return quota.pool.nominal if most is None else most
+
+
 # Calling back ---------------------------------------------------------------------------------------------------------
 
 

@@ -6,13 +6,16 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor
+from portal.models import Department
 from portal.words import amount, duration
 from quotas.models import Claim, LedgerEntry
-from quotas.telling import Teller, clock, named_claims
+from quotas.telling import Teller, clock, goes_back, named_claims
+from quotas.windows import next_return
 from workloads.lifecycle import State
 from workloads.models import Attempt, Workload
 
@@ -68,9 +71,10 @@ def place_text(node: str, cards: Sequence[object]) -> str:
     return text % {"node": node, "cards": ", ".join(map(str, cards))}
 
 
-def lenders_of(claim: Claim) -> list[str]:
+def lenders_of(claim: Claim) -> list[Department | None]:
+    """None: the unpromised rest."""
     rows = LedgerEntry.objects.filter(claim=claim, own=False, ended_at=None).select_related("lender")
-    return [entry.lender.name if entry.lender else _("the unpromised rest") for entry in rows]
+    return [entry.lender for entry in rows]
 
 
 def shares_of(workload: Workload, claim: Claim) -> list[str]:
@@ -78,9 +82,11 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
     pool = workload.pool
     if not claim.borrowed:
         return [_("All from your department's own quota: nobody can recall it.")]
+    lenders = lenders_of(claim)
+    names = [lender.name if lender else _("the unpromised rest") for lender in lenders]
     numbers = {
         "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool),
-        "lenders": _(", ").join(lenders_of(claim)), "notice": duration(claim.notice), "grace": duration(claim.grace),
+        "lenders": _(", ").join(names), "notice": duration(claim.notice), "grace": duration(claim.grace),
     }  # fmt: skip
     text = (
         _("%(borrowed)s of %(all)s borrowed from %(lenders)s.")
@@ -91,7 +97,13 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
         "Recallable: it can be called back with %(notice)s notice and %(grace)s grace;"
         " then it is queued again with the same id."
     )
-    return [text % numbers, contract % numbers]
+    now = timezone.now()
+    back = next_return(claim.department, pool, {lender.slug: 0 for lender in lenders if lender}, now=now)
+    until = (
+        claim.started_at + dt.timedelta(seconds=claim.max_runtime) if claim.started_at and claim.max_runtime else None
+    )
+    concerns = back is not None and (until is None or back.at < until)
+    return [text % numbers, contract % numbers, *([goes_back(back, pool)] if back and concerns else [])]
 
 
 def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:

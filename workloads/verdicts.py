@@ -21,7 +21,8 @@ from quotas.engine.admission import decide
 from quotas.engine.verdict import Headline
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
-from quotas.telling import Teller, clock
+from quotas.telling import Teller, clock, goes_back
+from quotas.windows import next_return
 from workloads.requests import WorkloadRequest, check, claim_fields
 
 
@@ -102,7 +103,19 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     snapshot = load_snapshot(request.pool.group, now=now)
     facts = engine.verdict(snapshot, asked)
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
-    return _told(actor, request.pool, facts, asked, tuple(instead))
+    told = _told(actor, request.pool, facts, asked, tuple(instead))
+    return replace(told, lines=(*told.lines, *_going_back(department, request, facts, now)))
+
+
+def _going_back(
+    department: Department, request: WorkloadRequest, facts: engine.Verdict, now: dt.datetime
+) -> Iterator[str]:
+    """The lending window that closes before this would end."""
+    lenders = {str(slug): units for slug, units in facts.from_.items() if slug}
+    found = next_return(department, request.pool, lenders, now=now) if lenders else None
+    ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
+    if found is not None and (ends is None or found.at < ends):
+        yield goes_back(found, request.pool)
 
 
 def _must_wait(facts: engine.Verdict) -> bool:

@@ -6,9 +6,10 @@ cost one step for each ancestor, so nothing is ever summed again.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
-from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, Quota
+from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, PoolId, Quota
 from quotas.engine.units import capacity_of
 
 Share = tuple[int, Fraction]
@@ -79,6 +80,15 @@ class Ledger:
         _sum_up(self.root)
         self.keepers = [account for account in self.accounts.values() if account.kept]
         _set_ceilings(self.root, lost=self.nominal - self.capacity)
+        if any(account.quota.lend_limit_most is not None for account in self.accounts.values()):
+            self._open_windows(pool, departments)
+
+    def _open_windows(self, pool: Pool, departments: Iterable[Department]) -> None:
+        """What could be had while every lending window is at its widest: less than that is not impossible."""
+        widest = Ledger(pool, (_widest(department, pool.id) for department in departments))
+        self.root.ceiling = widest.root.ceiling
+        for id, account in self.accounts.items():
+            account.ceiling = widest[id].ceiling
 
     @property
     def short_by(self) -> int:
@@ -136,6 +146,13 @@ def share(account: Account, usage: int) -> Share:
     if account.weight == 0 or account.parent.ceiling <= 0:
         return BOUNDLESS
     return 0, Fraction(excess * 1000, account.parent.ceiling) / account.weight
+
+
+def _widest(department: Department, pool: PoolId) -> Department:
+    quota = department.quotas.get(pool, NOTHING)
+    most = quota.lend_limit if quota.lend_limit_most is None else quota.lend_limit_most
+    widest = replace(quota, lend_limit=most, lend_limit_most=None)
+    return replace(department, quotas={**department.quotas, pool: widest})
 
 
 def _downwards(root: Account) -> list[Account]:

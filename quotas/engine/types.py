@@ -112,11 +112,16 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a department is promised in a pool, and how far it may borrow and must lend (null = no limit, all)."""
+    """What a department is promised in a pool, and how far it may borrow and must lend (null = no limit, all).
+
+    `lend_limit` holds now. Where lending windows change it, `lend_limit_most` is the most it ever is, so that what could
+    only run in another window waits for it instead of being impossible (null = the limit stays as it is).
+    """
 
     guaranteed: int = 0
     borrow_limit: int | None = None
     lend_limit: int | None = None
+    lend_limit_most: int | None = None
     policy: Policy | None = None
 
 

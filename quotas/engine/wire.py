@@ -106,7 +106,16 @@ _pool = record(
         "grace": _count,
     },
 )
-_quota = record(Quota, {"guaranteed": _count, "borrow_limit": _count, "lend_limit": _count, "policy": _policy})
+_quota = record(
+    Quota,
+    {
+        "guaranteed": _count,
+        "borrow_limit": _count,
+        "lend_limit": _count,
+        "lend_limit_most": _count,
+        "policy": _policy,
+    },
+)
 _department = record(
     Department,
     {

@@ -81,7 +81,7 @@ def test_at_night_all_is_lent_and_shortly_before_nine_only_what_the_day_allows(
     early.delete()
     late = asks(nlp, pool, 6, at("08:50"))
     planned(pool, at("08:50"), late)
-    assert (late.state, late.reasons[0]["code"]) == (ClaimState.PENDING, "above_ceiling")
+    assert (late.state, late.reasons[0]["code"]) == (ClaimState.PENDING, "not_lent")
     small = asks(nlp, pool, 2, at("08:51"))
     planned(pool, at("08:51"), small)
     assert small.state == ClaimState.HOLDING
@@ -368,3 +368,13 @@ def test_the_history_of_a_memory_pool_speaks_of_gibibytes(client: Any, vision: D
                       lend_limit=0, expected_version=None)  # fmt: skip
     client.force_login(operator)
     assert "<strong>15 GiB</strong>" in client.get("/d/vision/quotas/").content.decode()
+
+
+def test_what_only_fits_into_the_night_waits_for_it_instead_of_being_impossible(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    asked, too_much = asks(nlp, pool, 6, at("10:00")), asks(nlp, pool, 9, at("10:00"))
+    planned(pool, at("10:00"), asked, too_much)
+    assert (asked.decision, too_much.decision) == ("wait", "impossible")
+    planned(pool, at("18:00"), asked)
+    assert asked.state == ClaimState.HOLDING
