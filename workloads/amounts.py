@@ -1,0 +1,282 @@
+"""Amounts of GPU as people say them, against the unit a pool counts in: 7.5 GiB, half a card, 3g.40gb, 2 cards.
+
+Sources of the memory a MIG instance has: `nvidia-smi mig -lgip` (the name's "gb" is a rounded share, not what is usable);
+where nobody has published it, the card's share, which is a little more than there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.errors import N_, Invalid
+from portal.words import memory
+from quotas.engine.mig import PRODUCTS, profile_of
+from quotas.models import Pool
+from workloads.inputs import MEBIBYTES
+from workloads.sharing import SYSTEMS, About
+
+INSTANCE_GIB: dict[str, dict[str, float]] = {
+    "A30": {"1g.6gb": 5.81, "1g.6gb+me": 5.81, "2g.12gb": 11.69, "2g.12gb+me": 11.69, "4g.24gb": 23.44},
+    "A100-40GB": {"1g.5gb": 4.75, "1g.5gb+me": 4.75, "1g.10gb": 9.62, "2g.10gb": 9.62, "3g.20gb": 19.5, "4g.20gb": 19.5,
+                  "7g.40gb": 39.25},
+    "A100-80GB": {"1g.10gb": 9.5, "1g.10gb+me": 9.5, "1g.20gb": 19.5, "2g.20gb": 19.5, "3g.40gb": 39.25, "4g.40gb": 39.25,
+                  "7g.80gb": 78.75},
+    "H100-80GB": {"1g.10gb": 9.75, "1g.10gb+me": 9.75, "1g.20gb": 19.62, "2g.20gb": 19.62, "3g.40gb": 39.5,
+                  "4g.40gb": 39.5, "7g.80gb": 79.25},
+    "H200-141GB": {"1g.18gb": 16.0, "1g.18gb+me": 16.0, "2g.35gb": 32.5, "7g.141gb": 140.0},
+    "B200-180GB": {"4g.90gb": 89.0},
+}  # fmt: skip
+CARD_GIB = {
+    "A30": 24.0,
+    "A100-40GB": 40.0,
+    "A100-80GB": 80.0,
+    "H100-80GB": 79.65,
+    "H200-141GB": 140.4,
+    "B200-180GB": 179.06,
+}
+
+NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"
+AMOUNT = re.compile(rf"{NUMBER}\s*(?P<unit>[^\d\s.,/]*)")
+WORDS = {"half": "1/2", "a half": "1/2", "quarter": "1/4", "a quarter": "1/4", "third": "1/3", "a third": "1/3",
+         "half a card": "1/2", "a quarter of a card": "1/4", "半张": "1/2", "半张卡": "1/2", "半": "1/2"}  # fmt: skip
+CARDS = {"card", "cards", "gpu", "gpus", "张", "张卡", "卡", "块"}
+PERCENT = {"%", "percent", "％"}
+REPLICAS = {"replica", "replicas", "份"}
+SLICES = {"slice", "slices"}
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Units of the pool, or a MIG profile of it."""
+
+    units: int
+    profile: str = ""
+
+
+def about(pool: Pool) -> About | None:
+    """What the pool's sharing system is; None for one that no module serves."""
+    system = SYSTEMS.get(pool.sharing)
+    return system.ABOUT if system else None
+
+
+def card_mib(pool: Pool) -> int | None:
+    """Memory of one card, in MiB, where it is known."""
+    if pool.card_mib:
+        return pool.card_mib
+    if pool.unit == "MiB":
+        return pool.units_per_card
+    return round(CARD_GIB[pool.mig] * 1024) if pool.mig in CARD_GIB else None
+
+
+def instance_mib(table: str, profile: str) -> int | None:
+    """Memory of a MIG instance, in MiB."""
+    if gib := INSTANCE_GIB.get(table, {}).get(profile):
+        return round(gib * 1024)
+    found, slices = profile_of(table, profile), slices_of(table)
+    return round(CARD_GIB[table] * 1024 * found.size / slices) if found and table in CARD_GIB else None
+
+
+def slices_of(table: str) -> int:
+    return max(profile.size + max(profile.starts) for profile in PRODUCTS[table].values())
+
+
+# Reading what somebody typed -------------------------------------------------------------------------------------------
+
+
+def read(text: str, pool: Pool) -> Asked:
+    """A bare number counts the pool's own unit. Raises Invalid with the next step."""
+    text = WORDS.get(text.strip().lower(), text.strip())
+    if pool.mig and (profile := _profile_named(text, pool.mig)):
+        return Asked(0, profile)
+    found = AMOUNT.fullmatch(text)
+    if found is None:
+        raise not_an_amount(text, pool)
+    number = Fraction(found["number"].replace(",", ".")) if not found["number"].endswith("/0") else Fraction(0)
+    unit = found["unit"].strip().lower()
+    if number <= 0:
+        raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units_per_pod")
+    if unit == "" and ("/" in found["number"] or number < 1):
+        unit = "card"
+    return _bounded(_in_units(number, unit, text, pool))
+
+
+def _bounded(asked: Asked) -> Asked:
+    if asked.units > LARGEST:
+        raise Invalid(N_("That is more than can be counted."), code="too_many", field="units_per_pod")
+    return asked
+
+
+def _in_units(number: Fraction, unit: str, text: str, pool: Pool) -> Asked:
+    if unit in MEBIBYTES and unit:
+        return _of_memory(number * MEBIBYTES[unit], pool)
+    if unit in PERCENT:
+        return _of_card(number / 100, pool)
+    if unit in CARDS:
+        return _of_card(number, pool)
+    if unit == "" or (pool.unit == "replica" and unit in REPLICAS) or (pool.unit == "slice" and unit in SLICES):
+        if pool.mig:
+            return Asked(0, _smallest_profile(pool, lambda size, _mib: size >= number, text))
+        return Asked(-(-number.numerator // number.denominator))
+    raise not_an_amount(text, pool)
+
+
+def not_an_amount(text: str, pool: Pool) -> Invalid:
+    return Invalid(
+        N_("“%(text)s” is no amount here. Write %(examples)s."), code="shape", field="units_per_pod", text=text[:60],
+        examples=examples(pool),
+    )  # fmt: skip
+
+
+def examples(pool: Pool) -> str:
+    """What may be written for this pool."""
+    if pool.mig:
+        return _("a profile (%(profile)s), memory (10 GiB) or a share of a card (half)") % {
+            "profile": next(iter(PRODUCTS[pool.mig]))
+        }
+    return {
+        "card": _("a number of cards: 2"),
+        "MiB": _("memory (6 GiB) or a share of a card (half, 25 %)"),
+        "percent": _("a share of a card (half, 25 %) or memory (6 GiB)"),
+        "replica": _("1, for one share of a card"),
+    }.get(pool.unit, "1")
+
+
+def _of_memory(mib: Fraction, pool: Pool) -> Asked:
+    """Rounded up, so that it is never less than was asked."""
+    card, whole = card_mib(pool), -(-mib.numerator // mib.denominator)
+    if pool.unit == "MiB":
+        return Asked(_stepped(whole, pool))
+    if pool.mig:
+        return Asked(0, _smallest_profile(pool, lambda _size, has: has is not None and has >= whole, memory(whole)))
+    if card is None:
+        raise Invalid(
+            N_("How much memory a card of %(pool)s has is not known here: ask for %(examples)s."), code="no_memory_known",
+            field="units_per_pod", pool=pool.name, examples=examples(pool),
+        )  # fmt: skip
+    return _of_card(Fraction(whole, card), pool)
+
+
+def _of_card(share: Fraction, pool: Pool) -> Asked:
+    if pool.mig:
+        slices = slices_of(pool.mig)
+        text = said_share(share)
+        return Asked(0, _smallest_profile(pool, lambda size, _mib: Fraction(size, slices) >= share, text))
+    units = share * pool.units_per_card
+    if pool.unit == "replica":
+        return Asked(_replicas(units, pool))
+    whole = -(-units.numerator // units.denominator)
+    return Asked(_stepped(whole, pool) if pool.unit != "card" else whole)
+
+
+def _replicas(units: Fraction, pool: Pool) -> int:
+    if units > 1:
+        raise Invalid(
+            N_("One share here is 1/%(replicas)s of a card, and several are not more of a card: choose another pool."),
+            code="too_many", field="units_per_pod", replicas=pool.units_per_card,
+        )  # fmt: skip
+    return 1
+
+
+def _stepped(units: int, pool: Pool) -> int:
+    """Up to the next multiple that the system deals in."""
+    system = about(pool)
+    step = system.step if system else 1
+    if pool.group.cluster.options.get("gpu_mem_unit") == "MiB":
+        step = 1
+    most = pool.units_per_card
+    rounded = -(-units // step) * step
+    return rounded if rounded <= most or units > most else units
+
+
+def _profile_named(text: str, table: str) -> str:
+    name = text.lower().removeprefix("mig-").removeprefix("nvidia.com/mig-")
+    return name if profile_of(table, name) else ""
+
+
+def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], text: str) -> str:
+    """The cheapest profile that is enough; of two that cost the same, the one with more compute."""
+    table = PRODUCTS[pool.mig]
+    fitting = [
+        (profile.size, -int(name[0]), name)
+        for name, profile in table.items()
+        if not profile.media and enough(profile.size, instance_mib(pool.mig, name))
+    ]
+    if not fitting:
+        largest = max(table, key=lambda name: table[name].size)
+        raise Invalid(
+            N_("No instance of %(pool)s is that large (%(asked)s): the largest is %(largest)s."), code="no_such_profile",
+            field="units_per_pod", pool=pool.name, asked=text, largest=largest,
+        )  # fmt: skip
+    return min(fitting)[2]
+
+
+# Saying what that is ---------------------------------------------------------------------------------------------------
+
+
+def product_name(product: str) -> str:
+    """Tesla-T4 → T4, NVIDIA-A100-SXM4-80GB → A100 80GB."""
+    words = (
+        product.partition("-MIG-")[0].removesuffix("-SHARED").removeprefix("NVIDIA-").removeprefix("Tesla-").split("-")
+    )
+    return " ".join(word for word in words if not re.fullmatch(r"SXM\d|PCIE|PCIe|HBM\d\w*", word))
+
+
+def said_share(share: Fraction) -> str:
+    known = {
+        Fraction(1, 4): _("a quarter"), Fraction(1, 3): _("a third"), Fraction(1, 2): _("half"),
+        Fraction(2, 3): _("two thirds"), Fraction(3, 4): _("three quarters"),
+    }  # fmt: skip
+    percent = round(float(share) * 100)
+    return known.get(share) or _("%(percent)s%%") % {"percent": percent if percent else "< 1"}
+
+
+def said(pool: Pool, units: int, profile: str = "") -> str:
+    """In words a researcher knows: "half a T4, 7.5 GiB"."""
+    card, name = card_mib(pool), product_name(pool.product)
+    if pool.mig and (found := profile_of(pool.mig, profile)):
+        share = Fraction(found.size, slices_of(pool.mig))
+        has = instance_mib(pool.mig, profile)
+        return _joined(f"{profile}: {_part(share, name)}", has, about_it=True)
+    share = Fraction(units, pool.units_per_card)
+    if pool.unit == "card" or (share.denominator == 1 and pool.unit != "replica"):
+        count = int(share)
+        numbers = {"count": count, "card": name, "a_card": _with_article(name, "a whole")}
+        text = ngettext("%(a_card)s", "%(count)s whole %(card)s", count) % numbers
+        return _joined(text, card * count if card else None, about_it=True)
+    if pool.unit == "MiB":
+        return _joined(_part(share, name), units, about_it=False)
+    if pool.unit == "replica":
+        numbers = {"replicas": pool.units_per_card, "card": name, "a_card": _with_article(name)}
+        text = _("one of %(replicas)s shares of %(a_card)s") % numbers
+        limited = pool.sharing == "mps"
+        return _joined(text, round(card / pool.units_per_card) if card and limited else None, about_it=True)
+    return _joined(_part(share, name), round(float(share) * card) if card else None, about_it=True)
+
+
+def _part(share: Fraction, name: str) -> str:
+    numbers = {"card": name, "a_card": _with_article(name)}
+    if share == Fraction(1, 2):
+        return _("half %(a_card)s") % numbers
+    nice = share.limit_denominator(64)
+    if abs(float(nice - share)) > 0.005 or nice == 0:
+        nice = share
+    return _("%(share)s of %(a_card)s") % (numbers | {"share": said_share(nice)})
+
+
+def _with_article(name: str, article: str = "") -> str:
+    """English only: other languages' sentences use %(card)s."""
+    return f"{article or ('an' if name[:1] in 'AEFHILMNORSX' else 'a')} {name}"
+
+
+def _joined(text: str, mib: int | None, *, about_it: bool) -> str:
+    if not mib:
+        return text
+    size = memory(mib)
+    return _("%(text)s, about %(memory)s") % {"text": text, "memory": size} if about_it else f"{text}, {size}"

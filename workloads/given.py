@@ -1,0 +1,123 @@
+"""What an amount of a pool means for the person who asks: what they get, what it is charged, what can go wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from django.utils.translation import gettext as _
+
+from portal.words import amount
+from quotas.models import Pool
+from workloads.amounts import about, said
+from workloads.requests import WorkloadRequest
+from workloads.sharing import About
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One thing that neighbours may or may not touch; `level` is full, soft or none."""
+
+    what: str
+    level: str
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    gets: str  # "half a T4, 7.5 GiB, not isolated"
+    charge: str
+    system: str
+    kept: tuple[Kept, ...]
+    isolation: str
+    risks: str
+
+
+def given(request: WorkloadRequest) -> Given | None:
+    """None for a pool of a system that no module serves."""
+    pool, system = request.pool, about(request.pool)
+    if system is None:
+        return None
+    parts = [said(pool, request.units_per_pod, request.profile)]
+    if request.cores_per_pod:
+        parts.append(_("%(percent)s %% of its compute") % {"percent": request.cores_per_pod})
+    parts.append(isolation_word(system))
+    text = _(", ").join(parts)
+    if request.pods > 1:
+        text = _("%(pods)s pods with %(gets)s each") % {"pods": request.pods, "gets": text}
+    return Given(text, charge(request), _(system.title), kept(system), _(system.isolation), _(system.risks))
+
+
+def charge(request: WorkloadRequest) -> str:
+    """What counts in the quota, and why where that is more than the memory asked for."""
+    pool, total = request.pool, request.charge * request.pods
+    numbers = {"charge": amount(total, pool), "percent": request.cores_per_pod or 0}
+    if request.profile:
+        return _("Charged to the quota: %(charge)s.") % numbers
+    if request.charge > request.units_per_pod:
+        return _("Charged to the quota: %(charge)s, for %(percent)s %% of the compute is the larger share.") % numbers
+    return _("Charged to the quota: %(charge)s.") % numbers
+
+
+def isolation_word(system: About) -> str:
+    """The weakest of memory and faults is what a person has to know."""
+    if system.memory == "full":
+        return _("isolated") if system.faults == "full" else _("own memory, faults are shared")
+    return _("memory limited by software") if system.memory == "soft" else _("not isolated")
+
+
+def kept(system: About) -> tuple[Kept, ...]:
+    levels = {"full": _("kept apart"), "soft": _("limited by software"), "none": _("shared")}
+    rows = ((_("Memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
+    return tuple(Kept(what, level, levels[level]) for what, level in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way in which GPUs can be had here, in a researcher's words."""
+
+    key: str
+    title: str
+    gives: str
+    risks: str
+    isolation: str
+    kept: tuple[Kept, ...]
+    cores: str
+    cores_step: int
+    pools: tuple[Pool, ...]
+
+
+def modes(pools: list[Pool]) -> list[Mode]:
+    """Those that exist among these pools, the best isolated first."""
+    found: dict[str, list[Pool]] = {}
+    systems: dict[str, About] = {}
+    for pool in pools:
+        if (system := about(pool)) is not None:
+            systems[system.key] = system
+            found.setdefault(system.key, []).append(pool)
+    rank = {"full": 0, "soft": 1, "none": 2}
+    order = sorted(systems.values(), key=lambda s: (rank[s.memory], rank[s.faults], s.unit != "card", s.key))
+    return [
+        Mode(
+            s.key,
+            _(s.title),
+            _(s.gives),
+            _(s.risks),
+            _(s.isolation),
+            kept(s),
+            s.cores,
+            s.cores_step,
+            tuple(found[s.key]),
+        )
+        for s in order
+    ]
+
+
+def compute_share(pool: Pool, units: int) -> int | None:
+    """The share of compute that goes with a share of memory, where the system limits it and nobody said otherwise."""
+    system = about(pool)
+    if system is None or system.cores == "none" or not units:
+        return None
+    share = min(Fraction(100), Fraction(100 * units, pool.units_per_card))
+    step = system.cores_step
+    return min(100, -(-share.numerator // (share.denominator * step)) * step)
