@@ -5,11 +5,16 @@
   if (!form) return;
   const amount = form.querySelector("[data-amount]");
   const profile = form.querySelector("[data-profile]");
+  const cores = form.querySelector("div[data-cores]");
+  form.querySelector("#pools")?.classList.add("one-offer");
   const show = () => {
     const pool = form.querySelector(`[data-pool="${CSS.escape(form.elements.pool.value)}"]`);
     if (!pool) return;
+    for (const other of form.querySelectorAll("#pools > li")) other.hidden = other !== pool;
     amount.hidden = Boolean(pool.dataset.mig);
     amount.querySelector("label").textContent = pool.dataset.label;
+    form.elements.units_per_pod.placeholder = pool.dataset.examples;
+    if (cores) cores.hidden = !pool.dataset.cores;
     if (!profile) return;
     profile.hidden = !pool.dataset.mig;
     for (const group of profile.querySelectorAll("optgroup")) group.hidden = group.label !== pool.dataset.mig;

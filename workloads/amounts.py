@@ -7,7 +7,7 @@ where nobody has published it, the card's share, which is a little more than the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,8 +17,9 @@ from django.utils.translation import ngettext
 from portal.errors import N_, Invalid
 from portal.words import memory
 from quotas.engine.mig import PRODUCTS, profile_of
-from quotas.models import Pool
+from quotas.models import Node, Pool
 from workloads.inputs import MEBIBYTES
+from workloads.requests import settings_of
 from workloads.sharing import SYSTEMS, About
 
 INSTANCE_GIB: dict[str, dict[str, float]] = {
@@ -129,7 +130,7 @@ def _in_units(number: Fraction, unit: str, text: str, pool: Pool) -> Asked:
 
 def not_an_amount(text: str, pool: Pool) -> Invalid:
     return Invalid(
-        N_("“%(text)s” is no amount here. Write %(examples)s."), code="shape", field="units_per_pod", text=text[:60],
+        N_("“%(text)s” is not an amount here. Write %(examples)s."), code="shape", field="units_per_pod", text=text[:60],
         examples=examples(pool),
     )  # fmt: skip
 
@@ -187,9 +188,7 @@ def _replicas(units: Fraction, pool: Pool) -> int:
 def _stepped(units: int, pool: Pool) -> int:
     """Up to the next multiple that the system deals in."""
     system = about(pool)
-    step = system.step if system else 1
-    if pool.group.cluster.options.get("gpu_mem_unit") == "MiB":
-        step = 1
+    step = system.step if system and settings_of(pool.group.cluster).gpu_mem_unit == "GiB" else 1
     most = pool.units_per_card
     rounded = -(-units // step) * step
     return rounded if rounded <= most or units > most else units
@@ -203,18 +202,32 @@ def _profile_named(text: str, table: str) -> str:
 def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], text: str) -> str:
     """The cheapest profile that is enough; of two that cost the same, the one with more compute."""
     table = PRODUCTS[pool.mig]
+    here = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
     fitting = [
         (profile.size, -int(name[0]), name)
         for name, profile in table.items()
-        if not profile.media and enough(profile.size, instance_mib(pool.mig, name))
+        if name in here and not profile.media and enough(profile.size, instance_mib(pool.mig, name))
     ]
     if not fitting:
-        largest = max(table, key=lambda name: table[name].size)
+        largest = max(here, key=lambda name: table[name].size, default="–")
         raise Invalid(
             N_("No instance of %(pool)s is that large (%(asked)s): the largest is %(largest)s."), code="no_such_profile",
             field="units_per_pod", pool=pool.name, asked=text, largest=largest,
         )  # fmt: skip
     return min(fitting)[2]
+
+
+def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
+    """MIG table → the profiles that some node has, in the table's order; all where instances are cut on demand."""
+    found: dict[str, set[str]] = {pool.mig: set() for pool in pools if pool.mig}
+    nodes = Node.objects.filter(cards__pool__in=[pool.pk for pool in pools if pool.mig], present=True).distinct()
+    for table, instances in nodes.values_list("cards__pool__mig", "instances"):
+        if table in found:
+            found[table] |= set(instances or PRODUCTS.get(table, {}))
+    return {
+        table: [name for name in PRODUCTS.get(table, {}) if name in names or not names]
+        for table, names in found.items()
+    }
 
 
 # Saying what that is ---------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.access import Actor
 from portal.models import Department
-from quotas.engine.mig import PRODUCTS
+from portal.words import memory
 from quotas.models import Pool
-from workloads.inputs import AmountField, CommandField, DurationField, MemoryField, VariablesField
+from workloads.amount_form import AmountFields
+from workloads.inputs import CommandField, DurationField, MemoryField, VariablesField
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.requests import InvalidRequest, WorkloadRequest
 
@@ -20,12 +21,10 @@ HOUR = 3600
 SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
 
 
-class WorkloadForm(forms.Form):
+class WorkloadForm(AmountFields):
     kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
     name = forms.CharField(label=_("Name"), max_length=100)
     pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
-    units_per_pod = AmountField(label=_("Amount"), required=False)
-    profile = forms.ChoiceField(label=_("MIG profile"), required=False)
     image = forms.ModelChoiceField(Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None)
     command = CommandField(
         label=_("Command"),
@@ -65,24 +64,13 @@ class WorkloadForm(forms.Form):
         pools = pools_of(department)
         cast("forms.ModelChoiceField[Pool]", self.fields["pool"]).queryset = pools
         cast("forms.ModelChoiceField[Image]", self.fields["image"]).queryset = Image.objects.filter(active=True)
-        profiles = [
-            (mig, [(name, name) for name in PRODUCTS.get(mig, {})]) for mig in sorted({p.mig for p in pools if p.mig})
-        ]
-        cast(forms.ChoiceField, self.fields["profile"]).choices = [("", "–"), *profiles]
-        if not profiles:
-            del self.fields["profile"]
+        self.offer(pools)
         if not actor.is_operator:
             self.fields["priority"].help_text = _("At most 0: higher ones are the operator's")
 
     def clean(self) -> dict[str, Any]:
-        """A MIG profile says the amount; what was typed there before the pool was changed does not matter."""
         data = self.cleaned_data
-        pool = data.get("pool")
-        if pool is not None and pool.mig:
-            self.errors.pop("units_per_pod", None)
-            data["units_per_pod"] = 0
-        elif pool is not None and "units_per_pod" in data and not data["units_per_pod"]:
-            self.add_error("units_per_pod", _("Say how much it needs."))
+        self.read_amount(data)
         return data
 
     def asked(self) -> WorkloadRequest:
@@ -97,7 +85,8 @@ class WorkloadForm(forms.Form):
             env=data["env"],
             secret_env=data["secret_env"],
             units_per_pod=data["units_per_pod"] or 0,
-            profile=data.get("profile", "") if data["pool"].mig else "",
+            cores_per_pod=data.get("cores_per_pod"),
+            profile=data.get("profile", ""),
             cpu_milli=int(data["cpu"] * 1000),
             memory_mib=data["memory_mib"],
             priority=data["priority"] or 0,
@@ -129,6 +118,12 @@ def pools_of(department: Department) -> Any:
     return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group")
 
 
+def amount_text(source: Workload | Preset) -> str | int:
+    """What was asked for, as somebody would type it."""
+    asked: int = getattr(source, "asked_per_pod", None) or source.units_per_pod
+    return memory(asked) if source.pool.unit == "MiB" and asked % 512 == 0 else asked
+
+
 def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
     """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
     values: dict[str, Any] = {
@@ -142,13 +137,14 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
     first = pools.first()
     if first is not None:
         values["pool"] = first.slug
-        values["units_per_pod"] = first.units_per_card if first.unit == "MiB" else 1
+        values["units_per_pod"] = memory(first.units_per_card) if first.unit == "MiB" else 1
     source = origin or preset
     if source is not None:
         values |= {
             "kind": source.kind,
             "pool": source.pool.slug,
-            "units_per_pod": source.units_per_pod,
+            "units_per_pod": amount_text(source),
+            "cores_per_pod": source.cores_per_pod,
             "profile": source.profile,
             "image": source.image.name,
             "command": source.command,

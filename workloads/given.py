@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from portal.words import amount
 from quotas.models import Pool
-from workloads.amounts import about, said
+from workloads.amounts import about, examples, said
 from workloads.requests import WorkloadRequest
 from workloads.sharing import About
 
@@ -73,44 +74,34 @@ def kept(system: About) -> tuple[Kept, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """A way in which GPUs can be had here, in a researcher's words."""
+class Offer:
+    """One pool in a researcher's words."""
 
-    key: str
+    pool: Pool
     title: str
     gives: str
     risks: str
     isolation: str
     kept: tuple[Kept, ...]
-    cores: str
-    cores_step: int
-    pools: tuple[Pool, ...]
+    cores: bool
+    label: str  # of the amount
+    examples: str
 
 
-def modes(pools: list[Pool]) -> list[Mode]:
-    """Those that exist among these pools, the best isolated first."""
-    found: dict[str, list[Pool]] = {}
-    systems: dict[str, About] = {}
+def offers(pools: Iterable[Pool]) -> list[Offer]:
+    found = []
     for pool in pools:
-        if (system := about(pool)) is not None:
-            systems[system.key] = system
-            found.setdefault(system.key, []).append(pool)
-    rank = {"full": 0, "soft": 1, "none": 2}
-    order = sorted(systems.values(), key=lambda s: (rank[s.memory], rank[s.faults], s.unit != "card", s.key))
-    return [
-        Mode(
-            s.key,
-            _(s.title),
-            _(s.gives),
-            _(s.risks),
-            _(s.isolation),
-            kept(s),
-            s.cores,
-            s.cores_step,
-            tuple(found[s.key]),
-        )
-        for s in order
-    ]
+        system = about(pool)
+        if system is None:
+            continue
+        label = {"card": _("Cards"), "MiB": _("GPU memory"), "percent": _("Share of a card"), "replica": _("Shares")}
+        found.append(
+            Offer(
+                pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
+                system.cores != "none", label.get(pool.unit, _("Amount")), examples(pool),
+            )
+        )  # fmt: skip
+    return found
 
 
 def compute_share(pool: Pool, units: int) -> int | None:

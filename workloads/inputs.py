@@ -73,17 +73,6 @@ class MemoryField(forms.CharField):
         return f"{value // 1024} GiB" if value % 1024 == 0 else f"{value} MiB"
 
 
-class AmountField(MemoryField):
-    """Units of a pool: a whole number; where the unit is MiB also "15 GiB"."""
-
-    default_error_messages = {
-        "shape": _("“%(text)s” is not an amount. Write a whole number, or 15 GiB of shared memory.")
-    }
-
-    def prepare_value(self, value: Any) -> Any:
-        return value
-
-
 class CommandField(forms.CharField):
     """A command line as a shell would split it; several lines are one `sh -c` script."""
 

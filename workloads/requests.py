@@ -60,9 +60,13 @@ class WorkloadRequest:
     def charge(self) -> int:
         """Units charged for each pod: of memory and compute the larger share of the card, rounded up."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
-        if profile:
-            return profile.size
-        return max(self.units_per_pod, -(-self.pool.units_per_card * (self.cores_per_pod or 0) // 100))
+        system = SYSTEMS.get(self.pool.sharing)
+        if profile or system is None:
+            return profile.size if profile else self.units_per_pod
+        asked = sharing.Request(
+            self.pool.product, self.units_per_pod, cores=self.cores_per_pod, units_per_card=self.pool.units_per_card
+        )
+        return sharing.charge(asked, system.ABOUT)
 
     def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
         """What this asks for as a row, not yet saved; secret variables are left to whoever saves it."""

@@ -16,6 +16,7 @@ from portal.errors import N_, Invalid
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
+from workloads.amounts import read
 from workloads.api.fields import VARIABLES, Cores, Variables
 from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.lifecycle import State
@@ -199,6 +200,9 @@ class WorkloadIn(Strict):
     env = Variables(required=False)
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    amount = serializers.CharField(
+        max_length=60, required=False, help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”."
+    )
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     cores_per_pod = serializers.IntegerField(
         min_value=1,
@@ -241,12 +245,27 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
         fields["command"] = tuple(values.pop("command"))
     if "env" in values:
         fields["env"], fields["secret_env"] = values.pop("env")
+    amount = values.pop("amount", None)
     fields |= values
     fields.setdefault("kind", Kind.JOB.value)
     missing = [name for name in ("name", "pool", "image") if name not in fields]
     if missing:
         raise serializers.ValidationError(dict.fromkeys(missing, serializers.Field.default_error_messages["required"]))
+    if amount is not None:
+        fields |= amount_of(amount, fields["pool"], values)
     return WorkloadRequest(**fields)
+
+
+def amount_of(text: str, pool: Pool, values: dict[str, Any]) -> dict[str, Any]:
+    """Raises Invalid for what is no amount, or where it is said twice."""
+    if "units_per_pod" in values or values.get("profile"):
+        raise Invalid(N_("Give either amount, or units_per_pod or profile."), field="amount")
+    try:
+        asked = read(text, pool)
+    except Invalid as error:
+        error.field = "amount"
+        raise
+    return {"units_per_pod": asked.units, "profile": asked.profile}
 
 
 def pool_named(slug: str) -> Pool:

@@ -10,6 +10,7 @@ from portal.access import Actor
 from portal.models import Department
 from quotas.engine.verdict import Headline
 from quotas.models import Claim, ClaimState
+from workloads.given import given
 from workloads.models import Attempt, Workload
 from workloads.requests import WorkloadRequest
 from workloads.situation import situation_of
@@ -28,6 +29,19 @@ class AlternativeOut(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class GivenOut(serializers.Serializer[Any]):
+    """What the amount means for whoever asks."""
+
+    gets = serializers.CharField(help_text="In words: half a T4, 7.5 GiB, not isolated.")
+    charge = serializers.CharField()
+    system = serializers.CharField()
+    isolation = serializers.CharField()
+    risks = serializers.CharField()
+    memory = serializers.CharField(help_text="full | soft | none: whether it is kept from neighbours.")
+    compute = serializers.CharField()
+    faults = serializers.CharField()
+
+
 class VerdictOut(serializers.Serializer[Any]):
     """Before submitting: what would happen. Of a workload: what happens now; `headline` is null once it has ended."""
 
@@ -42,6 +56,7 @@ class VerdictOut(serializers.Serializer[Any]):
     borrowed = serializers.IntegerField()
     largest = serializers.IntegerField(allow_null=True, help_text="The largest request that could ever run.")
     position = serializers.IntegerField(allow_null=True)
+    given = GivenOut(allow_null=True)
 
 
 def before_submitting(actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
@@ -59,8 +74,18 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "borrowed": found.facts.borrowed,
         "largest": found.facts.largest,
         "position": found.facts.position or None,
+        "given": given_out(request),
     }
     return dict(VerdictOut(told).data)
+
+
+def given_out(request: WorkloadRequest) -> dict[str, Any] | None:
+    found = given(request)
+    if found is None:
+        return None
+    levels = zip(("memory", "compute", "faults"), (each.level for each in found.kept), strict=True)
+    words = {name: getattr(found, name) for name in ("gets", "charge", "system", "isolation", "risks")}
+    return words | dict(levels)
 
 
 def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> dict[str, Any]:
@@ -80,6 +105,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "borrowed": claim.borrowed if claim else 0,
         "largest": None,
         "position": claim.position if claim and waiting else None,
+        "given": None,
     }
     return dict(VerdictOut(told).data)
 

@@ -17,12 +17,13 @@ from portal.models import Department
 from quotas.models import Node
 from workloads import actions, copies
 from workloads.forms import WorkloadForm, first_values, pools_of
+from workloads.given import given, offers
 from workloads.models import Preset, Workload
 from workloads.requests import InvalidRequest, WorkloadRequest
 from workloads.verdicts import verdict_of
 from workloads.views.files import store_all
 
-PREFILLED = ("name", "kind", "pool", "units_per_pod", "profile", "image", "command", "own_only")
+PREFILLED = ("name", "kind", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command", "own_only")
 
 
 @login_required
@@ -33,6 +34,8 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     here = department_for(actor, department, Right.SUBMIT)
     if request.method == "POST":
         form = WorkloadForm(request.POST, actor=actor, department=here)
+        if request.POST.get("check"):  # without scripts the panel is asked for by a button
+            return page(request, here, form, **answer(actor, here, form))
         workload = submitted(request, actor, here, form)
         if workload is not None:
             return redirect("workloads:detail", here.slug, workload.public_id)
@@ -46,12 +49,17 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
 
 
-def page(request: HttpRequest, department: Department, form: WorkloadForm, status: int = 200) -> HttpResponse:
+def page(
+    request: HttpRequest, department: Department, form: WorkloadForm, status: int = 200, **more: Any
+) -> HttpResponse:
     pools = list(pools_of(department))
     context = {
+        **more,
+        "checked": bool(more),
         "department": department,
         "form": form,
         "pools": pools,
+        "offers": offers(pools),
         "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
         "chosen": form["preset"].value(),
         "open_more": any(
@@ -93,7 +101,13 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department, Right.SUBMIT)
     form = WorkloadForm(request.POST, actor=actor, department=here)
-    context: dict[str, Any] = {"department": here, "form": form}
+    context = {"department": here, "form": form, **answer(actor, here, form)}
+    return render(request, "workloads/verdict.html", context)
+
+
+def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]:
+    """What the panel shows for this form."""
+    context: dict[str, Any] = {"verdict": None}
     if form.is_valid():
         asked = form.asked()
         try:
@@ -105,6 +119,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             form.add_error(None, problem.detail)
         context["too_old"] = nodes_too_old(asked)
+        context["given"] = given(asked)
         body = copies.body_of(asked)
         context |= {
             "json": copies.as_json(body),
@@ -112,7 +127,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
             "curl": copies.as_curl(here.slug, body),
             "asked": asked,
         }
-    return render(request, "workloads/verdict.html", context)
+    return context
 
 
 DRIVER_LABELS = (

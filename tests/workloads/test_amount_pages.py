@@ -1,0 +1,150 @@
+"""Asking for GPU in the page and the API: only what exists here, in plain words, with what it gives, costs and risks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal.models import Department, Role, User
+from quotas.models import Card, Node, Pool
+from tests import builders as make
+from tests.clients import person
+from workloads.models import Image, Workload
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def vision() -> Department:
+    return make.department("vision")
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    Image.objects.create(name="python:3", title="Python")
+    return make.member(vision, Role.MEMBER, "alice")
+
+
+def shared(vision: Department, sharing: str = "memory", **fields: Any) -> Pool:
+    options = {"unit": "MiB", "units_per_card": 15360, "product": "Tesla-T4", "card_mib": 15360}
+    pool = make.pool("t4", cards=2, sharing=sharing, **(options | fields))
+    make.quota(vision, pool, pool.nominal)
+    return pool
+
+
+def cut(vision: Department) -> Pool:
+    pool = make.pool(
+        "mig", cards=2, sharing="mig", unit="slice", units_per_card=8, mig="A100-80GB", product="NVIDIA-A100-SXM4-80GB"
+    )
+    Node.objects.filter(cards__pool=pool).update(instances={"1g.10gb": 4, "3g.40gb": 2})
+    make.quota(vision, pool, 16)
+    return pool
+
+
+def page(user: User) -> Client:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def body(pool: Pool, **fields: Any) -> dict[str, Any]:
+    plain = {"kind": "job", "name": "x", "pool": pool.slug, "image": "python:3", "command": "python", "cpu": "1",
+             "memory_mib": "1 GiB", "units_per_pod": "half", "priority": "0"}  # fmt: skip
+    return plain | fields
+
+
+def test_only_what_exists_here_is_asked_for(vision: Department, alice: User) -> None:
+    shared(vision)
+    text = page(alice).get("/d/vision/workloads/new/").content.decode()
+    assert 'name="profile"' not in text
+    assert 'name="cores_per_pod"' not in text
+    assert "Nothing holds a program to its share" in text, "what can go wrong is said where it is chosen"
+
+
+def test_where_compute_is_limited_too_it_can_be_asked_for(vision: Department, alice: User) -> None:
+    pool = shared(vision, "hami")
+    Card.objects.update(cores=100)
+    client = page(alice)
+    assert 'name="cores_per_pod"' in client.get("/d/vision/workloads/new/").content.decode()
+    panel = client.post("/d/vision/workloads/new/verdict/", body(pool, units_per_pod="1 GiB", cores_per_pod="90"))
+    text = panel.content.decode()
+    assert "7% of a T4, 1 GiB, 90 % of its compute, memory limited by software" in text
+    assert "Charged to the quota: 13.5 GiB, for 90 % of the compute is the larger share." in text
+
+
+def test_half_a_card_is_understood_charged_and_submitted(vision: Department, alice: User) -> None:
+    pool = shared(vision)
+    client = page(alice)
+    text = client.post("/d/vision/workloads/new/verdict/", body(pool)).content.decode()
+    assert "half a T4, 7.5 GiB, not isolated" in text
+    assert "Starts now, from your own quota." in text
+    assert client.post("/d/vision/workloads/new/", body(pool)).status_code == 302
+    assert Workload.objects.get().units_per_pod == 7680
+
+
+def test_without_scripts_a_button_asks_and_nothing_is_submitted(vision: Department, alice: User) -> None:
+    pool = shared(vision)
+    answer = page(alice).post("/d/vision/workloads/new/", body(pool, check="1"))
+    assert answer.status_code == 200
+    assert "half a T4, 7.5 GiB, not isolated" in answer.content.decode()
+    assert not Workload.objects.exists()
+
+
+def test_a_profile_is_offered_only_where_a_node_has_it_and_memory_finds_one(vision: Department, alice: User) -> None:
+    pool = cut(vision)
+    client = page(alice)
+    text = client.get("/d/vision/workloads/new/").content.decode()
+    assert "3g.40gb · 39.2 GiB" in text
+    assert "2g.20gb" not in text
+    assert client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB")).status_code == 302
+    assert (Workload.objects.get().profile, Workload.objects.get().units_per_pod) == ("3g.40gb", 4)
+
+
+@pytest.mark.parametrize("text", ["many", "0", "5 bananas", ""])
+def test_what_is_no_amount_comes_back_with_what_could_be_written(vision: Department, alice: User, text: str) -> None:
+    answer = page(alice).post("/d/vision/workloads/new/", body(shared(vision), units_per_pod=text))
+    assert answer.status_code == 422
+    assert 'id="id_units_per_pod_error"' in answer.content.decode()
+
+
+def test_a_wrong_step_names_the_field_the_number_and_the_step(vision: Department, alice: User) -> None:
+    pool = shared(vision, "qgpu", units_per_card=14336)
+    Card.objects.update(cores=100)
+    answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="4 GiB", cores_per_pod="7"))
+    assert answer.status_code == 422
+    assert "in steps of 5; 7 is none" in answer.content.decode()
+
+
+API = "/api/v1/departments/vision/workloads/"
+
+
+def job(pool: Pool, **fields: Any) -> dict[str, Any]:
+    return {"name": "x", "pool": pool.slug, "image": "python:3", "command": ["python"], **fields}
+
+
+def test_the_api_takes_an_amount_and_tells_what_it_gives(vision: Department, alice: User) -> None:
+    pool = shared(vision, "hami")
+    Card.objects.update(cores=100)
+    asked = job(pool, amount="half", cores_per_pod=75)
+    told = person(alice).post(API + "?dry_run=1", asked).json()
+    assert told["given"]["gets"] == "half a T4, 7.5 GiB, 75 % of its compute, memory limited by software"
+    assert (told["given"]["memory"], told["given"]["faults"]) == ("soft", "none")
+    made = person(alice).post(API, asked).json()
+    assert (made["units_per_pod"], made["asked_per_pod"], made["cores_per_pod"]) == (11520, 7680, 75)
+
+
+def test_the_api_takes_a_profile_as_an_amount(vision: Department, alice: User) -> None:
+    pool = cut(vision)
+    made = person(alice).post(API, job(pool, amount="1g.10gb")).json()
+    assert (made["profile"], made["units_per_pod"]) == ("1g.10gb", 1)
+
+
+@pytest.mark.parametrize("extra", [{"amount": "half", "units_per_pod": 5}, {"amount": "lots"}])
+def test_the_api_refuses_an_amount_said_twice_or_not_at_all(
+    vision: Department, alice: User, extra: dict[str, Any]
+) -> None:
+    answer = person(alice).post(API, job(shared(vision), **extra))
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["attr"] == "amount"

@@ -1,0 +1,65 @@
+"""How much of a GPU: the part of the request form that knows the pools' sharing systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from portal.errors import Invalid
+from portal.words import memory
+from quotas.models import Pool
+from workloads.amounts import about, instance_mib, profiles_present, read
+from workloads.given import compute_share
+from workloads.sharing.api import NONE
+
+
+class AmountFields(forms.Form):
+    units_per_pod = forms.CharField(label=_("Amount"), required=False, max_length=60)
+    cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
+    profile = forms.ChoiceField(label=_("MIG profile"), required=False)
+
+    def offer(self, pools: Iterable[Pool]) -> None:
+        """Only what exists among these pools is asked for."""
+        pools = list(pools)
+        tables = sorted({pool.mig for pool in pools if pool.mig})
+        present = profiles_present(pools)
+        choices = [(table, [(name, said_profile(table, name)) for name in present[table]]) for table in tables]
+        cast(forms.ChoiceField, self.fields["profile"]).choices = [("", "–"), *choices]
+        if not tables:
+            del self.fields["profile"]
+        if all((system := about(pool)) is None or system.cores == NONE for pool in pools):
+            del self.fields["cores_per_pod"]
+
+    def read_amount(self, data: dict[str, Any]) -> None:
+        """Text → units, profile and compute share of the chosen pool; faults stand beside their field."""
+        pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
+        if pool is None:
+            return
+        system = about(pool)
+        if system is None or system.cores == NONE:
+            data["cores_per_pod"] = None
+        if not pool.mig:
+            data["profile"] = ""
+        elif data.get("profile"):
+            data["units_per_pod"] = 0  # the profile says it; what was typed before the pool was changed does not matter
+            return
+        if not text:
+            self.add_error("units_per_pod", _("Say how much it needs."))
+            return
+        try:
+            asked = read(text, pool)
+        except Invalid as error:
+            self.add_error("units_per_pod", error.detail)
+            return
+        data["units_per_pod"], data["profile"] = asked.units, asked.profile
+        if system is not None and system.cores == "must" and data.get("cores_per_pod") is None:
+            data["cores_per_pod"] = compute_share(pool, asked.units)
+
+
+def said_profile(table: str, profile: str) -> str:
+    """3g.40gb · 39.2 GiB"""
+    has = instance_mib(table, profile)
+    return f"{profile} · {memory(has)}" if has else profile
