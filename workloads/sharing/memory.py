@@ -52,12 +52,14 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     return of_memory(node, ABOUT, settings)
 
 
-def of_memory(node: Facts, about: About, settings: Settings, *, cores: int | None = None) -> NodeInfo:
+def of_memory(
+    node: Facts, about: About, settings: Settings, *, cores: int | None = None, held_back: Note | None = None
+) -> NodeInfo:
     """Nodes that advertise memory and a number of cards in Aliyun's resources, whoever enforces it."""
     total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
     count = node.capacity(COUNT)
     each = total // count if count else 0
-    held = None
+    held = held_back
     if not count:
         held = Note(
             N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}

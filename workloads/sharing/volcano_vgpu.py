@@ -64,6 +64,8 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
     elif not node.allocatable(NUMBER):
         held = plugin_down(len(cards))
+    elif not node.capacity(CORES):
+        held = Note(N_("%(resource)s is missing"), {"resource": CORES})
     elif not node.allocatable(MEMORY):
         held = Note(N_("%(resource)s reads 0: its plugin needs a larger memory factor"), {"resource": MEMORY})
     return entry(

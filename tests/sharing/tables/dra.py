@@ -1,0 +1,114 @@
+from copy import deepcopy
+from typing import Any
+
+from tests.sharing.table import NODES, Found, Live, Table
+from workloads.sharing import Held, PodPatch
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+NAME = "dra-a100-80"
+DRIVER = "gpu.nvidia.com"
+SPEAKS = "a ResourceSlice of gpu.nvidia.com speaks of it"
+SLICE = NODES[NAME]["resourceSlices"][0]
+CEL = (
+    "device.attributes['gpu.nvidia.com'].type == 'gpu' && "
+    "device.attributes['gpu.nvidia.com'].productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-80GB'"
+)
+
+
+def devices(count: int) -> dict[str, Any]:
+    exactly = {"deviceClassName": DRIVER, "count": count, "selectors": [{"cel": {"expression": CEL}}]}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def sliced(**changes: Any) -> dict[str, Any]:
+    """The node with its slice's spec changed."""
+    changed = deepcopy(NODES[NAME])
+    changed["resourceSlices"][0]["spec"].update(changes)
+    return changed
+
+
+def tainted() -> dict[str, Any]:
+    changed = sliced()
+    changed["resourceSlices"][0]["spec"]["devices"][3]["taints"] = [{"key": "sick", "effect": "NoSchedule"}]
+    return changed
+
+
+POOL = SLICE["spec"]["pool"]
+CLAIM = {
+    "metadata": {"name": "w-1-gpu-x2x"},
+    "status": {
+        "allocation": {"devices": {"results": [{"driver": DRIVER, "pool": NAME, "device": "gpu-5", "request": "gpu"}]}}
+    },
+}
+OWN = {
+    "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "w-1-gpu-x2x"}]},
+    "resourceClaims": [CLAIM],
+}
+
+TABLE = Table(
+    system="dra",
+    found=(
+        Found(node=NAME, product=A100, unit="card", cards=8, because=SPEAKS),
+        Found(node=tainted(), product=A100, unit="card", cards=8, healthy=7, because=SPEAKS),
+        Found(
+            node=sliced(pool=POOL | {"resourceSliceCount": 2}),
+            product=A100,
+            unit="card",
+            cards=8,
+            because=SPEAKS,
+            held_back="1 of 2 ResourceSlices are there",
+        ),
+    ),
+    asked=(
+        (
+            {"product": A100, "units": 2, "name": "w-1"},
+            PodPatch(
+                claims=({"name": "gpu", "resourceClaimTemplateName": "w-1"},),
+                objects=(
+                    {
+                        "apiVersion": "resource.k8s.io/v1",
+                        "kind": "ResourceClaimTemplate",
+                        "metadata": {"name": "w-1"},
+                        "spec": {"spec": devices(2)},
+                    },
+                ),
+            ),
+        ),
+        (
+            {"product": A100, "units": 1, "name": "w-1", "extra": {"share": "lab"}},
+            PodPatch(
+                claims=({"name": "gpu", "resourceClaimName": "share-lab"},),
+                objects=(
+                    {
+                        "apiVersion": "resource.k8s.io/v1",
+                        "kind": "ResourceClaim",
+                        "metadata": {"name": "share-lab"},
+                        "spec": devices(1),
+                    },
+                ),
+                follows_claim=True,
+            ),
+        ),
+    ),
+    refused=(
+        ({"product": A100, "units": 2, "extra": {"share": "lab"}}, ("units_per_pod", "one_card")),
+        ({"product": A100, "units": 1, "extra": {"share": "Our Card"}}, ("share", "bad_name")),
+        ({"product": A100, "units": 1, "cores": 10}, ("cores_per_pod", "no_cores")),
+    ),
+    read=(
+        (OWN, (Held(f"{NAME}/gpu-5"),)),
+        (OWN | {"resourceSlices": [SLICE]}, (Held("GPU-00000005-0000-4000-8000-000000000005", 81920),)),
+        ({"resourceClaims": [CLAIM]}, ()),
+    ),
+    live=(
+        Live(
+            node=NAME,
+            body={"units_per_pod": 1},
+            plays={"allocates": ["gpu-5"]},
+            cards=("GPU-00000005-0000-4000-8000-000000000005",),
+            bad={"units_per_pod": 1, "cores_per_pod": 10},
+            blamed="cores_per_pod",
+            said="Compute cannot be limited here",
+        ),
+    ),
+)

@@ -1,0 +1,113 @@
+import json
+
+from tests.sharing.table import NODES, Found, Live, Table, node
+from workloads.sharing import Held, PodPatch
+
+GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
+REGISTER = "hami.io/node-nvidia-register"
+A100 = "NVIDIA-A100-SXM4-40GB"
+EIGHT = "its annotation hami.io/node-nvidia-register: 8 cards"
+CARDS = json.loads(NODES["hami-a100-40"]["metadata"]["annotations"][REGISTER])
+
+
+def registered(*changes: dict[str, object]) -> dict[str, object]:
+    return node(
+        "hami-a100-40",
+        notes={REGISTER: json.dumps([card | change for card, change in zip(CARDS, changes, strict=False)])},
+    )
+
+
+SICK = {key: value for key, value in CARDS[1].items() if key != "health"}  # false is left out
+
+TABLE = Table(
+    system="hami",
+    found=(
+        Found(node="hami-a100-40", product=A100, unit="MiB", units_per_card=40960, cards=8, cores=100, because=EIGHT),
+        Found(
+            node=node("hami-a100-40", notes={REGISTER: json.dumps([CARDS[0], SICK])}),
+            product=A100,
+            unit="MiB",
+            units_per_card=40960,
+            cards=2,
+            healthy=1,
+            cores=100,
+            because="its annotation hami.io/node-nvidia-register: 2 cards",
+        ),
+        Found(
+            node=node("hami-a100-40", notes={"hami.io/node-handshake": "Deleted_2026-11-21 00:00:00"}),
+            product=A100,
+            unit="MiB",
+            units_per_card=40960,
+            cards=8,
+            cores=100,
+            because=EIGHT,
+            held_back="its device plugin offers none of 8 cards",
+        ),
+        Found(
+            node=registered({}, {"type": "NVIDIA A30"}),
+            product=A100,
+            unit="MiB",
+            units_per_card=40960,
+            cards=2,
+            cores=100,
+            because="its annotation hami.io/node-nvidia-register: 2 cards",
+            held_back="it has cards of several products: NVIDIA-A100-SXM4-40GB, NVIDIA-A30",
+        ),
+        Found(
+            node=registered({}, {"index": 0}),
+            product=A100,
+            unit="MiB",
+            cards=0,
+            because="its annotation hami.io/node-nvidia-register: 0 cards",
+            held_back="hami.io/node-nvidia-register names a card twice",
+        ),
+        Found(
+            node=node("hami-a100-40", notes={REGISTER: "[{"}),
+            unit="MiB",
+            cards=0,
+            because="its annotation hami.io/node-nvidia-register: 0 cards",
+            held_back="hami.io/node-nvidia-register cannot be read; hami.io/node-nvidia-register names no card",
+        ),
+    ),
+    asked=(
+        (
+            {"product": A100, "units": 3000, "cores": 30, "units_per_card": 40960},
+            PodPatch(limits={GPU: "1", MEMORY: "3000", CORES: "30"}, scheduler="hami-scheduler"),
+        ),
+        (
+            {"product": A100, "units": 81920, "units_per_card": 40960},
+            PodPatch(limits={GPU: "2", MEMORY: "40960"}, scheduler="hami-scheduler"),
+        ),
+    ),
+    refused=(
+        ({"product": A100, "units": 3000, "env": {"CUDA_DISABLE_CONTROL": "true"}}, ("env", "reserved_variable")),
+        ({"product": A100, "units": 3000, "env": {"CUDA_DEVICE_MEMORY_LIMIT_0": "9g"}}, ("env", "reserved_variable")),
+        ({"product": A100, "units": 3000, "cores": 0}, ("cores_per_pod", "cores_out_of_range")),
+        ({"product": A100, "units": 50000, "units_per_card": 40960}, ("units_per_pod", "whole_cards")),
+        ({"product": A100, "units": 3000, "pods": 2}, ("pods", "no_peers")),
+    ),
+    read=(
+        (
+            {
+                "metadata": {
+                    "annotations": {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,30:GPU-2,NVIDIA,3000,30:;"}
+                }
+            },
+            (Held("GPU-1", 3000, 30), Held("GPU-2", 3000, 30)),
+        ),
+        ({"metadata": {"annotations": {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,x,30:;:;"}}}, ()),
+    ),
+    live=(
+        Live(
+            node="hami-a100-40",
+            body={"units_per_pod": 3000, "cores_per_pod": 30},
+            limits={GPU: "1", MEMORY: "3000", CORES: "30"},
+            scheduler="hami-scheduler",
+            plays={"annotations": {"hami.io/vgpu-devices-allocated": f"{CARDS[6]['id']},NVIDIA,3000,30:;"}},
+            cards=(CARDS[6]["id"],),
+            bad={"units_per_pod": 50000},
+            blamed="units_per_pod",
+            said="More than one card means whole cards: ask for a multiple of 40960 MiB, not 50000.",
+        ),
+    ),
+)

@@ -1,0 +1,27 @@
+from tests.sharing.table import Found, Table, node
+from workloads.sharing import Held, PodPatch
+
+NUMBER = "volcano.sh/gpu-number"
+
+TABLE = Table(
+    system="volcano-number",
+    found=(
+        Found(
+            node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-memory": None}),
+            unit="card",
+            cards=8,
+            because="it advertises volcano.sh/gpu-number",
+        ),
+        Found(
+            node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-memory": "0"}, usable={NUMBER: "0"}),
+            unit="card",
+            cards=8,
+            healthy=0,
+            because="it advertises volcano.sh/gpu-number",
+            held_back="its device plugin offers none of 8 cards",
+        ),
+    ),
+    asked=(({"product": "", "units": 2, "pods": 4}, PodPatch(limits={NUMBER: "2"}, scheduler="volcano")),),
+    refused=(({"product": "", "units": 1, "cores": 10}, ("cores_per_pod", "no_cores")),),
+    read=(({"metadata": {"annotations": {"volcano.sh/gpu-index": "0,1"}}}, (Held("0"), Held("1"))),),
+)

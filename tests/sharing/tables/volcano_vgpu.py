@@ -1,0 +1,88 @@
+from tests.sharing.table import Found, Live, Table, node
+from workloads.sharing import Held, PodPatch
+
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+REGISTER = "volcano.sh/node-vgpu-register"
+MODE = {"volcano.sh/vgpu-mode": "hami-core"}
+FOUR = "its annotation volcano.sh/node-vgpu-register: 4 cards"
+
+TABLE = Table(
+    system="volcano-vgpu",
+    found=(
+        Found(
+            node="volcano-vgpu-t4x4",
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=4,
+            cores=100,
+            because=FOUR,
+        ),
+        Found(
+            node=node(
+                "volcano-vgpu-t4x4",
+                notes={REGISTER: "GPU-1,10,15360,Tesla T4,false,hami-core:GPU-2,10,15360,Tesla T4,true,:"},
+            ),
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=2,
+            healthy=1,
+            cores=100,
+            because="its annotation volcano.sh/node-vgpu-register: 2 cards",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", amounts={MEMORY: "0"}),
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=4,
+            cores=100,
+            because=FOUR,
+            held_back="volcano.sh/vgpu-memory reads 0: its plugin needs a larger memory factor",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", notes={REGISTER: None}),
+            unit="MiB",
+            cards=0,
+            because="its annotation volcano.sh/node-vgpu-register: 0 cards",
+            held_back="volcano.sh/node-vgpu-register names no card",
+        ),
+    ),
+    asked=(
+        (
+            {"product": "", "units": 3000, "cores": 50, "units_per_card": 15360},
+            PodPatch(limits={NUMBER: "1", MEMORY: "3000", CORES: "50"}, annotations=MODE, scheduler="volcano"),
+        ),
+        (
+            {"product": "", "units": 30720, "units_per_card": 15360},
+            PodPatch(limits={NUMBER: "2", MEMORY: "15360"}, annotations=MODE, scheduler="volcano"),
+        ),
+    ),
+    refused=(
+        ({"product": "", "units": 3000, "env": {"CUDA_DISABLE_CONTROL": "true"}}, ("env", "reserved_variable")),
+        ({"product": "", "units": 3000, "cores": 101}, ("cores_per_pod", "cores_out_of_range")),
+    ),
+    read=(
+        (
+            {"metadata": {"annotations": {"volcano.sh/vgpu-ids-new": "GPU-2,NVIDIA,3000,50:;"}}},
+            (Held("GPU-2", 3000, 50),),
+        ),
+    ),
+    live=(
+        Live(
+            node="volcano-vgpu-t4x4",
+            body={"units_per_pod": 3000, "cores_per_pod": 50},
+            limits={NUMBER: "1", MEMORY: "3000", CORES: "50"},
+            annotations=MODE,
+            scheduler="volcano",
+            plays={
+                "annotations": {"volcano.sh/vgpu-ids-new": "GPU-00000002-0000-4000-8000-000000000002,NVIDIA,3000,50:;"}
+            },
+            cards=("GPU-00000002-0000-4000-8000-000000000002",),
+            bad={"units_per_pod": 3000, "env": {"CUDA_DISABLE_CONTROL": "true"}},
+            blamed="env",
+            said="CUDA_DISABLE_CONTROL is set by the portal",
+        ),
+    ),
+)

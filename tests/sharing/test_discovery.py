@@ -1,0 +1,209 @@
+"""Discovery whatever the system: who is in the inventory, who is held back, and nodes on which anything is written."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine.mig import PRODUCTS
+from tests.sharing.table import NODES, node, tables
+from workloads import sharing
+from workloads.clusters.base import NodeInfo
+from workloads.sharing import SYSTEMS, Settings, mig, mps
+from workloads.sharing.nodes import LARGEST, MOST_CARDS
+
+GARBAGE: list[Any] = [
+    "",
+    "x",
+    "-4",
+    "4.5",
+    "1e99",
+    "9" * 40,
+    "NaN",
+    "٤",
+    None,
+    -4,
+    10**30,
+    3.5,
+    True,
+    [],
+    ["8"],
+    {"a": 1},
+]
+ALL = Settings(pins={"kai-a100-80": "kai"}, cards={"SharedGPU=true": 4})
+
+
+class TestTheInventory:
+    def test_leaves_out_a_node_without_any_gpu(self) -> None:
+        amounts = {"cpu": "4", "memory": "16Gi"}
+        plain = {"metadata": {"name": "cpu-1"}, "spec": {}, "status": {"capacity": amounts, "allocatable": amounts}}
+        assert sharing.discover(plain) is None
+
+    def test_holds_back_a_gpu_that_nothing_offers(self) -> None:
+        info = sharing.discover(node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": None}))
+        assert info is not None
+        assert (info.sharing, info.cards) == ("", ())
+        assert info.held_back == "it has a GPU that nothing offers: its device plugin is not ready"
+
+    def test_holds_back_a_cordoned_or_unready_node(self) -> None:
+        cordoned = node("dgx-a100-80-whole-0")
+        cordoned["spec"]["unschedulable"] = True
+        unready = node("dgx-a100-80-whole-0")
+        since = {"reason": "NodeStatusUnknown", "lastTransitionTime": "2031-01-01T00:00:00Z"}
+        unready["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", **since}]
+        said = [info.held_back for info in map(sharing.discover, (cordoned, unready)) if info is not None]
+        assert said == ["cordoned", "not ready since 2031-01-01T00:00:00Z: NodeStatusUnknown"]
+
+    def test_counts_cpu_in_millicores_and_memory_in_mib(self) -> None:
+        info = sharing.discover(NODES["dgx-a100-80-whole-0"])
+        assert info is not None
+        assert (info.cpu_milli, info.memory_mib) == (256_000, 2_113_344_560 // 1024)
+
+    def test_does_not_look_at_names(self) -> None:
+        for name, kit in NODES.items():
+            renamed = deepcopy(kit)
+            renamed["metadata"]["name"] = "n-1"
+            told, again = sharing.discover(kit), sharing.discover(renamed)
+            assert told is not None
+            assert again is not None
+            assert (told.sharing, told.cards, told.held_back) == (again.sharing, again.cards, again.held_back), name
+
+
+class TestWhatIsShownOfAShare:
+    def test_a_replica_under_mps_has_its_part_of_memory_and_threads_rounded_down(self) -> None:
+        assert mps.share(81559, 10) == (8155, 10)
+        assert mps.share(15360, 3) == (5120, 33)
+
+    def test_every_mig_product_label_has_a_table_of_profiles(self) -> None:
+        assert set(mig.TABLES.values()) == set(PRODUCTS)
+        assert {table: mig.slices(table) for table in PRODUCTS} == {t: 4 if t == "A30" else 8 for t in PRODUCTS}
+
+
+def sound(info: NodeInfo | None) -> None:
+    """Whatever was read can be kept in the database and planned with."""
+    if info is None:
+        return
+    assert info.sharing in {*SYSTEMS, ""}
+    assert info.units_per_card >= 1
+    assert len(info.product) <= 100
+    for offer in info.offers:
+        assert len(offer.cards) <= MOST_CARDS
+        for card in offer.cards:
+            assert 0 <= card.units <= LARGEST
+            assert 0 <= card.index <= MOST_CARDS
+            assert card.units <= offer.units_per_card
+    assert all(0 < count <= LARGEST for count in info.instances.values())
+    assert 0 <= (info.cpu_milli or 0) <= LARGEST
+    assert 0 <= (info.memory_mib or 0) <= LARGEST
+    if not info.cards:
+        assert info.held_back
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    here = [path] if path else []
+    if isinstance(value, dict):
+        return here + [found for key, inner in value.items() for found in leaves(inner, (*path, key))]
+    if isinstance(value, list):
+        return here + [found for index, inner in enumerate(value) for found in leaves(inner, (*path, index))]
+    return here
+
+
+def put(tree: Any, path: tuple[Any, ...], value: Any) -> None:
+    for key in path[:-1]:
+        if not (isinstance(tree, dict) and key in tree) and not (isinstance(tree, list) and key < len(tree)):
+            return
+        tree = tree[key]
+    if isinstance(tree, dict) or (isinstance(tree, list) and path[-1] < len(tree)):
+        tree[path[-1]] = value
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """A node of the kit of which some parts are gone, garbage, or another node's."""
+    changed = deepcopy(NODES[draw(st.sampled_from(sorted(NODES)))])
+    other = NODES[draw(st.sampled_from(sorted(NODES)))]
+    for _ in range(draw(st.integers(1, 6))):
+        path = draw(st.sampled_from(leaves(changed)))
+        match draw(st.sampled_from(["garbage", "text", "gone", "mix"])):
+            case "garbage":
+                put(changed, path, draw(st.sampled_from(GARBAGE)))
+            case "text":
+                put(changed, path, draw(st.text(max_size=30)))
+            case "gone":
+                put(changed, path, None)
+            case _:
+                for part in ("capacity", "allocatable"):
+                    if isinstance(changed.get("status"), dict) and isinstance(changed["status"].get(part), dict):
+                        changed["status"][part].update(other["status"][part])
+    return changed
+
+
+@settings(max_examples=250, deadline=None)
+@given(mutated())
+def test_any_node_however_it_is_written_is_discovered_without_an_exception(changed: Any) -> None:
+    for said in (Settings(), ALL, Settings(gpu_mem_unit="MiB", volcano_memory_factor=1000)):
+        sound(sharing.discover(changed, said))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(SYSTEMS)), mutated())
+def test_a_pin_to_any_system_makes_no_exception_either(key: str, changed: Any) -> None:
+    name = changed["metadata"].get("name") if isinstance(changed.get("metadata"), dict) else None
+    if isinstance(name, str):
+        sound(sharing.discover(changed, Settings(pins={name: key}, cards={name: 4})))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(JSON, JSON, JSON)
+def test_nor_does_any_json_whatever(metadata: Any, status: Any, anything: Any) -> None:
+    sound(sharing.discover({"metadata": metadata, "status": status, "spec": anything, "resourceSlices": anything}))
+    sound(sharing.discover({"metadata": {"annotations": {"hami.io/node-nvidia-register": json.dumps(anything)}}}))
+    for system in SYSTEMS.values():
+        assert isinstance(system.read_back({"metadata": metadata, "status": status, "spec": anything}), tuple)
+
+
+def advertised() -> list[tuple[str, str]]:
+    """Every amount of a GPU resource on a node of the kit."""
+    return [
+        (name, resource)
+        for name, kit in NODES.items()
+        for resource, amount in kit["status"]["capacity"].items()
+        if "/" in resource and "kubevirt" not in resource and "NVIDIA_" not in resource and amount != "0"
+    ]
+
+
+@pytest.mark.parametrize(("name", "resource"), advertised())
+@pytest.mark.parametrize("value", [value for value in GARBAGE if value != ""])
+def test_an_amount_that_is_none_holds_the_node_back_and_says_which(name: str, resource: str, value: Any) -> None:
+    changed = deepcopy(NODES[name])
+    changed["status"]["capacity"][resource] = value
+    changed["status"]["allocatable"][resource] = value
+    info = sharing.discover(changed, ALL)
+    assert info is not None
+    assert info.held_back
+    if not (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        assert resource in info.held_back or value is None
+
+
+def test_a_million_cards_are_not_believed() -> None:
+    info = sharing.discover(node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": "1000000"}))
+    assert info is not None
+    assert (info.cards, info.held_back) == ((), "it says it has 1000000 cards")
+
+
+def test_every_row_of_the_tables_is_sound() -> None:
+    for table in tables().values():
+        for found in table.found:
+            sound(sharing.discover(NODES[found.node] if isinstance(found.node, str) else found.node, found.settings))
