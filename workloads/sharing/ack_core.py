@@ -50,11 +50,8 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    total, count = node.capacity(CORES), node.capacity(memory.COUNT)
-    held = None
-    if count and total != 100 * count:
-        numbers = {"amount": total, "resource": CORES, "cards": count}
-        held = Note(N_("%(amount)s of %(resource)s are not 100 for each of %(cards)s cards"), numbers)
+    missing = Note(N_("%(resource)s is missing"), {"resource": CORES})
+    held = None if node.capacity(CORES) else missing
     return memory.of_memory(node, ABOUT, settings, cores=100, held_back=held)
 
 
