@@ -1,9 +1,10 @@
 """Why a claim does not start: never (and the largest that could), not now whatever is free, or not yet and for what."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quotas.engine.books import Books
+from quotas.engine.largest import largest
 from quotas.engine.ledger import Account
 from quotas.engine.mig import profile_of
 from quotas.engine.placement import largest_pod, pods_that_fit
@@ -40,16 +41,16 @@ def never(books: Books, claim: Claim) -> Never | None:
     """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
     missing nobody knows what nodes there will be, so then a claim waits instead."""
     account = books.ledger[claim.department]
-    largest = _largest_by_right(books, claim)
     if not _profile_exists(books, claim):
-        return Never(NoSuchProfile(), 0)
+        return Never(NoSuchProfile(), 0 if books.pool.mig is None else largest(books, claim))
     if claim.units > account.ceiling:
-        return Never(AboveCeiling(account.ceiling), largest)
+        return Never(AboveCeiling(account.ceiling), largest(books, claim))
     if claim.units > account.guaranteed and must_stay_inside(claim):
-        return Never(_outside(account, claim), largest)
+        return Never(_outside(account, claim), largest(books, claim))
     if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
         return None
-    return Never(Fragmented(books.ledger.capacity, largest), largest)
+    most = largest(books, claim)
+    return Never(Fragmented(books.ledger.capacity, most), most)
 
 
 def _outside(account: Account, claim: Claim) -> Reason:
@@ -65,23 +66,6 @@ def _profile_exists(books: Books, claim: Claim) -> bool:
     if claim.is_recall:
         return True
     return profile_of(books.pool.mig, claim.profile) is not None
-
-
-def _largest_by_right(books: Books, claim: Claim) -> int:
-    """The largest request of the claim's shape that the quotas and an empty pool would hold."""
-    account = books.ledger[claim.department]
-    limit = min(account.ceiling, account.guaranteed) if must_stay_inside(claim) else account.ceiling
-    limit = max(0, limit)
-    if books.pool.nodes is None or claim.is_recall or claim.profile is not None:
-        return limit
-    low, high = 0, min(limit // claim.pods, claim.units_per_pod)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if books.fits_when_empty(replace(claim, units_per_pod=middle)):
-            low = middle
-        else:
-            high = middle - 1
-    return low * claim.pods
 
 
 def not_now(books: Books, claim: Claim) -> Reason | None:

@@ -1,0 +1,88 @@
+"""The largest request of a claim's shape that could ever run: what `impossible` names.
+
+Shape means: no more pods, no more units in each, the same CPU, memory and domain, and for MIG any profile that is no
+larger. The quotas bound it, and an empty pool must have the places.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from quotas.engine.books import Books
+from quotas.engine.mig import PRODUCTS
+from quotas.engine.types import Claim
+from quotas.engine.units import must_stay_inside
+
+SOME_PODS = 16
+"""Numbers of pods that parts of cards are tried for one by one; more only all together."""
+
+
+def largest(books: Books, claim: Claim) -> int:
+    """Units of the largest request like the claim that the quotas, the user's cap and the empty pool would hold."""
+    limit = _limit(books, claim)
+    if books.pool.nodes is None or claim.is_recall:
+        return limit
+    return max((_with_most_pods(books, pod, claim.pods, limit) for pod in _pods(books, claim, limit)), default=0)
+
+
+def _limit(books: Books, claim: Claim) -> int:
+    """Units that the department's ceiling, its guarantee for who must stay inside, and the user's cap allow."""
+    account = books.ledger[claim.department]
+    cap = None if claim.is_recall else books.departments[claim.department].user_caps.get(books.pool.id)
+    limits = [
+        account.ceiling,
+        *([account.guaranteed] if must_stay_inside(claim) else ()),
+        *([] if cap is None else [cap]),
+    ]
+    return max(0, min(limits))
+
+
+def _with_most_pods(books: Books, pod: Claim, pods: int, limit: int) -> int:
+    """Units of as many such pods, at most `pods`, as fit together."""
+    most = min(pods, limit // pod.units_per_pod)
+    return pod.units_per_pod * _most(most, lambda count: books.fits_when_empty(replace(pod, pods=count)))
+
+
+def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
+    """Single pods worth trying: the claim's own, and the largest smaller ones."""
+    if books.pool.mig is not None:
+        yield from _profiles(books, claim)
+        return
+    for units in _sizes(books, claim, limit):
+        if 0 < units <= claim.units_per_pod:
+            yield replace(claim, pods=1, units_per_pod=units, cores_per_pod=_cores(books, claim))
+
+
+def _profiles(books: Books, claim: Claim) -> Iterator[Claim]:
+    """Every profile no larger than the claim's; any when its own does not exist."""
+    for name, profile in PRODUCTS.get(books.pool.mig or "", {}).items():
+        if not claim.units_per_pod or profile.size <= claim.units_per_pod:
+            yield replace(claim, pods=1, profile=name, units_per_pod=profile.size)
+
+
+def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
+    """Every number of whole cards; of a part of a card the most that so many pods can each have."""
+    nodes = books.pool.nodes or ()
+    for whole in {card.units for node in nodes for card in node.cards if card.units}:
+        yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
+        for pods in {*range(1, min(claim.pods, SOME_PODS) + 1), claim.pods} if whole > 1 else ():
+            part = min(whole, claim.units_per_pod, limit // pods)
+            like = replace(claim, pods=pods, cores_per_pod=_cores(books, claim))
+            yield _most(part, lambda units, like=like: books.fits_when_empty(replace(like, units_per_pod=units)))  # type: ignore[misc]
+
+
+def _cores(books: Books, claim: Claim) -> int | None:
+    """The claim's compute, or all that a card has if it asks for more."""
+    cores = [card.cores for node in books.pool.nodes or () for card in node.cards if card.cores is not None]
+    return min(claim.cores_per_pod, max(cores)) if cores and claim.cores_per_pod is not None else claim.cores_per_pod
+
+
+def _most(high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `high` that fits; what is smaller than one that fits does too, and 0 always."""
+    low = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
