@@ -66,7 +66,16 @@ class Teller:
 
 def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
     """The claims that the sentences of these reasons name."""
-    return {claim for r in reasons for claim in (*r.get("victims", ()), *([r["claim"]] if "claim" in r else ()))}
+    return {
+        claim
+        for reason in reasons
+        for claim in (
+            *reason.get("victims", ()),
+            reason.get("claim"),
+            *(move["claim"] for move in reason.get("moves", ())),
+        )
+        if claim is not None
+    }
 
 
 def clock(seconds: int) -> str:

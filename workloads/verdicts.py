@@ -19,9 +19,10 @@ from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
 from quotas.engine.verdict import Headline
+from quotas.engine.wire import reason_to_json
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
-from quotas.telling import Teller, clock, goes_back
+from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.requests import WorkloadRequest, check, claim_fields
 
@@ -135,7 +136,7 @@ def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: 
 def _told(
     actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
 ) -> Verdict:
-    named = {*facts.ahead, *facts.waiting_on, *(c for r in facts.reasons for c in _claims_in(r))}
+    named = {*facts.ahead, *facts.waiting_on, *named_claims(map(reason_to_json, facts.reasons))}
     words = Words(facts, pool, Teller(actor, named).reader(pool))
     title, lines = {
         Headline.STARTS_OWN: words.starts_own,
@@ -153,11 +154,6 @@ def _told(
         by=moment(facts.by) if facts.by is not None else None,
         facts=facts,
     )
-
-
-def _claims_in(reason: object) -> tuple[str, ...]:
-    victims = getattr(reason, "victims", ())
-    return (*victims, reason.claim) if hasattr(reason, "claim") else tuple(victims)
 
 
 class Words:

@@ -66,6 +66,8 @@ class Reader:
                 told[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
             elif name == "victims":
                 told[name] = self.sides(value)
+            elif name == "moves":
+                told[name] = [{**move, "claim": next(iter(self.sides([move["claim"]])), None)} for move in value]
             elif name == "claim":
                 told[name] = next(iter(self.sides([value])), None)
             else:

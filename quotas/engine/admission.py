@@ -14,6 +14,7 @@
 from dataclasses import replace
 
 from quotas.engine.books import Books, free_vectors
+from quotas.engine.consolidation import Consolidation
 from quotas.engine.holds import Holds
 from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition
@@ -222,20 +223,26 @@ class PoolPass:
     def decisions(self) -> list[Decision]:
         """The answers, with who is told for each and the lenders of what it borrows."""
         books = self._books
-        departments = {claim.id: claim.department for claim in books.pending}
+        asking = {claim.id: claim for claim in books.pending}
         entries = [
             Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, books.started(claim)))
             for claims in books.holding.values()
             for claim in claims.values()
         ]
         for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
-            entries.append(Entry(id, departments[id], self._charged[id], (1, turn)))
+            entries.append(Entry(id, asking[id].department, self._charged[id], (1, turn)))
         borrowed = lenders(books.ledger, entries)
         told: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(books.told):
             told.setdefault(books.departures.holder[victim], []).append(victim)
+        hints = Consolidation(books)
         return [
-            replace(decision, from_=borrowed.get(id, {}), victims=tuple(told.get(id, ())))
+            replace(
+                decision,
+                from_=borrowed.get(id, {}),
+                victims=tuple(told.get(id, ())),
+                reasons=hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons,
+            )
             for id, decision in self._answers.items()
         ]
 

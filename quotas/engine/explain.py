@@ -16,6 +16,7 @@ from quotas.engine.reasons import (
     Fragmented,
     HeldFor,
     LentOutReturning,
+    Move,
     NoSuchProfile,
     NotEnough,
     NotLent,
@@ -74,6 +75,10 @@ SENTENCES: Mapping[str, str] = {
     ClusterUnreachable.code: N_("The cluster has not answered since %(since)s."),
 }
 
+MOVES = N_("It would fit if moved: %(moves)s.")
+NO_MOVES = N_("No move of a few running pods was found that would make room.")
+MOVE = N_("%(claim)s from %(source)s to %(target)s")
+
 ADVICE: Mapping[str, str] = {
     NotEnough.code: N_("Ask for less, or wait until something ends."),
     OverBorrowLimit.code: N_("Wait until the department uses less, or ask for a higher borrow limit."),
@@ -120,8 +125,18 @@ _COUNTS = frozenset({"have", "need"})
 
 
 def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
-    """The reason in one sentence."""
-    return gettext(SENTENCES[reason.code]) % parameters(reason, gettext, reader)
+    """The reason in one sentence, and where moves were looked for, which of them would help in another."""
+    text = gettext(SENTENCES[reason.code]) % parameters(reason, gettext, reader)
+    if not isinstance(reason, Fragmented) or reason.moves is None:
+        return text
+    return f"{text} {_hint(reason.moves, gettext, reader)}"
+
+
+def _hint(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
+    if not moves:
+        return gettext(NO_MOVES)
+    named = ({"claim": reader.claim(move.claim), "source": move.source, "target": move.target} for move in moves)
+    return gettext(MOVES) % {"moves": gettext(AND).join(gettext(MOVE) % names for names in named)}
 
 
 def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
@@ -131,7 +146,8 @@ def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
     """The reason's values, written for the reader, under the names its sentence uses."""
-    return {f.name: _write(f.name, getattr(reason, f.name), gettext, reader) for f in fields(reason)}
+    names = (f.name for f in fields(reason) if f.name != "moves")
+    return {name: _write(name, getattr(reason, name), gettext, reader) for name in names}
 
 
 def _write(name: str, value: object, gettext: Gettext, reader: Reader) -> str:

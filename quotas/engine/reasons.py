@@ -52,12 +52,29 @@ class NotLent:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A running pod of `claim` that could run on node `target` instead of `source`, on these cards (and from `start`,
+    for a MIG instance)."""
+
+    claim: str
+    pod: int
+    source: str
+    target: str
+    cards: tuple[int, ...] = ()
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fragmented:
-    """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`."""
+    """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
+
+    `moves` would make room (consolidation.py); () when none were found within bounds, None when nobody looked.
+    """
 
     code: ClassVar[str] = "fragmented"
     free_units: int
     largest_fit: int
+    moves: tuple[Move, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from quotas.engine.readers import (
     text,
     weight,
 )
-from quotas.engine.reasons import REASONS, Reason
+from quotas.engine.reasons import REASONS, Move, Reason
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -297,8 +297,9 @@ def decision_to_json(decision: Decision) -> Json:
 
 
 def reason_to_json(reason: Reason) -> Json:
-    """A reason as {"code": …, and its numbers}."""
-    return {"code": reason.code, **{f.name: _value(getattr(reason, f.name)) for f in fields(reason)}}
+    """A reason as {"code": …, and its numbers}; what nobody looked for is left out."""
+    values = {f.name: getattr(reason, f.name) for f in fields(reason)}
+    return {"code": reason.code, **{name: _value(value) for name, value in values.items() if value is not None}}
 
 
 def quota_from_json(data: object, key: str) -> Quota:
@@ -322,6 +323,8 @@ def policy_from_json(data: Json) -> Policy:
 def reason_from_json(data: Json) -> Reason:
     """The reason that reason_to_json wrote. Raises KeyError for a code this version does not know."""
     values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items() if n != "code"}
+    if "moves" in values:
+        values["moves"] = tuple(Move(**{**move, "cards": tuple(move.get("cards", ()))}) for move in values["moves"])
     return REASONS[data["code"]](**values)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from quotas.engine.reasons import (
     Fragmented,
+    Move,
     NoSuchProfile,
     NotEnough,
     PoolShort,
@@ -29,7 +30,7 @@ def test_enough_units_that_are_not_together_are_not_enough() -> None:
         pending("w", "a", 4),
     ]
     decision = answers(a_snapshot(pool, [a_department("a", 8)], claims))["w"]
-    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2),))
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2, (Move("h1", 0, "n1", "n2", (0, 1)),)),))
 
 
 def test_larger_than_any_node_is_impossible() -> None:
@@ -111,7 +112,7 @@ def test_mig_on_a_fixed_geometry_is_counted_by_profile() -> None:
     claims = [pending("w", "a", 4, profile="3g.40gb"), pending("v", "a", 4, profile="3g.40gb", submitted_at=0)]
     decided = answers(a_snapshot(pool, departments, claims))
     assert (decided["w"].decision, decided["w"].placement) == (ADMIT, (Placed(0, "n1"),))
-    assert (decided["v"].decision, decided["v"].reasons) == (WAIT, (Fragmented(4, 1),))
+    assert (decided["v"].decision, decided["v"].reasons) == (WAIT, (Fragmented(4, 1, moves=()),))
 
 
 def test_mig_victims_free_an_instance_of_the_right_profile() -> None:

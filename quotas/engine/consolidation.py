@@ -1,0 +1,175 @@
+"""Which moves would make room, where enough is free but not together.
+
+Nothing is moved: the answer is a hint to people. A move takes one running pod that may be stopped from its node and
+names another place for it. For each pod of the waiting claim the fewest moves on one node are looked for, one, two and
+three at a time, each moved pod going where something is free already. The search is bounded; when it finds nothing,
+more moves, or moves that wait for each other, might still do.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from quotas.engine.books import Books
+from quotas.engine.permission import stoppable
+from quotas.engine.placement import Places, Vector, add, best_spot, free_on, occupied
+from quotas.engine.reasons import Fragmented, Move, Reason
+from quotas.engine.types import Claim, Node, Placed
+
+MOST_MOVES = 3
+"""For each pod that asks."""
+TRIES, LOOKS = 100, 5_000
+"""In one pass over a pool, for all who wait: how many sets of pods are moved to see, and how many are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One pod that may be moved, as a claim of its own, with what it occupies."""
+
+    claim: Claim
+    placed: Placed
+    vector: Vector
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.claim.id, self.placed.pod
+
+
+class Consolidation:
+    """The hints of one pass, looked for when it is over."""
+
+    def __init__(self, books: Books) -> None:
+        self._books, self._pool = books, books.pool
+        self._tries, self._looks = TRIES, LOOKS
+        self._known: dict[tuple[object, ...], tuple[Move, ...]] = {}
+        self._running: dict[str, list[Running]] | None = None
+
+    def hinted(self, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+        """The reasons why the claim waits; one that says "fragmented" also with the moves that would make room."""
+        return tuple(replace(r, moves=self.moves(claim)) if isinstance(r, Fragmented) else r for r in reasons)
+
+    def moves(self, claim: Claim) -> tuple[Move, ...] | None:
+        """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
+        shape = (claim.pods, claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.same_domain)
+        key = (*shape, claim.cpu_milli, claim.memory_mib)
+        if key not in self._known:
+            if not self._tries:
+                return None
+            found = [moves for nodes in self._parts(claim) if (moves := self._all_pods(claim, nodes)) is not None]
+            self._known[key] = min(found, key=len, default=())
+        return self._known[key]
+
+    def _parts(self, claim: Claim) -> list[tuple[Node, ...]]:
+        """The nodes that all pods of the claim may share: the whole pool, or each domain."""
+        nodes = self._pool.nodes or ()
+        if not claim.same_domain:
+            return [nodes]
+        domains = sorted({node.domain for node in nodes if node.domain is not None})
+        return [tuple(node for node in nodes if node.domain == domain) for domain in domains]
+
+    def _all_pods(self, claim: Claim, nodes: tuple[Node, ...]) -> tuple[Move, ...] | None:
+        """Pod by pod: where one fits it goes there, else moves make room for it."""
+        free, moves = dict(self._books.free_now), list[Move]()
+        if claim.id in self._books.holds:  # what is held for the claim itself
+            add(free, self._books.holds[claim.id].now)
+        one = replace(claim, pods=1, same_domain=False)
+        for _ in range(claim.pods):
+            spot = best_spot(one, self._pool, nodes, free, 0)
+            if spot is not None:
+                add(free, occupied(one, self._pool, (spot.placed,)), -1)
+                continue
+            made = self._room_for(one, nodes, free, {(move.claim, move.pod) for move in moves})
+            if made is None:
+                return None
+            moves += made
+        return tuple(moves)
+
+    def _room_for(
+        self, one: Claim, nodes: tuple[Node, ...], free: Vector, moved: set[tuple[str, int]]
+    ) -> list[Move] | None:
+        """The fewest moves that free a place for one more pod. `free` counts them, and the pod, afterwards."""
+        for count in range(1, MOST_MOVES + 1):
+            for node, pods in self._candidates(one, nodes, free, count, moved):
+                if not self._tries:
+                    return None
+                self._tries -= 1
+                made = self._moved(one, node, pods, free)
+                if made is not None:
+                    return made
+        return None
+
+    def _candidates(
+        self, one: Claim, nodes: tuple[Node, ...], free: Vector, count: int, moved: set[tuple[str, int]]
+    ) -> Iterator[tuple[Node, tuple[Running, ...]]]:
+        """So many pods of one node that give enough units; nodes where least is lacking first, small pods first."""
+        running, elsewhere = self._movable(), self._with_a_place(free)
+        for node in sorted(nodes, key=lambda node: (-free_on(self._pool, node, free), node.name)):
+            lacking = one.units_per_pod - free_on(self._pool, node, free)
+            here = [pod for pod in running.get(node.name, ()) if pod.key not in moved and elsewhere(pod.claim)]
+            if sum(pod.claim.units_per_pod for pod in here[-count:]) < lacking:
+                continue
+            for pods in combinations(here, count):
+                if not self._looks:
+                    return
+                self._looks -= 1
+                if sum(pod.claim.units_per_pod for pod in pods) >= lacking:
+                    yield node, pods
+
+    def _with_a_place(self, free: Vector) -> Callable[[Claim], bool]:
+        """Whether a pod could go anywhere else as things are."""
+        known: dict[tuple[object, ...], bool] = {}
+
+        def has(pod: Claim) -> bool:
+            shape = (pod.units_per_pod, pod.cores_per_pod, pod.profile, pod.cpu_milli, pod.memory_mib)
+            if shape not in known:
+                known[shape] = best_spot(pod, self._pool, self._pool.nodes or (), free, 0) is not None
+            return known[shape]
+
+        return has
+
+    def _movable(self) -> dict[str, list[Running]]:
+        """Every pod that may be stopped, by node, smallest first. Pods of a gang in one domain stay together."""
+        if self._running is None:
+            books, self._running = self._books, {}
+            for claim in (claim for claims in books.holding.values() for claim in claims.values()):
+                if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
+                    for placed in claim.placement or ():
+                        one = replace(claim, pods=1, same_domain=False)
+                        vector = occupied(one, self._pool, (placed,))
+                        self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
+            for pods in self._running.values():
+                pods.sort(key=lambda pod: (pod.claim.units_per_pod, pod.key))
+        return self._running
+
+    def _moved(self, one: Claim, node: Node, pods: tuple[Running, ...], free: Vector) -> list[Move] | None:
+        """The moves of these pods, if one more then fits on the node and each of them elsewhere."""
+        taken: list[Vector] = []
+        for pod in pods:
+            add(free, pod.vector)
+        moves = list(self._placed(one, node, pods, free, taken))
+        if len(moves) == len(pods):
+            return moves
+        for vector in taken:
+            add(free, vector)
+        for pod in pods:
+            add(free, pod.vector, -1)
+        return None
+
+    def _placed(
+        self, one: Claim, node: Node, pods: Iterable[Running], free: Vector, taken: list[Vector]
+    ) -> Iterator[Move]:
+        """The pod that asks goes to the node; then the largest pods choose first, as long as each finds a place."""
+
+        def take(claim: Claim, nodes: Iterable[Node]) -> Places:
+            spot = best_spot(claim, self._pool, nodes, free, 0)
+            if spot is None:
+                return ()
+            taken.append(occupied(claim, self._pool, (spot.placed,)))
+            add(free, taken[-1], -1)
+            return (spot.placed,)
+
+        if not take(one, [node]):
+            return
+        for pod in sorted(pods, key=lambda pod: (-pod.claim.units_per_pod, pod.key)):
+            for placed in take(pod.claim, self._pool.nodes or ()):
+                yield Move(pod.claim.id, pod.placed.pod, pod.placed.node, placed.node, placed.cards, placed.start)

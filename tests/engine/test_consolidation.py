@@ -1,0 +1,169 @@
+"""Which moves would make room, where enough is free but not together."""
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine import consolidation
+from quotas.engine.explain import sentence
+from quotas.engine.reasons import Fragmented, Move
+from quotas.engine.types import Claim, Node, Placed, Snapshot
+from quotas.engine.wire import reason_from_json, reason_to_json
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+
+
+def at(node: str, *cards: int, pod: int = 0, start: int | None = None) -> Placed:
+    return Placed(pod, node, cards, start)
+
+
+def busy(*claims: Claim, machines: tuple[Node, ...], **pool: Any) -> Snapshot:
+    units = sum(card.units for node in machines for card in node.cards)
+    return a_snapshot(a_pool(nodes=machines, **pool), [a_department("a", units)], claims)
+
+
+def hint(snapshot: Snapshot, id: str = "w") -> tuple[Move, ...] | None:
+    [reason] = [reason for reason in answers(snapshot)[id].reasons if isinstance(reason, Fragmented)]
+    return reason.moves
+
+
+HALF = (
+    holding("x", "a", 2, placement=(at("n1", 0, 1),)),
+    holding("y", "a", 3, placement=(at("n2", 0, 1, 2),)),
+    holding("z", "a", 2, placement=(at("n3", 2, 3),)),
+)
+
+
+def test_one_move_makes_room_for_a_whole_node() -> None:
+    assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == (Move("x", 0, "n1", "n3", (0, 1)),)
+
+
+def test_the_moves_are_said_in_words_and_survive_json() -> None:
+    [reason] = answers(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4)))["w"].reasons
+    assert sentence(reason) == (
+        "5 are free, but not together: the largest request that fits is 2. It would fit if moved: x from n1 to n3."
+    )
+    assert reason_from_json(reason_to_json(reason)) == reason
+    assert "No move of a few running pods was found" in sentence(Fragmented(4, 2, ()))
+    assert sentence(Fragmented(4, 2)) == "4 are free, but not together: the largest request that fits is 2."
+    assert reason_to_json(Fragmented(4, 2)) == {"code": "fragmented", "free_units": 4, "largest_fit": 2}
+
+
+def test_nobody_is_moved_who_may_not_be_stopped() -> None:
+    fixed = [replace(claim, preemptible=False) for claim in HALF]
+    assert hint(busy(*fixed, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
+    young = [replace(claim, min_runtime=9000) for claim in HALF]
+    assert hint(busy(*young, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
+
+
+def test_two_small_pods_move_where_one_is_not_enough() -> None:
+    claims = [holding(f"h{n}", "a", 1, placement=(at(f"n{1 + n // 2}", n % 2),)) for n in range(4)]
+    moves = hint(busy(*claims, pending("w", "a", 4), machines=nodes(4, 4)))
+    assert moves == (Move("h0", 0, "n1", "n2", (2,)), Move("h1", 0, "n1", "n2", (3,)))
+
+
+def test_each_pod_of_a_gang_gets_its_room() -> None:
+    claims = [
+        holding("h1", "a", 1, placement=(at("n1", 0),)),
+        holding("h2", "a", 1, placement=(at("n2", 0),)),
+        holding("h3", "a", 2, placement=(at("n3", 0, 1),)),
+    ]
+    moves = hint(busy(*claims, pending("w", "a", 4, pods=2), machines=nodes(4, 4, 4)))
+    assert moves is not None
+    assert {(move.claim, move.source, move.target) for move in moves} == {("h1", "n1", "n3"), ("h2", "n2", "n3")}
+
+
+def test_a_gang_in_one_domain_gets_room_in_one_domain() -> None:
+    machines = tuple(replace(node, domain=domain) for node, domain in zip(nodes(2, 2, 2, 2), "rrss", strict=True))
+    claims = [
+        holding("h1", "a", 1, placement=(at("n1", 0),)),
+        holding("h2", "a", 1, placement=(at("n2", 0),)),
+        holding("h3", "a", 1, placement=(at("n3", 0),)),
+    ]
+    moves = hint(busy(*claims, pending("w", "a", 2, pods=2, same_domain=True), machines=machines))
+    assert moves == (Move("h3", 0, "n3", "n1", (1,)),)
+
+
+def test_a_mig_instance_moves_to_another_start() -> None:
+    claims = [
+        holding("h1", "a", 1, profile="1g.5gb", placement=(at("n1", 0, start=1),)),
+        holding("h2", "a", 1, profile="1g.5gb", placement=(at("n1", 0, start=5),)),
+    ]
+    pool = {"unit": "slice", "mig": "A100-40GB"}
+    moves = hint(busy(*claims, pending("w", "a", 4, profile="3g.20gb"), machines=nodes(1, units=8), **pool))
+    assert moves is not None
+    assert [(move.source, move.target) for move in moves] == [("n1", "n1")]
+
+
+def test_the_search_is_bounded_and_says_so(monkeypatch: Any) -> None:
+    monkeypatch.setattr(consolidation, "TRIES", 0)
+    assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) is None
+    monkeypatch.setattr(consolidation, "TRIES", 1)
+    monkeypatch.setattr(consolidation, "LOOKS", 0)
+    assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
+
+
+def test_whom_something_is_held_for_is_helped_too() -> None:
+    held = [*HALF, pending("w", "a", 4), pending("v", "a", 2, submitted_at=-1)]
+    assert hint(busy(*held, machines=nodes(4, 4, 4))) is not None
+
+
+# Against trying every move --------------------------------------------------------------------------------------------
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> Snapshot:
+    machines = nodes(*draw(st.lists(st.sampled_from([2, 4]), min_size=2, max_size=3)))
+    claims, free = [], {node.name: len(node.cards) for node in machines}
+    for n in range(draw(st.integers(1, 5))):
+        name, units = draw(st.sampled_from(sorted(free))), draw(st.integers(1, 2))
+        if free[name] >= units:
+            first = len(next(node for node in machines if node.name == name).cards) - free[name]
+            free[name] -= units
+            places = (at(name, *range(first, first + units)),)
+            claims.append(holding(f"h{n}", "a", units, placement=places, preemptible=draw(st.booleans())))
+    return busy(*claims, pending("w", "a", draw(st.integers(2, 4))), machines=machines)
+
+
+def fewest(snapshot: Snapshot) -> int | None:
+    """The fewest pods of one node, at most three, that can go to other nodes as they are, so that the claim fits."""
+    sizes = {node.name: len(node.cards) for node in snapshot.pools[0].nodes or ()}
+    running = [claim for claim in snapshot.claims if claim.placement]
+    asked = next(claim for claim in snapshot.claims if not claim.placement).units
+    free = {name: size - sum(c.units for c in running if where(c) == name) for name, size in sizes.items()}
+    for count in (1, 2, 3):
+        for pods in combinations([claim for claim in running if claim.preemptible], count):
+            here = where(pods[0])
+            others = {name: units for name, units in free.items() if name != here}
+            if len({where(pod) for pod in pods}) == 1 and free[here] + sum(pod.units for pod in pods) >= asked:
+                for pod in sorted(pods, key=lambda pod: -pod.units):
+                    best = min(
+                        (name for name in others if others[name] >= pod.units), key=others.__getitem__, default=None
+                    )
+                    if best is None:
+                        break
+                    others[best] -= pod.units
+                else:
+                    return count
+    return None
+
+
+def where(claim: Claim) -> str:
+    assert claim.placement
+    return claim.placement[0].node
+
+
+@settings(max_examples=150, deadline=None)
+@given(scattered())
+def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Snapshot) -> None:
+    decision = answers(snapshot)["w"]
+    if not any(reason.code == "fragmented" for reason in decision.reasons) or not decision.position:
+        return
+    moves = hint(snapshot)
+    assert (len(moves) if moves else None) == fewest(snapshot)
+    if moves:
+        moved = {move.claim: (Placed(move.pod, move.target, move.cards, move.start),) for move in moves}
+        claims = [replace(claim, placement=moved.get(claim.id, claim.placement)) for claim in snapshot.claims]
+        assert answers(replace(snapshot, claims=tuple(claims)))["w"].decision == "admit"
