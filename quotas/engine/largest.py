@@ -27,19 +27,19 @@ def largest(books: Books, claim: Claim) -> int:
 def _limit(books: Books, claim: Claim) -> int:
     """Units that the department's ceiling, its guarantee for who must stay inside, and the user's cap allow."""
     account = books.ledger[claim.department]
-    cap = None if claim.is_recall else books.departments[claim.department].user_caps.get(books.pool.id)
-    limits = [
-        account.ceiling,
-        *([account.guaranteed] if must_stay_inside(claim) else ()),
-        *([] if cap is None else [cap]),
-    ]
+    limits = [account.ceiling]
+    if must_stay_inside(claim):
+        limits.append(account.guaranteed)
+    cap = books.departments[claim.department].user_caps.get(books.pool.id)
+    if cap is not None and not claim.is_recall:
+        limits.append(cap)
     return max(0, min(limits))
 
 
 def _with_most_pods(books: Books, pod: Claim, pods: int, limit: int) -> int:
     """Units of as many such pods, at most `pods`, as fit together."""
-    most = min(pods, limit // pod.units_per_pod)
-    return pod.units_per_pod * _most(most, lambda count: books.fits_when_empty(replace(pod, pods=count)))
+    most = _most(min(pods, limit // pod.units_per_pod), lambda count: books.fits_when_empty(replace(pod, pods=count)))
+    return most * pod.units_per_pod
 
 
 def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
@@ -65,9 +65,13 @@ def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
     for whole in {card.units for node in nodes for card in node.cards if card.units}:
         yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
         for pods in {*range(1, min(claim.pods, SOME_PODS) + 1), claim.pods} if whole > 1 else ():
-            part = min(whole, claim.units_per_pod, limit // pods)
             like = replace(claim, pods=pods, cores_per_pod=_cores(books, claim))
-            yield _most(part, lambda units, like=like: books.fits_when_empty(replace(like, units_per_pod=units)))  # type: ignore[misc]
+            yield _largest_part(books, like, min(whole, claim.units_per_pod, limit // pods))
+
+
+def _largest_part(books: Books, like: Claim, most: int) -> int:
+    """Units, at most so many, that each pod of such a claim can have."""
+    return _most(most, lambda units: books.fits_when_empty(replace(like, units_per_pod=units)))
 
 
 def _cores(books: Books, claim: Claim) -> int | None:
