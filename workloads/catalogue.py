@@ -11,8 +11,8 @@ from workloads.models import Image, Preset
 
 IMAGE_FIELDS = ("name", "title", "kinds", "interpreter", "min_driver", "active")
 PRESET_FIELDS = (
-    "slug", "title", "description", "kind", "pool_id", "units_per_pod", "cores_per_pod", "profile", "image_id", "command",
-    "cpu_milli", "memory_mib", "max_runtime", "order", "active",
+    "slug", "title", "description", "kind", "pool_id", "pods", "setup", "units_per_pod", "cores_per_pod", "profile", "image_id",
+    "command", "cpu_milli", "memory_mib", "max_runtime", "order", "active",
 )  # fmt: skip
 
 

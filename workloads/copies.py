@@ -39,6 +39,8 @@ def body_of(request: WorkloadRequest) -> dict[str, Any]:
         "max_wait": request.max_wait,
         "own_only": request.own_only,
         "priority": request.priority,
+        "pods": request.pods if request.pods > 1 else 0,
+        "setup": request.setup.as_json(),
         "preset": request.preset.slug if request.preset else "",
     }
     return body | {name: value for name, value in optional.items() if value}

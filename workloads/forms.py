@@ -16,12 +16,14 @@ from workloads.amount_form import AmountFields
 from workloads.inputs import CommandField, DurationField, MemoryField, VariablesField
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.requests import InvalidRequest, WorkloadRequest
+from workloads.setup_form import SetupFields, first_setup
+from workloads.setups import Setup
 
 HOUR = 3600
 SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
 
 
-class WorkloadForm(AmountFields):
+class WorkloadForm(AmountFields, SetupFields):
     kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
     name = forms.CharField(label=_("Name"), max_length=100)
     pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
@@ -84,6 +86,8 @@ class WorkloadForm(AmountFields):
             command=data["command"],
             env=data["env"],
             secret_env=data["secret_env"],
+            pods=self.pods_of(data["kind"]),
+            setup=self.setup_of(data["kind"]),
             units_per_pod=data["units_per_pod"] or 0,
             cores_per_pod=data.get("cores_per_pod"),
             profile=data.get("profile", ""),
@@ -115,7 +119,7 @@ def pools_of(department: Department) -> Any:
     while department.parent is not None:
         department = department.parent
         ids.append(department.pk)
-    return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group")
+    return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group__cluster")
 
 
 def amount_text(source: Workload | Preset) -> str | int:
@@ -152,6 +156,7 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
             "memory_mib": source.memory_mib,
             "max_runtime": source.max_runtime,
         }
+    values |= first_setup(source.settings if source else Setup(), source.pods if source else 1)
     if preset is not None:
         values |= {"preset": preset.slug, "name": preset.slug}
     if origin is not None:

@@ -34,7 +34,7 @@ def faults(request: WorkloadRequest) -> list[Invalid]:
 def _foreign(request: WorkloadRequest) -> list[Invalid]:
     given, plain = request.setup, Setup()
     return [
-        Invalid(N_("A %(kind)s has no %(field)s."), field=name, code="not_of_this_kind", kind=request.kind)
+        Invalid(N_("A %(kind)s has no %(what)s."), field=name, code="not_of_this_kind", kind=request.kind, what=name)
         for name, kinds in OWN_FIELDS.items()
         if request.kind not in kinds and getattr(given, name) != getattr(plain, name)
     ]

@@ -44,8 +44,8 @@ class Bed:
 
     def submit(self, who: User, department: Department, program: str, cards: int = 1, **fields: Any) -> Workload:
         request = WorkloadRequest(
-            kind="job", name=f"job-{len(self.made)}", pool=self.pool, image=self.image, command=self.program(program),
-            units_per_pod=cards, **fields,
+            **{"kind": "job"} | fields, name=f"job-{len(self.made)}", pool=self.pool, image=self.image,
+            command=self.program(program), units_per_pod=cards,
         )  # fmt: skip
         workload = actions.submit(actor=Actor(who), department=department, request=request)
         self.made.append(workload)

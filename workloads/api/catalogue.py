@@ -17,6 +17,7 @@ from portal.schema import IDEMPOTENCY_KEY, page_of
 from quotas.models import Cluster
 from workloads import registry
 from workloads.api.fields import Cores
+from workloads.api.setups import SetupOut
 from workloads.models import Image, Preset
 
 
@@ -27,12 +28,13 @@ class PresetOut(serializers.ModelSerializer[Preset]):
     image = serializers.CharField(source="image.name")
     command = serializers.ListField(child=serializers.CharField())
     cpu = Cores(source="cpu_milli")
+    setup = SetupOut()
 
     class Meta:
         model = Preset
         fields = [
             "id", "title", "description", "kind", "pool", "unit", "units_per_pod", "cores_per_pod", "profile", "image", "command",
-            "cpu", "memory_mib", "max_runtime",
+            "cpu", "memory_mib", "max_runtime", "pods", "setup",
         ]  # fmt: skip
 
 

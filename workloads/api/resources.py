@@ -31,6 +31,7 @@ from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.lifecycle import FINAL
 from workloads.models import State, Workload
 from workloads.requests import InvalidRequest
+from workloads.setups import NAMES
 
 FILTERS = [
     OpenApiParameter("mine", bool, description="Only your own."),
@@ -43,7 +44,9 @@ FILTERS = [
     OpenApiParameter("facets", bool, description="Also count: how many for each state, pool, kind and author."),
 ]
 FACETS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "author__username"}
-API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"}  # of the request's fields
+API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"} | {
+    name: f"setup.{name}" for name in NAMES
+}  # of the request's fields
 
 
 def workload_for(actor: Actor, public_id: str) -> Workload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,21 +19,30 @@ from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
 from workloads.amounts import read
 from workloads.api.fields import VARIABLES, Cores, Variables
+from workloads.api.setups import RankOut, SetupIn, SetupOut
 from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.lifecycle import State
 from workloads.models import Attempt, Image, Kind, Preset, Workload
+from workloads.ranks import ranks_of
 from workloads.requests import LONGEST, WorkloadRequest
+from workloads.setups import Setup
 
 MOST = 2**31 - 1
 
 
 class AttemptOut(serializers.ModelSerializer[Attempt]):
+    ranks = serializers.SerializerMethodField(help_text="Of a distributed job or service; else empty.")
+
+    @extend_schema_field(RankOut(many=True))
+    def get_ranks(self, attempt: Attempt) -> list[dict[str, Any]]:
+        return list(RankOut(ranks_of(attempt), many=True).data)
+
     class Meta:
         model = Attempt
         fields = [
             "number", "node", "cards", "placement", "notice", "grace", "queued_at", "admitted_at", "started_at",
             "recalled_at", "reclaim_at", "ready_at", "stopping_at", "finished_at", "stop_cause", "outcome", "exit_code",
-            "reason", "message", "checkpointed_at",
+            "reason", "message", "checkpointed_at", "ranks",
         ]  # fmt: skip
 
 
@@ -50,6 +60,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     unit = serializers.CharField(source="pool.unit")
     units = serializers.IntegerField()
     cpu = Cores(source="cpu_milli")
+    setup = SetupOut()
     rerun_of = serializers.CharField(source="rerun_of.public_id", default=None, allow_null=True)
     final = serializers.BooleanField(source="is_final")
     own = serializers.SerializerMethodField(help_text="Of the units it holds now.")
@@ -67,7 +78,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
             "command", "env", "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
-            "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims",
+            "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims", "restarts", "setup",
             "submitted_at", "finished_at",
         ]  # fmt: skip
 
@@ -220,6 +231,7 @@ class WorkloadIn(Strict):
     )
     max_wait = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
     own_only = serializers.BooleanField(required=False, help_text="Never borrow, never be recalled by others.")
+    setup = SetupIn(required=False)
 
 
 def request_from(values: dict[str, Any]) -> WorkloadRequest:
@@ -233,7 +245,7 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
             "preset": preset, "kind": preset.kind, "name": preset.slug, "pool": preset.pool, "image": preset.image,
             "units_per_pod": preset.units_per_pod, "cores_per_pod": preset.cores_per_pod, "profile": preset.profile,
             "command": tuple(preset.command), "cpu_milli": preset.cpu_milli, "memory_mib": preset.memory_mib,
-            "max_runtime": preset.max_runtime,
+            "max_runtime": preset.max_runtime, "pods": preset.pods, "setup": preset.settings,
         }  # fmt: skip
     if "cpu" in values:
         fields["cpu_milli"] = values.pop("cpu")
@@ -246,6 +258,8 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
     if "env" in values:
         fields["env"], fields["secret_env"] = values.pop("env")
     amount = values.pop("amount", None)
+    if "setup" in values:
+        fields["setup"] = replace(fields.get("setup", Setup()), **values.pop("setup"))
     fields |= values
     fields.setdefault("kind", Kind.JOB.value)
     missing = [name for name in ("name", "pool", "image") if name not in fields]

@@ -23,7 +23,9 @@ from workloads.requests import InvalidRequest, WorkloadRequest
 from workloads.verdicts import verdict_of
 from workloads.views.files import store_all
 
-PREFILLED = ("name", "kind", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command", "own_only")
+PREFILLED = (
+    "name", "kind", "pods", "template", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command", "own_only",
+)  # fmt: skip
 
 
 @login_required
@@ -62,8 +64,10 @@ def page(
         "offers": offers(pools),
         "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
         "chosen": form["preset"].value(),
+        "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
         "open_more": any(
-            form[name].errors for name in ("cpu", "memory_mib", "env", "secret_env", "max_wait", "priority")
+            form[name].errors
+            for name in ("cpu", "memory_mib", "shm_mib", "max_restarts", "env", "secret_env", "max_wait", "priority")
         ),
     }
     return render(request, "workloads/new.html", context, status=status)

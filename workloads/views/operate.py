@@ -20,7 +20,9 @@ from portal.errors import Problem
 from portal.forms import blame
 from quotas.models import Cluster
 from workloads import catalogue, registry
+from workloads.api.setups import SetupIn
 from workloads.models import Image, Kind, Preset
+from workloads.setups import Setup
 
 
 def operator_of(request: HttpRequest) -> Actor:
@@ -137,8 +139,8 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
     class Meta:
         model = Preset
         fields = [
-            "slug", "title", "description", "kind", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command",
-            "cpu_milli", "memory_mib", "max_runtime", "order", "active",
+            "slug", "title", "description", "kind", "pool", "pods", "units_per_pod", "cores_per_pod", "profile", "image",
+            "command", "cpu_milli", "memory_mib", "max_runtime", "setup", "order", "active",
         ]  # fmt: skip
         labels = {
             "slug": gettext_lazy("Short name"),
@@ -146,6 +148,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "description": gettext_lazy("Description"),
             "kind": gettext_lazy("Kind"),
             "pool": gettext_lazy("Pool"),
+            "pods": gettext_lazy("Pods"),
             "units_per_pod": gettext_lazy("Units for each pod"),
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
@@ -153,9 +156,20 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "cpu_milli": gettext_lazy("CPU (thousandths)"),
             "memory_mib": gettext_lazy("Memory (MiB)"),
             "max_runtime": gettext_lazy("Longest runtime (s)"),
+            "setup": gettext_lazy("What only this kind has"),
             "order": gettext_lazy("Order"),
             "active": gettext_lazy("offered"),
         }
+        help_texts = {"setup": gettext_lazy('JSON, for example {"template": "torch"} or {"port": 8000}.')}
+        widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
+
+    def clean_setup(self) -> dict[str, Any]:
+        """Raises ValidationError that names what is wrong, as for a request by the API."""
+        checked = SetupIn(data=self.cleaned_data["setup"] or {})
+        if not checked.is_valid():
+            faults = [f"{name}: {text}" for name, texts in checked.errors.items() for text in texts]
+            raise forms.ValidationError(faults)
+        return Setup(**checked.validated_data).as_json()
 
 
 @login_required
