@@ -41,6 +41,20 @@ class Setup:
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
 
+    @classmethod
+    def checked(cls, data: Any) -> Setup:
+        """What a person wrote as JSON. Raises ValueError that names the key."""
+        types = {field.name: field.type for field in fields(cls)}
+        if not isinstance(data, dict):
+            raise ValueError("an object in braces, please")
+        for key, value in data.items():
+            if key not in types:
+                raise ValueError(f"there is no {key}; there are {', '.join(types)}")
+            wanted = str(types[key]).removesuffix(" | None")
+            if type(value).__name__ != wanted:
+                raise ValueError(f"{key} is of type {wanted}")
+        return cls(**data)
+
     def as_json(self) -> dict[str, Any]:
         plain = asdict(Setup())
         return {name: value for name, value in asdict(self).items() if value != plain[name]}

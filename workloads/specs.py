@@ -37,7 +37,7 @@ def namespace_of(cluster: Cluster, department: str) -> str:
 
 
 def ref_of(attempt: Attempt) -> RunRef:
-    return RunRef(attempt.run_name, attempt.namespace, attempt.submission_id)
+    return RunRef(attempt.run_name, attempt.namespace, attempt.submission_id, attempt.workload.kind)
 
 
 def spec_of(attempt: Attempt) -> RunSpec:

@@ -101,7 +101,7 @@ def test_a_preset_fills_what_is_left_out(alice: User, pool: Pool) -> None:
         ({"preset": "none"}, ["preset"]),
         ({"name": ""}, ["name"]),
         ({"name": "   "}, ["name"]),
-        ({"kind": "service"}, ["kind"]),
+        ({"kind": "magic"}, ["kind"]),
         ({"units_per_pod": 0}, ["units_per_pod"]),
         ({"pods": 3}, ["pods"]),
         ({"cpu": "many"}, ["cpu"]),

@@ -98,11 +98,12 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """Names one attempt of one workload on its cluster."""
+    """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it; it identifies nothing."""
 
     name: str
     namespace: str
     submission_id: str
+    kind: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,18 @@
 """RunSpec → Kubernetes objects, as plain dictionaries. Pure: same input, same objects."""
 
+from workloads.manifests.deployments import deployment, host_of, route, url_of
+from workloads.manifests.gangs import GATE, job, names, pin
 from workloads.manifests.labels import (
     ATTEMPT,
     DEPARTMENT,
     FINALIZER,
+    INDEX,
     INSTANCE,
+    KIND,
+    LEADER,
     MANAGED_BY,
     PREFIX,
+    RANKS,
     RECLAIM_AT,
     ROLE,
     SHARING,
@@ -19,7 +25,7 @@ from workloads.manifests.labels import (
     selector,
 )
 from workloads.manifests.namespaces import namespace
-from workloads.manifests.network import service
+from workloads.manifests.network import owner_of, service
 from workloads.manifests.options import Options
 from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
 from workloads.manifests.volumes import claim
@@ -29,10 +35,15 @@ __all__ = [
     "CONTAINER",
     "DEPARTMENT",
     "FINALIZER",
+    "GATE",
+    "INDEX",
     "INSTANCE",
+    "KIND",
+    "LEADER",
     "MANAGED_BY",
     "NOTICES",
     "PREFIX",
+    "RANKS",
     "RECLAIM_AT",
     "ROLE",
     "SHARING",
@@ -45,10 +56,18 @@ __all__ = [
     "Unsupported",
     "beside",
     "claim",
+    "deployment",
+    "host_of",
+    "job",
     "label",
     "labels",
+    "names",
     "namespace",
+    "owner_of",
+    "pin",
     "pod",
+    "route",
     "selector",
     "service",
+    "url_of",
 ]

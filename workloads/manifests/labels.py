@@ -17,6 +17,10 @@ SHARING = (
     f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
 )
 ROLE = f"{PREFIX}/role"  # label of what is no run: files
+RANKS = f"{PREFIX}/ranks"  # annotation of a gang: how many
+LEADER = f"{PREFIX}/leader-decides"  # annotation of a gang: "true" where rank 0's end is the end of all
+INDEX = "batch.kubernetes.io/job-completion-index"  # label that the Job's controller gives: the rank
+KIND = "app.kubernetes.io/name"
 FINALIZER = f"{PREFIX}/keep"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 INSTANCE = "app.kubernetes.io/instance"
@@ -45,7 +49,7 @@ def volume_labels(volume: VolumeRef, options: Options) -> dict[str, str]:
 
 def labels(spec: RunSpec, options: Options) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": label(spec.kind),
+        KIND: label(spec.kind),
         INSTANCE: label(options.instance),
         MANAGED_BY: PREFIX,
         WORKLOAD: label(spec.workload_id),

@@ -11,9 +11,14 @@ from workloads.manifests.options import Options
 Json = dict[str, Any]
 
 
-def service(spec: RunSpec, pod_uid: str, options: Options) -> Json:
-    """A name for what listens in the pod; owned by the pod, so that it goes with it."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": spec.ref.name, "uid": pod_uid}
+def owner_of(found: Json) -> Json:
+    """The reference that makes an object go with the one that was `found`."""
+    meta = found["metadata"]
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "name": meta["name"], "uid": meta["uid"]}
+
+
+def service(spec: RunSpec, owner: Json, options: Options) -> Json:
+    """A name for what listens in the pod; it goes with its owner. A service's has an address of its own, which stays."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -24,7 +29,7 @@ def service(spec: RunSpec, pod_uid: str, options: Options) -> Json:
             "ownerReferences": [owner],
         },
         "spec": {
-            "clusterIP": "None",
+            **({} if spec.kind == "service" else {"clusterIP": "None"}),
             "selector": {SUBMISSION: label(spec.ref.submission_id)},
             "ports": [{"name": "http", "port": spec.port, "targetPort": spec.port}],
         },

@@ -30,6 +30,13 @@ class Options:
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
     mig_config: str = ""  # empty: only the configurations that mig-manager brings along
     mig_manager_pods: str = "gpu-operator/app=nvidia-mig-manager"
+    # How services are reached from outside, at <workload id>.<service_domain>; empty: through the portal's own proxy.
+    service_domain: str = ""
+    service_scheme: str = "https"  # of the addresses that the portal shows
+    ingress_class: str = ""  # an Ingress of this class, or
+    gateway: str = ""  # an HTTPRoute at this Gateway, as namespace/name
+    tls_secret: str = ""  # of the Ingress; a Gateway has its own
+    rdma_resource: str = ""  # such as rdma/hca_shared_devices_a; empty: none is offered
     sharing: Settings = field(default_factory=Settings)  # its keys stand beside the others
     files_image: str = "python:3.11-slim"  # any with python3 of 3.8 or newer; shows the files of working directories
 
@@ -50,6 +57,9 @@ class Options:
         settings = Settings(**{key: value for key, value in values.items() if key in systems})
         options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
         _one_of("volume", options.volume, ("pvc", "emptyDir"))
+        _one_of("service_scheme", options.service_scheme, ("http", "https"))
+        if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
+            raise ValueError("option service_domain needs one of ingress_class and gateway")
         check(settings)
         return options
 

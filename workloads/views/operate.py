@@ -20,7 +20,6 @@ from portal.errors import Problem
 from portal.forms import blame
 from quotas.models import Cluster
 from workloads import catalogue, registry
-from workloads.api.setups import SetupIn
 from workloads.models import Image, Kind, Preset
 from workloads.setups import Setup
 
@@ -164,12 +163,10 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
 
     def clean_setup(self) -> dict[str, Any]:
-        """Raises ValidationError that names what is wrong, as for a request by the API."""
-        checked = SetupIn(data=self.cleaned_data["setup"] or {})
-        if not checked.is_valid():
-            faults = [f"{name}: {text}" for name, texts in checked.errors.items() for text in texts]
-            raise forms.ValidationError(faults)
-        return Setup(**checked.validated_data).as_json()
+        try:
+            return Setup.checked(self.cleaned_data["setup"] or {}).as_json()
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
 
 
 @login_required

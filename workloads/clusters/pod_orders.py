@@ -1,0 +1,66 @@
+"""What the driver asks of one pod, whoever made it: tell it when it has to go, stop it, forget it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.clusters import pods
+from workloads.clusters.base import Unreachable
+from workloads.clusters.kubeapi import MERGE_PATCH, Api
+from workloads.manifests import FINALIZER, RECLAIM_AT, STOPPED_AT
+
+Json = dict[str, Any]
+
+
+def path_of(pod: Json) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Each is harmless when repeated, for what is gone, and for another object of that name (the uid differs)."""
+
+    api: Api
+
+    def announce(self, pod: Json, reclaim_at: dt.datetime | None) -> None:
+        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        self.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
+
+    def stop(self, pod: Json, grace: int) -> None:
+        """By deadline, which keeps exit code and log; by a delete where no node has it or the grace is shorter."""
+        if pods.is_over(pod):
+            return
+        meta, spec = pod["metadata"], pod["spec"]
+        stopped_at = meta["annotations"].get(STOPPED_AT) or now()
+        patch: Json = {"metadata": {"uid": meta["uid"], "annotations": {STOPPED_AT: stopped_at}}}
+        by_deadline = spec.get("nodeName") and max(1, grace) >= spec["terminationGracePeriodSeconds"]
+        if by_deadline:
+            patch["spec"] = {"activeDeadlineSeconds": 1}
+        self.patch(path_of(pod), patch)
+        if not by_deadline:
+            self.delete(path_of(pod), meta["uid"], max(1, grace))
+
+    def remove(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        keep = [name for name in pod["metadata"].get("finalizers") or () if name != FINALIZER]
+        self.patch(path_of(pod), {"metadata": {"uid": uid, "finalizers": keep or None}})
+        self.delete(path_of(pod), uid, 0)
+
+    def patch(self, path: str, patch: Json) -> None:
+        answer = self.api.call("PATCH", path, patch, MERGE_PATCH)
+        if not answer.ok and answer.status not in (404, 409, 422):
+            raise Unreachable(answer.message)
+
+    def delete(self, path: str, uid: str, grace: int | None = None, **options: Any) -> None:
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        answer = self.api.call("DELETE", path, body)
+        if not answer.ok and answer.status not in (404, 409):
+            raise Unreachable(answer.message)
+
+
+def now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
