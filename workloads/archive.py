@@ -6,15 +6,19 @@ import zlib
 
 from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun
 from workloads.drivers import driver_for
-from workloads.models import Attempt, AttemptLog
+from workloads.models import Attempt, AttemptLog, Kind
 from workloads.specs import ref_of
 
 KEPT = 4 * 2**20  # bytes of each rank's log that outlive the run
 
 
 def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
-    """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing."""
-    have = set(attempt.kept_logs.values_list("rank", flat=True))
+    """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing.
+
+    A service is copied before it is stopped, because its pod goes with its log, and again afterwards where more is there.
+    """
+    service = attempt.workload.kind == Kind.SERVICE
+    have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
     for rank in set(range(attempt.workload.pods)) - have:
         data, offset = b"", 0
         while True:
@@ -26,9 +30,9 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
             offset = chunk.offset + len(chunk.data)
             if not chunk.data:
                 break
-        AttemptLog.objects.get_or_create(
-            attempt=attempt, rank=rank, defaults={"start": offset - len(data), "data": zlib.compress(data)}
-        )
+        whole = {"start": offset - len(data), "data": zlib.compress(data)}
+        keep = AttemptLog.objects.update_or_create if service and data else AttemptLog.objects.get_or_create
+        keep(attempt=attempt, rank=rank, defaults=whole)
 
 
 def read_log(

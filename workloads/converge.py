@@ -16,7 +16,7 @@ from workloads import archive, happenings
 from workloads.clusters.base import ClusterDriver, ClusterError, Observed, Refused, RunRef, Unreachable
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
-from workloads.models import Attempt
+from workloads.models import Attempt, Kind
 from workloads.reconcile import (
     ENDED,
     Announce,
@@ -125,6 +125,8 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case RanksMoved(run):
                 happenings.ranks_moved(attempt, run)
             case Stop(grace):
+                if attempt.workload.kind == Kind.SERVICE:
+                    archive.keep_logs(attempt, driver)
                 driver.stop(ref, grace)
             case Remove():
                 archive.keep_logs(attempt, driver)

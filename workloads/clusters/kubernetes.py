@@ -27,7 +27,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from workloads import manifests, sharing
-from workloads.clusters import claims, pod_files, pods, reflector
+from workloads.clusters import claims, owned, pod_files, pods, reflector
 from workloads.clusters.base import (
     LogChunk,
     NodeInfo,
@@ -40,9 +40,11 @@ from workloads.clusters.base import (
     VolumeRef,
     volume_of,
 )
-from workloads.clusters.kubeapi import MERGE_PATCH, Answer, Api
+from workloads.clusters.kubeapi import Answer, Api
 from workloads.clusters.kubernetes_nodes import NodeKeeper
-from workloads.manifests import FINALIZER, MANAGED_BY, PREFIX, RECLAIM_AT, STOPPED_AT, SUBMISSION, Options
+from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
+from workloads.clusters.pod_orders import Orders, path_of
+from workloads.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
 
 Json = dict[str, Any]
 NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
@@ -105,6 +107,8 @@ class KubernetesCluster:
         if connection.kubeconfig_text:
             parsed(connection.kubeconfig_text)
         self.api = Api(connection.client, (ApiException,))
+        self.orders = Orders(self.api)
+        self.owners = Owners(self.api, self.options, self._create)
         self._namespaces: set[str] = set()
 
     # what should be
@@ -114,19 +118,28 @@ class KubernetesCluster:
             wanted = manifests.pod(spec, self.options)
         except manifests.Unsupported as error:
             raise Refused(error.detail, code="unsupported") from error
+        if spec.kind in COLLECTIONS:
+            self._ensure_home(spec)
+            self.owners.ensure(spec)
+            return
         pod = self.api.get(_pod(spec.ref))
         if pod is None:
-            if self._ensure_volume(volume_of(spec)) and spec.placement:
-                pod_files.make_way(self.api, self.options, volume_of(spec), spec.placement[0].node)
+            self._ensure_home(spec)
             pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
-        if not _is_ours(pod, spec.ref):
+        if not is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
         if not pods.is_over(pod):
             for wanted in manifests.beside(spec, self.options):
                 claims.ensure(self.api, wanted, pod)
         if spec.port is not None and not pods.is_over(pod):
-            service = manifests.service(spec, pod["metadata"]["uid"], self.options)
+            service = manifests.service(
+                spec, manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod), self.options
+            )
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
+
+    def _ensure_home(self, spec: RunSpec) -> None:
+        if self._ensure_volume(volume_of(spec)) and spec.placement:
+            pod_files.make_way(self.api, self.options, volume_of(spec), spec.placement[0].node)
 
     def _ensure_volume(self, volume: VolumeRef) -> bool:
         """Namespace and claim. Whether the claim was there before."""
@@ -175,57 +188,37 @@ class KubernetesCluster:
         self._namespaces.add(name)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
-        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        if (pod := self._find(ref)) is not None:
-            self._patch(ref, {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
+        if ref.kind in COLLECTIONS:
+            self.owners.announce(ref, reclaim_at)
+        elif (pod := self._find(ref)) is not None:
+            self.orders.announce(pod, reclaim_at)
 
     def stop(self, ref: RunRef, grace: int) -> None:
-        pod = self._find(ref)
-        if pod is None or pods.is_over(pod):
-            return
-        meta, spec = pod["metadata"], pod["spec"]
-        stopped_at = meta["annotations"].get(STOPPED_AT) or dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        patch: Json = {"metadata": {"uid": meta["uid"], "annotations": {STOPPED_AT: stopped_at}}}
-        by_deadline = spec.get("nodeName") and max(1, grace) >= spec["terminationGracePeriodSeconds"]
-        if by_deadline:
-            patch["spec"] = {"activeDeadlineSeconds": 1}
-        self._patch(ref, patch)
-        if not by_deadline:
-            self._delete(ref, meta["uid"], max(1, grace))
+        if ref.kind in COLLECTIONS:
+            self.owners.stop(ref, grace)
+        elif (pod := self._find(ref)) is not None:
+            self.orders.stop(pod, grace)
 
     def remove(self, ref: RunRef) -> None:
-        pod = self._find(ref)
-        if pod is None or not pods.is_over(pod):
-            return
-        uid = pod["metadata"]["uid"]
-        keep = [name for name in pod["metadata"].get("finalizers") or () if name != FINALIZER]
-        self._patch(ref, {"metadata": {"uid": uid, "finalizers": keep or None}})
-        self._delete(ref, uid, 0)
+        if ref.kind in COLLECTIONS:
+            self.owners.remove(ref)
+        elif (pod := self._find(ref)) is not None and pods.is_over(pod):
+            self.orders.remove(pod)
 
     def _find(self, ref: RunRef) -> Json | None:
         """The run's own pod; None if there is none, or another's of that name."""
         pod = self.api.get(_pod(ref))
-        return pod if pod is not None and _is_ours(pod, ref) else None
-
-    def _patch(self, ref: RunRef, patch: Json) -> None:
-        """Harmless for what is gone (404) and for another of that name (422: the uid differs)."""
-        answer = self.api.call("PATCH", _pod(ref), patch, MERGE_PATCH)
-        if not answer.ok and answer.status not in (404, 409, 422):
-            raise Unreachable(answer.message)
-
-    def _delete(self, ref: RunRef, uid: str, grace: int) -> None:
-        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace}
-        body["preconditions"] = {"uid": uid}
-        answer = self.api.call("DELETE", _pod(ref), body)
-        if not answer.ok and answer.status not in (404, 409):
-            raise Unreachable(answer.message)
+        return pod if pod is not None and is_ours(pod, ref) else None
 
     # what is
 
     def observe(self) -> tuple[Observed, ...]:
+        owners = self.owners.listed()  # before their pods: one that is made between the two is only younger
         listed, _ = self.api.list("/api/v1/pods", labelSelector=manifests.selector(self.options))
         listed = claims.with_claims(self.api, listed)
-        return tuple(pods.observed(pod) for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {}))
+        listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
+        plain = tuple(pods.observed(pod) for pod in listed if not owned.is_owned(pod))
+        return plain + owned.runs(owners, filter(owned.is_owned, listed))
 
     def nodes(self) -> tuple[NodeInfo, ...]:
         listed, _ = self.api.list("/api/v1/nodes")
@@ -239,13 +232,13 @@ class KubernetesCluster:
     def logs(
         self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
     ) -> LogChunk:
-        pod = self._find(ref)
+        pod = self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
         if pod is None:
             raise NoSuchRun(f"no pod {ref.name}")
         query: Json = {"container": manifests.CONTAINER}
         if tail is None:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
-        status, data = self.api.text(f"{_pod(ref)}/log", **query)
+        status, data = self.api.text(f"{path_of(pod)}/log", **query)
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
             return LogChunk(b"", offset, end=pods.is_over(pod))  # not started yet, or its container is gone
         if tail is not None:
@@ -259,6 +252,8 @@ class KubernetesCluster:
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         """The pod's own address: the portal must be able to reach the pod network."""
+        if ref.kind in COLLECTIONS:
+            return self.owners.endpoint(ref)
         pod = self._find(ref)
         if pod is None or pod["status"].get("phase") != "Running":
             return None
@@ -291,7 +286,3 @@ class KubernetesCluster:
 
 def _pod(ref: RunRef) -> str:
     return f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}"
-
-
-def _is_ours(pod: Json, ref: RunRef) -> bool:
-    return bool((pod["metadata"].get("annotations") or {}).get(SUBMISSION) == ref.submission_id)

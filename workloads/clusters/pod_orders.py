@@ -12,6 +12,7 @@ from workloads.clusters.kubeapi import MERGE_PATCH, Api
 from workloads.manifests import FINALIZER, RECLAIM_AT, STOPPED_AT
 
 Json = dict[str, Any]
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 def path_of(pod: Json) -> str:
@@ -43,13 +44,14 @@ class Orders:
             self.delete(path_of(pod), meta["uid"], max(1, grace))
 
     def remove(self, pod: Json) -> None:
+        """Takes the portal's finalizer away, and that one only: a controller may be taking its own just now."""
         uid = pod["metadata"]["uid"]
-        keep = [name for name in pod["metadata"].get("finalizers") or () if name != FINALIZER]
-        self.patch(path_of(pod), {"metadata": {"uid": uid, "finalizers": keep or None}})
+        without = {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
+        self.patch(path_of(pod), {"metadata": without}, STRATEGIC_PATCH)
         self.delete(path_of(pod), uid, 0)
 
-    def patch(self, path: str, patch: Json) -> None:
-        answer = self.api.call("PATCH", path, patch, MERGE_PATCH)
+    def patch(self, path: str, patch: Json, content_type: str = MERGE_PATCH) -> None:
+        answer = self.api.call("PATCH", path, patch, content_type)
         if not answer.ok and answer.status not in (404, 409, 422):
             raise Unreachable(answer.message)
 

@@ -43,7 +43,7 @@ def job(spec: RunSpec, options: Options) -> Json:
     made = pod(replace(spec, placement=()), options)
     meta, body = made["metadata"], made["spec"]
     alike, own = distributed.split(gang)
-    told = [{"name": name, "value": value} for name, value in sorted(alike.items())]
+    told: list[Json] = [{"name": name, "value": value} for name, value in sorted(alike.items())]
     told += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{OWN}{name}']"}}}
              for name in sorted(own[0])]  # fmt: skip
     body["containers"][0]["env"] += told

@@ -1,0 +1,208 @@
+"""What the contract promises of gangs and services, held against every driver that executes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import urllib.request
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.clusters.beds import FOREVER, PROGRAMS, Bed, eventually, log, seen
+from workloads.clusters.base import Observed, Phase, PodPlacement, Refused, RunRef, RunSpec
+from workloads.setups import Setup
+
+OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
+MEET = """
+import os, json, socket, time
+peers = [p.rsplit(":", 1) for p in os.environ["PORTAL_HOSTS"].split(",")]
+rank = int(os.environ["PORTAL_RANK"])
+def connect(address):
+    while True:
+        try: return socket.create_connection(address, timeout=5)
+        except OSError: time.sleep(0.1)
+if rank == 0:
+    door = socket.create_server(("", int(peers[0][1])))
+    said = []
+    for _ in peers[1:]:
+        peer, _ = door.accept()
+        said.append(peer.recv(99).decode()); peer.sendall(b"welcome")
+    print(sorted(said))
+else:
+    where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])) if "MASTER_ADDR" in os.environ else (
+        lambda chief: (chief[0], int(chief[1])))(json.loads(os.environ["TF_CONFIG"])["cluster"]["chief"][0].rsplit(":", 1))
+    peer = connect(where); peer.sendall(f"rank {rank}".encode()); print(peer.recv(99).decode())
+"""
+
+
+def gang(bed: Bed, program: str, template: str = "torch", **changes: Any) -> RunSpec:
+    """Two ranks of one card each, on one node."""
+    node = bed.spec("hello").placement[0].node
+    spec = bed.spec(
+        "hello", kind="distributed", pods=2, setup=Setup(template=template, parameter_servers=1),
+        placement=(PodPlacement(0, node, (0,)), PodPlacement(1, node, (1,))),
+    )  # fmt: skip
+    command = (*spec.command[:-1], program)
+    return replace(spec, command=command, ref=replace(spec.ref, kind="distributed"), **changes)
+
+
+def until(bed: Bed, spec: RunSpec, *phases: Phase) -> Observed:
+    """As the portal does it: asks again while the run is gated, and stops the rest once it is over."""
+
+    def look() -> Observed | None:
+        run = seen(bed.driver, spec.ref)
+        if run is not None and run.gated:
+            bed.driver.ensure(spec)
+        if run is not None and run.over and not run.stopping:
+            bed.driver.stop(spec.ref, spec.grace)
+        return run if run is not None and run.phase in phases else None
+
+    return eventually(look, within=60)
+
+
+def forgotten(bed: Bed, spec: RunSpec) -> None:
+    bed.driver.remove(spec.ref)
+    eventually(lambda: seen(bed.driver, spec.ref) is None)
+
+
+class TestAGang:
+    @pytest.mark.parametrize("template", ["torch", "tensorflow"])
+    def test_meets_by_name_and_keeps_every_ranks_log_and_exit_code(self, executing_bed: Bed, template: str) -> None:
+        spec = gang(executing_bed, MEET, template)
+        executing_bed.driver.ensure(spec)
+        run = until(executing_bed, spec, *OVER)
+        assert (run.phase, run.exit_code, run.ref) == (Phase.SUCCEEDED, 0, spec.ref), run
+        assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["['rank 1']\n", "welcome\n"]
+        assert [(rank.phase, rank.exit_code, rank.node) for rank in run.ranks] == [
+            (Phase.SUCCEEDED, 0, spec.placement[0].node)
+        ] * 2
+        assert len(set(run.cards)) == 2
+        forgotten(executing_bed, spec)
+
+    def test_of_which_a_rank_fails_is_over_and_says_which(self, executing_bed: Bed) -> None:
+        program = f"import os, sys\nif os.environ['RANK'] == '1': print('no'); sys.exit(3)\n{FOREVER}"
+        spec = gang(executing_bed, program, grace=5)
+        executing_bed.driver.ensure(spec)
+        run = until(executing_bed, spec, *OVER)
+        assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
+        assert [(rank.exit_code, rank.told) for rank in run.ranks] == [(143, True), (3, False)]
+        time.sleep(6)  # a deleted pod's log would be gone by now
+        assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["up\n", "no\n"]
+
+    def test_that_is_stopped_lets_every_rank_say_farewell(self, executing_bed: Bed) -> None:
+        spec = gang(executing_bed, PROGRAMS["polite"][0], grace=20)
+        executing_bed.driver.ensure(spec)
+        until(executing_bed, spec, Phase.RUNNING)
+        eventually(lambda: all("up" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)))
+        executing_bed.driver.stop(spec.ref, 20)
+        executing_bed.driver.stop(spec.ref, 20)
+        run = until(executing_bed, spec, *OVER)
+        assert [rank.exit_code for rank in run.ranks] == [3, 3]
+        assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["up\nsaved\n"] * 2
+        forgotten(executing_bed, spec)
+
+    def test_that_is_stopped_before_it_began_is_gone(self, executing_bed: Bed) -> None:
+        spec = gang(executing_bed, FOREVER)
+        executing_bed.driver.ensure(spec)
+        executing_bed.driver.stop(spec.ref, 1)
+        until(executing_bed, spec, *OVER)
+        forgotten(executing_bed, spec)
+
+    def test_reads_its_notice_on_every_rank(self, executing_bed: Bed) -> None:
+        spec = gang(executing_bed, PROGRAMS["waits_for_notice"][0])
+        executing_bed.driver.ensure(spec)
+        until(executing_bed, spec, Phase.RUNNING)
+        eventually(lambda: all("up" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)))
+        executing_bed.driver.announce(spec.ref, dt.datetime(2031, 5, 1, 12, tzinfo=dt.UTC))
+        said = [lambda rank=rank: "2031" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)]
+        for fact in said:
+            eventually(fact, within=90)
+        executing_bed.driver.announce(spec.ref, None)
+        assert until(executing_bed, spec, *OVER).phase is Phase.SUCCEEDED
+
+    def test_whose_leader_decides_ends_well_with_it(self, executing_bed: Bed) -> None:
+        program = "import json, os, time\nchief = json.loads(os.environ['TF_CONFIG'])['task']['type'] == 'chief'\n"
+        spec = gang(executing_bed, program + "time.sleep(1 if chief else 600)", "tensorflow-ps")
+        executing_bed.driver.ensure(spec)
+        run = until(executing_bed, spec, *OVER)
+        assert (run.phase, run.exit_code) == (Phase.SUCCEEDED, 0)
+
+    def test_asked_for_again_is_the_same_and_anothers_name_is_refused(self, executing_bed: Bed) -> None:
+        spec = gang(executing_bed, FOREVER)
+        for _ in range(3):
+            executing_bed.driver.ensure(spec)
+        until(executing_bed, spec, Phase.RUNNING)
+        mine = replace(spec, ref=RunRef(spec.ref.name, spec.ref.namespace, "s-mine", kind="distributed"))
+        with pytest.raises(Refused) as refused:
+            executing_bed.driver.ensure(mine)
+        assert refused.value.code == "name_taken"
+        executing_bed.driver.stop(mine.ref, 0)
+        executing_bed.driver.remove(mine.ref)
+        assert [run.ref for run in executing_bed.driver.observe()] == [spec.ref]
+        assert seen(executing_bed.driver, spec.ref).stopping is False  # type: ignore[union-attr]
+
+
+def service(bed: Bed, program: str, **setup: Any) -> RunSpec:
+    spec = bed.spec("hello", kind="service", port=18080, setup=Setup(port=18080, **setup), token="its-secret")
+    return replace(spec, command=(*spec.command[:-1], program), ref=replace(spec.ref, kind="service"))
+
+
+SERVE = """
+import http.server, os, sys, time
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/die": os._exit(5)
+        self.send_response(200 if self.path == "/healthz" else 201); self.end_headers(); self.wfile.write(b"here")
+http.server.ThreadingHTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"])), Page).serve_forever()
+"""
+
+
+class TestAService:
+    def fetch(self, bed: Bed, spec: RunSpec, path: str = "/") -> bytes:
+        if (where := bed.driver.endpoint(spec.ref)) is None:
+            return b""
+        try:
+            return urllib.request.urlopen(f"http://{where[0]}:{where[1]}{path}", timeout=2).read()  # type: ignore[no-any-return]
+        except OSError:
+            return b""
+
+    def test_answers_is_healthy_begins_again_when_it_exits_and_ends_when_told(self, executing_bed: Bed) -> None:
+        spec = service(executing_bed, SERVE, ready_path="/healthz")
+        executing_bed.driver.ensure(spec)
+        assert eventually(lambda: self.fetch(executing_bed, spec), within=60) == b"here"
+        run = seen(executing_bed.driver, spec.ref)
+        assert run is not None
+        assert (run.phase, run.ranks[0].ready, run.ranks[0].restarts) == (Phase.RUNNING, True, 0)
+        self.fetch(executing_bed, spec, "/die")
+
+        def again() -> bool:
+            run = seen(executing_bed.driver, spec.ref)
+            assert run is not None
+            assert run.phase is Phase.RUNNING, run
+            return run.ranks[0].restarts == 1 and bool(run.ranks[0].ready)
+
+        eventually(again, within=60)
+        executing_bed.driver.stop(spec.ref, 1)
+        run = until(executing_bed, spec, *OVER)
+        assert executing_bed.driver.endpoint(spec.ref) is None
+        forgotten(executing_bed, spec)
+
+    def test_that_is_not_ready_has_no_address(self, executing_bed: Bed) -> None:
+        spec = service(executing_bed, SERVE.replace("200 if", "503 if"), ready_path="/healthz")
+        executing_bed.driver.ensure(spec)
+        until(executing_bed, spec, Phase.RUNNING)
+        time.sleep(3)
+        run = seen(executing_bed.driver, spec.ref)
+        assert run is not None
+        assert run.ranks[0].ready is False
+
+    def test_tells_its_program_port_and_path(self, executing_bed: Bed) -> None:
+        tell = "import json, os; print(json.dumps(dict(os.environ)), flush=True)\n"
+        spec = service(executing_bed, tell + SERVE)
+        executing_bed.driver.ensure(spec)
+        env = json.loads(eventually(lambda: log(executing_bed.driver, spec.ref)))
+        assert (env["PORTAL_BASE_PATH"], env["PORTAL_TOKEN"]) == ("/", "its-secret")
+        assert "JUPYTER_TOKEN" not in env
