@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 import threading
@@ -12,24 +13,27 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.beds import PlainBed, ended, eventually, seen, up
+from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, seen, up
+from tests.clusters.realcluster import Admin
 from tests.clusters.test_files import asked as asked_again
-from workloads.clusters.base import volume_of
+from tests.clusters.test_gangs import OVER, gang, service, until
+from workloads.clusters.base import Phase, volume_of
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import KubernetesCluster
 
 pytestmark = pytest.mark.cluster
 
 RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
+GROUPS = {"", "resource.k8s.io", "batch", "apps", "networking.k8s.io", "gateway.networking.k8s.io"}
 PATH = re.compile(
-    r"/(?:api/v1|apis/resource\.k8s\.io/v1)(?:/namespaces/[^/]+(?=/))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$"
+    r"/(?:api/v1|apis/[a-z0-9.]+/v1)(?:/namespaces/[^/]+(?=/))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$"
 )
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 def granted() -> set[tuple[str, str]]:
     role = next(d for d in yaml.safe_load_all(RBAC.read_text()) if d["kind"] == "ClusterRole")
-    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"", "resource.k8s.io"}
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == GROUPS
     return {(r, verb) for rule in role["rules"] for r in rule["resources"] for verb in rule["verbs"]}
 
 
@@ -40,6 +44,57 @@ def right_of(method: str, path: str, query: dict[str, Any]) -> tuple[str, str]:
     resource = found["resource"] + (f"/{found['sub']}" if found["sub"] else "")
     read = "watch" if "watch" in query else "get" if found["name"] else "list"
     return resource, VERBS.get(method, read)
+
+
+HTTP_ROUTES: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "httproutes.gateway.networking.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+    },
+    "spec": {
+        "group": "gateway.networking.k8s.io",
+        "names": {"kind": "HTTPRoute", "plural": "httproutes", "singular": "httproute"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1", "served": True, "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+def by_owners(bed: PlainBed, admin: Admin) -> None:
+    """A gang, and services behind an Ingress and behind a Gateway."""
+    admin.apply(HTTP_ROUTES)
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{HTTP_ROUTES['metadata']['name']}"
+
+    def served() -> bool:
+        conditions = admin.call("GET", path).get("status", {}).get("conditions", [])
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    eventually(served)
+    time.sleep(1)  # until its paths are, too
+    driver = bed.driver
+    assert isinstance(driver, KubernetesCluster)
+    ranks = gang(bed, FOREVER)
+    driver.ensure(ranks)
+    until(bed, ranks, Phase.RUNNING)
+    for option in ({"ingress_class": "nginx"}, {"gateway": "infra/public"}):
+        spec = service(bed, FOREVER)
+        options = dataclasses.replace(driver.options, service_domain="gpu.example.org", **option)
+        driver.owners = dataclasses.replace(driver.owners, options=options)
+        driver.ensure(spec)
+        driver.stop(spec.ref, 1)
+        until(bed, spec, *OVER)
+        driver.remove(spec.ref)
+    driver.announce(ranks.ref, None)
+    driver.stop(ranks.ref, ranks.grace)
+    until(bed, ranks, *OVER)
+    driver.remove(ranks.ref)
 
 
 def by_claims(bed: PlainBed) -> None:
@@ -55,7 +110,7 @@ def by_claims(bed: PlainBed) -> None:
 
 
 def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
-    kubernetes_bed: PlainBed, monkeypatch: pytest.MonkeyPatch
+    kubernetes_bed: PlainBed, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: set[tuple[str, str]] = set()
     send = Api._send
@@ -73,6 +128,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     up(driver, spec.ref)
     eventually(lambda: driver.endpoint(spec.ref))
     by_claims(kubernetes_bed)
+    by_owners(kubernetes_bed, admin)
     driver.announce(spec.ref, dt.datetime(2031, 1, 1, tzinfo=dt.UTC))
     driver.stop(spec.ref, spec.grace)
     ended(driver, spec.ref)

@@ -108,7 +108,6 @@ class TestPod:
     @pytest.mark.parametrize(
         ("changes", "said"),
         [
-            ({"pods": 2}, "more than one pod"),
             ({"sharing": "nobody"}, "no module serves the sharing system nobody"),
             ({"env": {"LD_PRELOAD": "x.so"}}, "LD_PRELOAD"),
         ],
