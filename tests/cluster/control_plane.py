@@ -174,3 +174,23 @@ class ControlPlane:
         for document in re.split(r"^---$", (HERE / "data/kwok_gpu_nodes.yaml").read_text(), flags=re.M):
             if kind := re.search(r"^kind: (\w+)$", document, flags=re.M):
                 self.call(homes[kind[1]], "POST", document.encode(), "application/yaml")
+
+    def add_many_nodes(self, count: int, cards: int) -> None:
+        """Simulated nodes kwok-0, kwok-1, … with whole cards of one product."""
+        for number in range(count):
+            self.call("/api/v1/nodes", "POST", simulated_node(f"kwok-{number}", cards))
+
+
+def simulated_node(name: str, cards: int, product: str = "Pretended-GPU") -> dict[str, Any]:
+    has = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": str(cards)}
+    labels = {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": str(cards),
+        "kubernetes.io/hostname": name,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {"capacity": has, "allocatable": has},
+    }

@@ -133,6 +133,32 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
         return info
 
 
+def start_apart(nodes: int, cards: int) -> dict[str, Any]:
+    """A cluster beside the shared one, without a real node: for those who break or fill it. `stop --state` ends it."""
+    require(ALWAYS)
+    state = Path(tempfile.mkdtemp(prefix="gpu-quota-portal-apart-"))
+    plane = ControlPlane(build(), Processes(state))
+    try:
+        plane.start()
+        plane.add_many_nodes(nodes, cards)
+    except BaseException:
+        plane.processes.kill_all()
+        plane.processes.forget()
+        raise
+    return {
+        "server": plane.server,
+        "kubeconfig": f"{state}/admin.kubeconfig",
+        "state": str(state),
+        "pids": plane.processes.pids,
+    }
+
+
+def stop_apart(state: Path) -> None:
+    processes = Processes(state)
+    processes.kill_all()
+    processes.forget()
+
+
 def _stop() -> None:
     file = cache_root() / "cluster.json"
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
@@ -159,20 +185,28 @@ def main() -> int:
     commands.add_parser("build", help="build the binaries into the cache")
     starter = commands.add_parser("start", help="start a cluster, or find the running one; prints JSON")
     starter.add_argument("--real-node", action="store_true", help="add a node on which pods really run (root)")
+    starter.add_argument("--apart", action="store_true", help="another cluster beside it, with simulated nodes only")
+    starter.add_argument("--nodes", type=int, default=4, help="with --apart: how many")
+    starter.add_argument("--cards", type=int, default=8, help="with --apart: of each node")
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
     stopper = commands.add_parser("stop", help="end it and remove everything it made")
     stopper.add_argument("--unless-used", action="store_true", help="leave it to tests of another run that use it now")
+    stopper.add_argument("--state", type=Path, help="of a cluster that was started with --apart")
     commands.add_parser("path-of-cache", help="print the folder that a build fills")
     arguments = parser.parse_args()
     match arguments.command:
         case "build":
             print(build())
+        case "start" if arguments.apart:
+            print(json.dumps(start_apart(arguments.nodes, arguments.cards)))
         case "start":
             print(json.dumps(start(arguments), indent=1))
         case "status":
             info = running()
             print(json.dumps(info, indent=1) if info else "no cluster is running")
             return 0 if info else 1
+        case "stop" if arguments.state:
+            stop_apart(arguments.state)
         case "stop":
             with alone("start"):
                 if not (arguments.unless_used and _used()):
