@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -35,3 +36,11 @@ def _leave_out(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("concurrency"):
             item.add_marker(pytest.mark.skip(reason="needs PostgreSQL"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered() -> None:
+    """What this process remembers for seconds belongs to another test's database."""
+    verdicts = sys.modules.get("workloads.verdicts")
+    if verdicts is not None:
+        verdicts._possible.clear()

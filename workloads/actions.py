@@ -60,9 +60,10 @@ def submit(
     with durable():
         if request.secret_env:
             workload.secret_env = encrypt(orjson.dumps(request.secret_env).decode())
-        workload.save(force_insert=True)
-        new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
         workload.attempts_made = 1
+        workload.save(force_insert=True)
+        attempt = new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
+        workload.known_attempts = [attempt]  # type: ignore[attr-defined] # what the API tells needs no second look
         audit.record(actor, "workload.submitted", workload.public_id, department=department, after=_asked(workload))
         emit("workload.queued", department=department, workload=workload.public_id, attempt=1)
         if also is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -77,9 +78,21 @@ class Verdict:
         return tuple(text for text in (self.title, *self.lines, self.contract) if text)
 
 
+STALE = 5.0  # s
+_possible: dict[
+    e.Claim, float
+] = {}  # what was possible a moment ago, without its id and times → until when that is taken as so
+
+
 def refuse_impossible(department: Department, request: WorkloadRequest, actor: Actor, *, now: dt.datetime) -> None:
-    """Raises Impossible. Looks at the rules and nodes only, not at the load, so it costs the same on a full cluster."""
+    """Raises Impossible. Looks at the rules and nodes only, not at the load, so it costs the same on a full cluster.
+
+    A pipeline asks for the same again and again, and nodes are many: what was possible within STALE is let through.
+    Should the rules have changed meanwhile, the plan gives the same answer to the queued claim."""
     asked = claim_of(_claim(department, request, actor, now))
+    shape = replace(asked, id=e.ClaimId(""), submitted_at=0, queued_at=0)
+    if _possible.get(shape, 0) > time.monotonic():
+        return
     rules = load_snapshot(request.pool.group, now=now, claims=False)
     [answer] = decide(replace(rules, claims=(asked,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
@@ -93,6 +106,9 @@ def refuse_impossible(department: Department, request: WorkloadRequest, actor: A
             largest=answer.largest or 0,
             unit=request.pool.unit,
         )
+    if len(_possible) > 1000:
+        _possible.clear()
+    _possible[shape] = time.monotonic() + STALE
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:

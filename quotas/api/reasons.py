@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from django.utils.translation import gettext
@@ -36,9 +37,12 @@ class Reader:
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
         self.actor, self.named = actor, set(named)
         self.words: dict[int, explain.Reader] = {}  # by pool
-        self.seen = set(actor.departments.values_list("pk", flat=True))
-        rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool")
+        rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool") if self.named else ()
         self.claims = {claim.public_id: claim for claim in rows}
+
+    @cached_property
+    def seen(self) -> set[int]:
+        return set(self.actor.departments.values_list("pk", flat=True))
 
     def side(self, claim: Claim) -> dict[str, Any]:
         """Everybody: department and amount. Its own people also: which workload."""

@@ -51,6 +51,16 @@ def submitted(who: User, **changes: Any) -> dict[str, Any]:
     return told
 
 
+def test_a_pipelines_submissions_ask_the_database_little(
+    alice: User, vision: Department, django_assert_max_num_queries: Any
+) -> None:
+    """Eleven questions; the two more are this test's transaction. What the rules allow is asked once for the same again."""
+    ci = program(alice, vision)
+    assert ci.post(URL, JOB).status_code == 202
+    with django_assert_max_num_queries(13):
+        assert ci.post(URL, {**JOB, "name": "next"}).status_code == 202
+
+
 def test_a_submission_is_accepted_with_its_address_and_what_it_asks(alice: User) -> None:
     answer = person(alice).post(
         URL, {**JOB, "cpu": 0.5, "memory_mib": 512, "max_runtime": 3600, "max_wait": 60, "own_only": True}
