@@ -39,7 +39,7 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
             snapshot = load_snapshot(group, now=now)
         plan = decide(snapshot)
         changes = record(group, snapshot, plan, now=now)
-        ledger.settle(group, now=now)
+        ledger.settle(group, now=now, known=snapshot)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
     took = round((time.perf_counter() - began) * 1000)
     if changes:
@@ -62,7 +62,7 @@ def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.date
         recorder.withdraw(claim_id)
     for decision in sorted(plan.decisions, key=lambda d: d.position):
         recorder.answer(decision)
-    return recorder.changes
+    return recorder.written()
 
 
 class Recorder:
@@ -72,8 +72,7 @@ class Recorder:
         self, group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, claims: dict[str, Claim], now: dt.datetime
     ) -> None:
         self.group, self.snapshot, self.plan, self.claims, self.now = group, snapshot, plan, claims, now
-        self.changes: list[Decision] = []
-        self._pass: PlanPass | None = None
+        self.changes: list[tuple[Decision, list[Claim]]] = []
 
     def answer(self, decision: e.Decision) -> None:
         claim = self.claims[decision.claim]
@@ -170,16 +169,26 @@ class Recorder:
         }
 
     def _log(self, claim: Claim, kind: str, data: dict[str, Any], victims: list[Claim] | None = None) -> None:
-        if self._pass is None:
-            self._pass = PlanPass.objects.create(
-                group=self.group, at=self.now, snapshot=packed(self.snapshot), plan=packed(self.plan)
-            )
-        row = Decision.objects.create(
-            plan_pass=self._pass, at=self.now, kind=kind, claim=claim, department=claim.department, pool=claim.pool,
-            data=data,
+        row = Decision(
+            at=self.now, kind=kind, claim=claim, department=claim.department, pool=claim.pool, data=data
         )  # fmt: skip
-        row.victims.set(victims or [])
-        self.changes.append(row)
+        self.changes.append((row, victims or []))
+
+    def written(self) -> list[Decision]:
+        """The decision log's rows of this pass, and what it decided on; nothing when nothing changed."""
+        if not self.changes:
+            return []
+        plan_pass = PlanPass.objects.create(
+            group=self.group, at=self.now, snapshot=packed(self.snapshot), plan=packed(self.plan)
+        )
+        for row, _victims in self.changes:
+            row.plan_pass = plan_pass
+        rows = Decision.objects.bulk_create(row for row, _victims in self.changes)
+        victims = Decision.victims.through
+        victims.objects.bulk_create(
+            victims(decision=row, claim=victim) for row, gone in self.changes for victim in gone
+        )
+        return rows
 
 
 def places_json(places: tuple[e.Placed, ...] | None) -> list[dict[str, Any]] | None:

@@ -14,16 +14,29 @@ from quotas.snapshots import load_snapshot
 Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
 
 
-def settle(group: PoolGroup, *, now: dt.datetime) -> int:
-    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
-    due = sources(load_snapshot(group, now=now))
+def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = None) -> int:
+    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many.
+
+    `known` was loaded under the same lock: who occupies is among its claims, and only their states are read again."""
+    snapshot = known or load_snapshot(group, now=now)
+    occupying = Claim.objects.filter(pool__group=group, state__in=OCCUPYING).values_list("public_id", "state")
+    states = {id: e.ClaimState(state) for id, state in occupying}
+    claims_now = tuple(
+        claim if claim.state is states[claim.id] else replace(claim, state=states[claim.id])
+        for claim in snapshot.claims
+        if claim.id in states
+    )
+    due = sources(replace(snapshot, claims=claims_now))
     changed = 0
-    for row in LedgerEntry.objects.filter(pool__group=group, ended_at=None).select_related("claim", "lender"):
-        key = (row.claim.public_id, row.own, row.lender.slug if row.lender else "")
-        if due.get(key) == row.units:
+    columns = ("pk", "claim__public_id", "own", "lender__slug", "units", "started_at")
+    for pk, claim, own, lender, units, since in LedgerEntry.objects.filter(
+        pool__group=group, ended_at=None
+    ).values_list(*columns):
+        key = (claim, own, lender or "")
+        if due.get(key) == units:
             del due[key]
         else:
-            LedgerEntry.objects.filter(pk=row.pk, ended_at=None).update(ended_at=max(now, row.started_at))
+            LedgerEntry.objects.filter(pk=pk, ended_at=None).update(ended_at=max(now, since))
             changed += 1
     if not due:
         return changed

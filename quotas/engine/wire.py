@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from quotas.engine.mig import profile_of
@@ -331,12 +332,16 @@ def reason_from_json(data: Json) -> Reason:
 def record_to_json(record: Any) -> Json:
     """A frozen record as an object of what differs from the defaults (required fields always)."""
     result = {}
-    for f in fields(record):
-        value = getattr(record, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
+    for name, default in _defaults(type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
         if default is MISSING or value != default:
-            result[f.name] = _value(value)
+            result[name] = _value(value)
     return result
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind))
 
 
 def _value(value: Any) -> Any:
