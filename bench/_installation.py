@@ -1,0 +1,132 @@
+"""A whole installation on throw-away servers beside a cluster of its own: what the benchmarks of the cluster's side drive.
+
+PostgreSQL and Redis as the tests have them, the processes of deploy/serve, and a Kubernetes of tests/cluster/kit with
+simulated nodes. Everything is ended afterwards. The calling process is part of it: Django is set up on the same database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+KIT = ROOT / "tests/cluster/kit"
+PROCESSES = {
+    "web": [sys.executable, "manage.py", "serve"],
+    "watcher": [sys.executable, "manage.py", "watch"],
+    "worker": [sys.executable, "-m", "celery", "--app", "portal", "worker", "--concurrency", "2", "--without-gossip",
+               "--without-mingle", "--loglevel", "WARNING"],
+    "beat": [sys.executable, "-m", "celery", "--app", "portal", "beat", "--scheduler", "celery.beat:Scheduler",
+             "--loglevel", "WARNING"],
+}  # fmt: skip
+
+
+@dataclass
+class Installation:
+    admin: Any  # tests.clusters.realcluster.Admin of the cluster
+    info: dict[str, Any]  # what the kit said of it
+    log: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{os.environ['PORT']}/api/v1"
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            with (self.log / f"{name}.log").open("ab") as log:
+                self.running[name] = subprocess.Popen(PROCESSES[name], cwd=ROOT, stdout=log, stderr=log)
+
+    def stop(self, *names: str) -> None:
+        ended = [self.running.pop(name) for name in names if name in self.running]
+        for process in ended:
+            process.terminate()
+        for process in ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(15)
+            process.kill()
+
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self.running.items()} | self.info["pids"]
+
+
+@contextlib.contextmanager
+def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installation]:
+    """Migrated and empty, with the cluster named `bench` in its inventory; no process of the portal runs yet."""
+    from tests import servers
+
+    folder = Path(tempfile.mkdtemp(prefix="gqp-bench-"))
+    os.environ |= {
+        "DEBUG": "false",
+        "SECRET_KEY": "x" * 50,
+        "ENCRYPTION_KEYS": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+        "DATABASE_URL": servers.postgres() or sys.exit("needs PostgreSQL"),
+        "REDIS_URL": servers.redis() or sys.exit("needs Redis"),
+        "PORT": str(servers.free_port()),
+        "WEB_WORKERS": "2",
+        "DATABASE_POOL": "24",
+        "LOG_LEVEL": "WARNING",
+        "API_RATE_PER_MINUTE": "1000000",
+        "DATA_DIR": str(folder),
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+        **environment,
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from tests.clusters.realcluster import Admin
+
+    call_command("migrate", verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    arguments = ["start", "--apart", "--nodes", str(nodes), "--cards", str(cards)]
+    info = json.loads(subprocess.run([KIT, *arguments], check=True, stdout=subprocess.PIPE).stdout)
+    made = Installation(Admin(info), info, folder)
+    try:
+        take_over(made)
+        yield made
+    finally:
+        made.stop(*made.running)
+        subprocess.run([KIT, "stop", "--state", info["state"]], check=True)
+
+
+def take_over(made: Installation) -> None:
+    """The cluster's row, and its nodes."""
+    from portal.crypt import encrypt
+    from quotas.models import Cluster
+    from workloads import inventory
+
+    options = {"volume": "emptyDir", "namespace_prefix": "bench-"}
+    connection = encrypt(made.admin.limited())
+    row = Cluster.objects.create(name="bench", kind="kubernetes", connection=connection, options=options)
+    began = time.process_time()
+    changed = inventory.refresh(row)
+    print(f"inventory: {changed} nodes taken over in {time.process_time() - began:.1f} CPU s", flush=True)
+
+
+def wait(what: str, fact: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > end:
+            raise SystemExit(f"{what}: not in {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+def memory_mib(pid: int) -> float:
+    """Resident, of a process and its children, in MiB."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except FileNotFoundError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 + sum(memory_mib(int(child)) for child in children)

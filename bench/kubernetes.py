@@ -1,0 +1,364 @@
+"""The portal beside Kueue on one cluster, in one run: how soon a pod is there, how many a second, and how soon an owner's.
+
+Both get the same pods (one card each, no volume), scheduled by the same kube-scheduler onto the same simulated nodes
+(KWOK). Kueue is asked by POSTing Jobs to the API server, the portal by POSTing to its REST API, one request each, from as
+many threads; "there" is when a watch of the pods tells of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import urllib3
+
+from bench._installation import ROOT, Installation, installed, wait
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+THREADS, SMALL = 16, 32  # SMALL: cards for the reclaims
+SMALLS = {"portal": "Pretended-Small", "kueue": "Pretended-Kueue"}
+Pod = str  # the name of the job or workload that it belongs to
+
+
+class Requests:
+    """The cluster's administrator with connections kept open, and what a watch of its pods has told."""
+
+    def __init__(self, made: Installation) -> None:
+        import ssl
+
+        self.server, self.seen = made.admin.server, dict[Pod, float]()
+        tls: ssl.SSLContext = made.admin.tls
+        self.pool = urllib3.PoolManager(num_pools=2, maxsize=40, block=True, ssl_context=tls, retries=False)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body)
+        answer = self.pool.request(method, self.server + path, body=data, headers={"Content-Type": "application/json"})
+        if answer.status not in (200, 201, 202, 409):
+            raise SystemExit(f"{method} {path}: {answer.status} {answer.data[:500]!r}")
+        return json.loads(answer.data)
+
+    def watch(self) -> None:
+        version = self.call("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
+        path = f"{self.server}/api/v1/pods?watch=1&resourceVersion={version}"
+        answer = self.pool.request("GET", path, preload_content=False, timeout=urllib3.Timeout(connect=5, read=3600))
+        rest = b""
+        for chunk in answer.stream(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line.startswith(b'{"type":"ADDED"'):
+                    self.note(json.loads(line)["object"]["metadata"], time.time())
+
+    def note(self, meta: dict[str, Any], now: float) -> None:
+        labels = meta.get("labels") or {}
+        self.seen.setdefault(labels.get("gpu-quota-portal/workload") or labels.get("job-name") or meta["name"], now)
+
+    def await_pods(self, names: Iterable[Pod], seconds: float = 300) -> float:
+        """When the last of them was there."""
+        names = list(names)
+        wait(f"{len(names)} pods", lambda: all(name in self.seen for name in names), seconds)
+        return max(self.seen[name] for name in names)
+
+
+def job(namespace: str, name: str, product: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "python:3.11", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec["nodeSelector"] = {"nvidia.com/gpu.product": product}
+    labels = {"kueue.x-k8s.io/queue-name": "q"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"suspend": True, "parallelism": 1, "completions": 1, "backoffLimit": 0, "template": {"spec": spec}},
+    }
+
+
+class Kueue:
+    def __init__(self, made: Installation, api: Requests) -> None:
+        sys.path.insert(0, str(ROOT / "tests/cluster/kueue"))
+        import up
+
+        self.api = api
+        up.start(made.log.__class__(made.info["state"]), made.admin.call)
+
+    def queue(self, name: str, cohort: str, units: int) -> None:
+        flavors = [{"name": "default", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(units)}]}]
+        spec = {
+            "cohortName": cohort,
+            "namespaceSelector": {},
+            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}],
+        }
+        version, meta = "kueue.x-k8s.io/v1beta2", {"name": name}
+        self.api.call(
+            "POST", f"{KUEUE}/clusterqueues",
+            {"apiVersion": version, "kind": "ClusterQueue", "metadata": meta, "spec": spec},
+        )  # fmt: skip
+        self.api.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        local = {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": "q", "namespace": name}}
+        self.api.call("POST", f"{KUEUE}/namespaces/{name}/localqueues", local | {"spec": {"clusterQueue": name}})
+
+    def submit(self, queue: str, name: str, product: str = "Pretended-GPU") -> Pod:
+        self.api.call("POST", f"/apis/batch/v1/namespaces/{queue}/jobs", job(queue, name, product))
+        return name
+
+    def clear(self, queue: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{queue}/jobs"
+        self.api.call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
+        wait("Kueue's pods gone", lambda: not self.api.call("GET", f"/api/v1/namespaces/{queue}/pods?limit=1")["items"])
+
+
+class Portal:
+    """Departments vision and nlp; tokens of a member of each."""
+
+    def __init__(self, made: Installation) -> None:
+        from quotas.models import Pool
+        from tests import builders as make
+        from tests.clients import token_of
+        from workloads.models import Image
+
+        self.made, self.local = made, threading.local()
+        Image.objects.create(name="python:3.11", title="Python")
+        self.tokens: dict[str, str] = {}
+        self.pools = {pool.product: pool.slug for pool in Pool.objects.all()}
+        Pool.objects.update(notice=0, grace=0)
+        for name in ("vision", "nlp"):
+            department = make.department(name)
+            for pool in Pool.objects.all():
+                make.quota(department, pool, pool.nominal // 2)
+            self.tokens[name] = token_of(make.member(department), department, ["read", "submit"])[1]
+        self.http = urllib3.PoolManager(num_pools=2, maxsize=40, block=True, retries=False)
+
+    def submit(self, department: str, name: str, product: str = "Pretended-GPU") -> Pod:
+        body = {"kind": "job", "image": "python:3.11", "command": ["python", "train.py"], "units_per_pod": 1}
+        body |= {"pool": self.pools[product], "name": name}
+        answer = self.http.request(
+            "POST", f"{self.made.base}/departments/{department}/workloads/", body=json.dumps(body),
+            headers={"Authorization": f"Bearer {self.tokens[department]}", "Content-Type": "application/json"},
+        )  # fmt: skip
+        if answer.status != 202:
+            raise SystemExit(f"{answer.status}: {answer.data[:500]!r}")
+        return str(json.loads(answer.data)["id"])
+
+
+def told(name: str, seconds: list[float]) -> None:
+    p95 = statistics.quantiles(seconds, n=20)[18]
+    print(
+        f"{name:44} p50 {statistics.median(seconds) * 1000:6.0f} ms  p95 {p95 * 1000:6.0f} ms  ({len(seconds)})",
+        flush=True,
+    )
+
+
+def latency(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
+    """Turn by turn, so that a busy moment of the machine is everybody's."""
+    taken: dict[str, list[float]] = {"portal": [], "kueue": [], "bare": []}
+    ours = []
+
+    def measure(who: str, submit: Callable[[], Pod]) -> Pod:
+        began = time.time()
+        name = submit()
+        taken[who].append(api.await_pods([name], 60) - began)
+        time.sleep(0.3)  # idle again
+        return name
+
+    for number in range(count):
+        ours.append(measure("portal", lambda: portal.submit("vision", "lat")))
+        measure("kueue", partial(kueue.submit, "k-vision", f"lat-{number}"))
+        measure("bare", partial(bare, api, f"bare-{number}"))
+    print("(a) request → pod there, idle")
+    for who, name in (("portal", "portal"), ("kueue", "Kueue"), ("bare", "bare POST of a pod")):
+        told(f"    {name}", taken[who])
+    stages(api, ours, dict(zip(ours, taken["portal"], strict=True)))
+    kueue.clear("k-vision")
+
+
+def bare(api: Requests, name: str) -> Pod:
+    made = job("default", name, "Pretended-GPU")["spec"]["template"] | {"metadata": {"name": name}}
+    api.call("POST", "/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod"} | made)
+    return name
+
+
+def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None) -> None:
+    """Where the time goes: medians of the times in the rows, between the client's and the watch's."""
+    from workloads.models import Attempt
+
+    parts: dict[str, list[float]] = {}
+    for attempt in Attempt.objects.filter(workload__public_id__in=ours, number=1).select_related("workload", "claim"):
+        name = attempt.workload.public_id
+        times = [
+            ("request begins → checks", api.seen[name] - taken[name] if taken else None),
+            ("→ queued (checked, row written)", attempt.queued_at.timestamp()),
+            ("→ the plan has the lock", attempt.claim.answered_at and attempt.claim.answered_at.timestamp()),
+            ("→ admitted (plan committed)", attempt.admitted_at and attempt.admitted_at.timestamp()),
+            ("→ pod there (as the watch tells)", api.seen[name]),
+            ("→ noted", attempt.created_at and attempt.created_at.timestamp()),
+        ]
+        known = [(what, at) for what, at in times if at]
+        for (_, before), (what, at) in pairwise(known):
+            parts.setdefault(what, []).append(at - before)
+    for what, seconds in parts.items():
+        told(f"      {what}", seconds)
+
+
+def rate(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
+    print(f"(b) {count} one-pod workloads, {THREADS} threads, until all pods are there")
+    rates = []
+    for who, submit in (
+        ("Kueue", lambda n: kueue.submit("k-vision", f"many-{n}")),
+        ("portal", lambda n: portal.submit("vision", f"many-{n}")),
+    ):
+        began = time.time()
+        with ThreadPoolExecutor(THREADS) as threads:
+            names = list(threads.map(submit, range(count)))
+        posted, there = time.time() - began, api.await_pods(names) - began
+        rates.append(count / there)
+        print(
+            f"    {who:10} posted in {posted:5.1f} s, pods there after {there:5.1f} s: {count / there:6.1f} pods/s",
+            flush=True,
+        )
+        if who == "Kueue":
+            kueue.clear("k-vision")
+        else:
+            stages(api, names)
+    print(f"    portal / Kueue = {rates[1] / rates[0]:.1f}")
+
+
+def submission(made: Installation, api: Requests, portal: Portal, count: int) -> None:
+    """In this process, without watcher and workers: admitted claims → pods, beside a loop that only creates."""
+    from django.utils import timezone
+
+    from portal.access import Actor
+    from portal.models import User
+    from quotas.admission import run_pass
+    from quotas.models import Claim, Pool
+    from workloads import actions, starting
+    from workloads.drivers import driver_for
+    from workloads.manifests import pod as manifest
+    from workloads.models import Attempt, Image
+    from workloads.requests import WorkloadRequest
+    from workloads.specs import spec_of
+
+    made.stop("web", "watcher", "worker", "beat")
+    pool = Pool.objects.get(slug=portal.pools["Pretended-GPU"])
+    author = User.objects.get(memberships__department__slug="nlp")
+    department = author.memberships.get().department
+    request = WorkloadRequest(
+        kind="job", name="stage", pool=pool, image=Image.objects.get(), command=("python", "train.py")
+    )
+    since = timezone.now()
+    for _ in range(count):
+        actions.submit(actor=Actor(author), department=department, request=request)
+    began, cpu = time.perf_counter(), time.process_time()
+    run_pass(group_id=pool.group_id)
+    print(f"(c) one pass admits {count}: {time.perf_counter() - began:.1f} s, {time.process_time() - cpu:.1f} CPU s")
+    claims = list(Claim.objects.filter(state="holding", submitted_at__gte=since).values_list("public_id", flat=True))
+    assert len(claims) == count, f"{len(claims)} of {count} were admitted"
+    rows = Attempt.objects.filter(claim__public_id__in=claims).select_related(*starting.ROWS)
+    driver: Any = driver_for(rows[0].cluster)
+    manifests = [manifest(spec_of(row), driver.options) for row in rows]
+    driver.ensure(spec_of(rows[0]))  # its namespace; this one pod is found by the stage, not created
+    path = f"/api/v1/namespaces/{manifests[0]['metadata']['namespace']}/pods"
+    with ThreadPoolExecutor(THREADS) as threads:
+
+        def loop(tag: str) -> float:
+            bodies = [
+                m | {"metadata": m["metadata"] | {"name": f"{tag}-{n}", "finalizers": []}}
+                for n, m in enumerate(manifests)
+            ]
+            began = time.perf_counter()
+            for answer in threads.map(lambda body: driver.api.call("POST", path, body), bodies):
+                assert answer.ok, answer
+            return count / (time.perf_counter() - began)
+
+        before = loop("before")
+        cpu, began = time.process_time(), time.perf_counter()
+        starting.start(claims, threads)
+        ours, cpu = count / (time.perf_counter() - began), time.process_time() - cpu
+        after = loop("after")
+    there = Attempt.objects.filter(claim__public_id__in=claims, created_at__isnull=False).count()
+    assert there == count, f"{there} of {count} were created"
+    base = (before + after) / 2
+    print(f"    stage {ours:6.1f} pods/s ({cpu / count * 1000:.1f} CPU ms each)   bare loop, {THREADS} threads, same client"
+          f" and bodies {before:6.1f} and {after:6.1f}/s   ratio {ours / base:.2f}", flush=True)  # fmt: skip
+
+
+def reclaim(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
+    """The other department has borrowed all; each owner's job takes one card back. Notice and grace 0."""
+    borrowers = [portal.submit("nlp", f"borrow-{n}", SMALLS["portal"]) for n in range(SMALL)]
+    api.await_pods(borrowers)
+    api.await_pods([kueue.submit("k-small-nlp", f"borrow-{n}", SMALLS["kueue"]) for n in range(SMALL)])
+    time.sleep(5)
+    print("(d) owner's request → owner's pod there, one borrower evicted, notice and grace 0")
+    taken: dict[str, list[float]] = {"portal": [], "kueue": []}
+    ours = []
+    for number in range(count):
+        for who in taken:
+            began = time.time()
+            if who == "portal":
+                name = portal.submit("vision", f"own-{number}", SMALLS["portal"])
+                ours.append(name)
+            else:
+                name = kueue.submit("k-small-vision", f"own-{number}", SMALLS["kueue"])
+            taken[who].append(api.await_pods([name], 60) - began)
+            time.sleep(1)
+    told("    portal", taken["portal"])
+    told("    Kueue", taken["kueue"])
+    stages(api, ours, dict(zip(ours, taken["portal"], strict=True)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench kubernetes", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=[], help="of: latency rate submission reclaim")
+    parser.add_argument("--count", type=int, default=600)
+    arguments = parser.parse_args(None if __name__ == "__main__" else [])
+    parts = arguments.parts or ["latency", "rate", "reclaim", "submission"]
+    with installed(nodes=2 * arguments.count // 8 + 20, cards=8) as made:
+        for number in range(SMALL // 8):
+            add_small(made, number)
+        from quotas.models import Cluster
+        from workloads import inventory
+
+        inventory.refresh(Cluster.objects.get())
+        api, portal = Requests(made), Portal(made)
+        threading.Thread(target=api.watch, daemon=True).start()
+        made.start("web", "watcher", "worker", "beat")
+        from tests import servers
+
+        servers.wait("web", lambda: servers.listening(int(os.environ["PORT"])))
+        if parts != ["submission"]:
+            kueue = Kueue(made, api)
+            kueue.queue("k-vision", "big", 100_000)
+            kueue.queue("k-small-vision", "small", SMALL // 2)
+            kueue.queue("k-small-nlp", "small", SMALL // 2)
+            time.sleep(3)
+            api.await_pods([portal.submit("vision", f"warm-{n}") for n in range(8)])
+            if "latency" in parts:
+                latency(api, portal, kueue, 40)
+            if "rate" in parts:
+                rate(api, portal, kueue, arguments.count)
+            if "reclaim" in parts:
+                reclaim(api, portal, kueue, SMALL // 2)
+        if "submission" in parts:
+            submission(made, api, portal, arguments.count)
+
+
+def add_small(made: Installation, number: int) -> None:
+    sys.path.insert(0, str(ROOT / "tests/cluster"))
+    from control_plane import simulated_node
+
+    for product in SMALLS.values():  # cards of their own: both have lent all of them
+        name = f"{product.lower()}-{number}"
+        made.admin.call("POST", "/api/v1/nodes", simulated_node(name, 8, product))
+
+
+if __name__ == "__main__":
+    main()
