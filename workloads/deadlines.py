@@ -24,7 +24,7 @@ def keep(*, now: dt.datetime) -> int:
         Q(workload__state=State.RECALLED, reclaim_at__lte=now)
         | Q(workload__state=State.RECALLED, ready_at__isnull=False)
         | Q(workload__state=State.RUNNING, workload__max_runtime__isnull=False)
-        | Q(workload__cancel_requested_at__isnull=False)
+        | Q(workload__cancel_requested_at__isnull=False) & ~Q(workload__state=State.STOPPING)
     )
     for attempt in due.select_related(*ROWS):
         try:

@@ -162,7 +162,8 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
 
 def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.datetime) -> Attempt:
     """Called in the transaction that made the claim."""
-    Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
+    if workload.attempts_made != number:
+        Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
     secrets, token_digest = new_secrets()
     return Attempt.objects.create(

@@ -207,10 +207,8 @@ GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "exp
 
 
 def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    if view.created_at is None and seen is None:
-        return (Stop(view.grace),)  # perhaps created by somebody killed before saying so
     if seen is None:
-        return ()
+        return (Stop(view.grace),)  # at once; and it may exist though nobody said so, who was killed right before
     if seen.run is None:
         sure = view.created_at is None or seen.at > view.created_at + SURE
         return (Happened(GONE[view.stop_cause]),) if sure else ()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 import pytest
@@ -30,12 +32,20 @@ class Server:
     def __init__(self, answer: Callable[[str, str], urllib3.HTTPResponse]) -> None:
         self.answer, self.asked = answer, []
 
-    def param_serialize(self, method: str, path: str, query_params: Any, **rest: Any) -> tuple[str, str, Any]:
-        return method, path, dict(query_params)
+    configuration = SimpleNamespace(host="https://server")
 
-    def call_api(self, method: str, path: str, query: Any, _request_timeout: Any) -> Any:
-        self.asked.append((method, path, query))
-        return type("Answer", (), {"response": self.answer(method, path)})
+    @property
+    def rest_client(self) -> Any:
+        return SimpleNamespace(pool_manager=self)
+
+    def update_params_for_auth(self, headers: dict[str, str], *rest: Any) -> None:
+        headers["authorization"] = "Bearer token"
+
+    def request(self, method: str, url: str, *, headers: dict[str, str], **rest: Any) -> urllib3.HTTPResponse:
+        assert headers["authorization"] == "Bearer token"
+        path, _, query = url.removeprefix("https://server").partition("?")
+        self.asked.append((method, path, dict(parse_qsl(query))))
+        return self.answer(method, path)
 
 
 def api(*replies: Reply | Exception) -> tuple[Api, Server]:
@@ -86,7 +96,9 @@ class TestList:
         client, server = api((200, first), (200, second))
         assert client.list("/api/v1/pods", labelSelector="a=b") == ([1, 2, 3], "9")
         assert [query.get("continue") for _, _, query in server.asked] == [None, "more"]
-        assert all(query["labelSelector"] == "a=b" and query["limit"] == kubeapi.PAGE for _, _, query in server.asked)
+        assert all(
+            query["labelSelector"] == "a=b" and query["limit"] == str(kubeapi.PAGE) for _, _, query in server.asked
+        )
 
     def test_begins_anew_when_its_pages_expired(self) -> None:
         first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [1, 2]}

@@ -206,7 +206,7 @@ class TestWatch:
         driver = kubernetes_bed.driver
         assert isinstance(driver, KubernetesCluster)
         told, stop = threading.Semaphore(0), threading.Event()
-        thread = threading.Thread(target=driver.watch, args=(told.release, stop), daemon=True)
+        thread = threading.Thread(target=driver.watch, args=(lambda run: told.release(), stop), daemon=True)
         thread.start()
         try:
             time.sleep(1)

@@ -122,7 +122,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     monkeypatch.setattr(Api, "_send", recorded)
     driver, stop = kubernetes_bed.driver, threading.Event()
     assert isinstance(driver, KubernetesCluster)
-    threading.Thread(target=driver.watch, args=(lambda: None, stop), daemon=True).start()
+    threading.Thread(target=driver.watch, args=(lambda run: None, stop), daemon=True).start()
     spec = kubernetes_bed.spec("forever", kind="notebook", port=18888)
     driver.ensure(spec)
     up(driver, spec.ref)

@@ -47,10 +47,13 @@ def follow(monkeypatch: pytest.MonkeyPatch, lists: list[Any], watches: list[Any]
     stop = threading.Event()
     script, told = Script(stop, lists, watches), []
 
-    def tell(seen: dict[str, Any]) -> None:
-        told.append(f"{seen['metadata']['uid']}@{seen['metadata']['resourceVersion']}")
+    def read(seen: dict[str, Any]) -> str:
+        return f"{seen['metadata']['uid']}@{seen['metadata']['resourceVersion']}"
 
-    Reflector(script, "/api/v1/pods", "", tell, stop).run()  # type: ignore[arg-type]
+    def tell(seen: str, gone: bool) -> None:
+        told.append(f"{seen} gone" if gone else seen)
+
+    Reflector(script, "/api/v1/pods", "", read, tell, stop).run()  # type: ignore[arg-type]
     return told, script.asked
 
 
@@ -68,7 +71,7 @@ def test_a_watch_begins_at_the_lists_version_and_goes_on_where_the_last_one_ende
     told, asked = follow(
         monkeypatch, [([item("a", "1")], "5")], [[event("MODIFIED", "a", "6"), bookmark], [event("DELETED", "a", "10")]]
     )
-    assert told == ["a@1", "a@6", "a@10"]
+    assert told == ["a@1", "a@6", "a@10 gone"]
     assert asked == ["list", "watch 5", "watch 9"]
 
 
@@ -76,7 +79,7 @@ def test_a_version_that_expired_lists_again_and_tells_only_the_difference(monkey
     first = ([item("same", "1"), item("changed", "2"), item("gone", "3")], "5")
     second = ([item("same", "1"), item("changed", "7"), item("new", "8")], "20")
     told, asked = follow(monkeypatch, [first, second], [[EXPIRED], [event("ADDED", "later", "21")]])
-    assert told == ["same@1", "changed@2", "gone@3", "gone@3", "changed@7", "new@8", "later@21"]
+    assert told == ["same@1", "changed@2", "gone@3", "gone@3 gone", "changed@7", "new@8", "later@21"]
     assert asked == ["list", "watch 5", "list", "watch 20"]
 
 

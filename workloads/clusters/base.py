@@ -154,6 +154,7 @@ class RunSpec:
     volume: str  # name of the working directory / PVC that survives the attempts
     ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
     ready_token: str
+    untried: bool = False  # nobody can have asked for it before: the driver need not look first
     port: int | None = None  # what a notebook or service listens on inside
     token: str = field(default="", repr=False)  # the notebook server's own secret
     node_selector: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 import urllib3
@@ -69,14 +70,17 @@ class Api:
     ) -> urllib3.BaseHTTPResponse:
         client = self.client()
         headers = {"Accept": "application/json, */*", "Content-Type": content_type}
-        request = client.param_serialize(
-            method, path, query_params=list(query.items()), header_params=headers, body=body,
-            auth_settings=["BearerToken"],
-        )  # fmt: skip
-        try:
-            answer: urllib3.BaseHTTPResponse = client.call_api(
-                *request, _request_timeout=(CONNECT_TIMEOUT, read_timeout)
-            ).response
+        client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        try:  # through the library's connections, past its copying of bodies: half the CPU of a create
+            answer: urllib3.BaseHTTPResponse = client.rest_client.pool_manager.request(
+                method,
+                client.configuration.host + path + (f"?{urlencode(query)}" if query else ""),
+                body=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout),
+                retries=False,
+                preload_content="watch" not in query,
+            )
         except self._errors as error:
             raise Unreachable(_short(error)) from error
         if answer.status in (401, 429) or answer.status >= 500:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import yaml
@@ -33,6 +34,7 @@ from workloads.clusters.base import (
     NodeInfo,
     NoSuchRun,
     Observed,
+    Phase,
     Refused,
     RunRef,
     RunSpec,
@@ -44,6 +46,7 @@ from workloads.clusters.kubeapi import Answer, Api
 from workloads.clusters.kubernetes_nodes import NodeKeeper
 from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
 from workloads.clusters.pod_orders import Orders, path_of
+from workloads.clusters.reflector import Reflector
 from workloads.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
 
 Json = dict[str, Any]
@@ -122,7 +125,7 @@ class KubernetesCluster:
             self._ensure_home(spec)
             self.owners.ensure(spec)
             return
-        pod = self.api.get(_pod(spec.ref))
+        pod = None if spec.untried else self.api.get(_pod(spec.ref))
         if pod is None:
             self._ensure_home(spec)
             pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
@@ -278,10 +281,29 @@ class KubernetesCluster:
         if not answer.ok and answer.status not in (404, 409):
             raise Unreachable(answer.message)
 
-    def watch(self, on_change: Callable[[], None], stop: threading.Event) -> None:
-        """Calls `on_change` whenever a run or a node is new, changed or gone; blocks until `stop`. Only a hint:
-        observe() and nodes() alone are enough to be right."""
-        reflector.watch(self.api, manifests.selector(self.options), on_change, stop)
+    def watch(self, tell: Callable[[Observed | None], None], stop: threading.Event) -> None:
+        """Tells of every run that is new, changed or gone (LOST, unless it had ended), and None when a node changed or
+        a look at everything is due; blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
+        reflector.follow(
+            Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
+            Reflector(self.api, "/api/v1/nodes", "", self._node, lambda node, gone: tell(None), stop),
+        )
+        stop.wait()
+
+    def _node(self, node: Json) -> NodeInfo | None:
+        return sharing.discover(node, self.options.sharing)
+
+
+def _seen(pod: Json) -> Observed | None:
+    """None for what is not to be judged by one pod alone: it has siblings, or claims that tell more."""
+    ours = SUBMISSION in (pod["metadata"].get("annotations") or {})
+    alone = not owned.is_owned(pod) and not pod["spec"].get("resourceClaims")
+    return pods.observed(pod) if ours and alone else None
+
+
+def _tell(tell: Callable[[Observed | None], None], run: Observed | None, gone: bool) -> None:
+    lost = gone and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+    tell(replace(run, phase=Phase.LOST) if lost and run is not None else run)
 
 
 def _pod(ref: RunRef) -> str:

@@ -1,5 +1,7 @@
 """Follows a list of the Kubernetes API: LIST, then WATCH from its version; when that is too old (410), LIST again and
 tell the difference. Breaks are waited out with growing, random pauses. Events are hints and may come twice.
+
+Of each object only what `read` makes of it is kept: thousands of pods as parsed JSON would be hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -20,15 +22,19 @@ SECONDS = 120  # of one watch; the server ends it, and the next begins at the ve
 LONGEST_PAUSE = 30.0
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
-class Reflector:
-    """`tell(object)` for every object that is new, changed or gone (its last state)."""
+class Reflector(Generic[T]):
+    """`tell(what was read, gone)` for every object that is new, reads otherwise than before, or is gone (its last state)."""
 
-    def __init__(self, api: Api, path: str, selector: str, tell: Callable[[Json], None], stop: threading.Event) -> None:
-        self.api, self.path, self.tell, self.stop = api, path, tell, stop
+    def __init__(
+        self, api: Api, path: str, selector: str, read: Callable[[Json], T], tell: Callable[[T, bool], None],
+        stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self.api, self.path, self.read, self.tell, self.stop = api, path, read, tell, stop
         self.query = {"labelSelector": selector} if selector else {}
-        self.known: dict[str, Json] = {}  # by uid
+        self.known: dict[str, T] = {}  # by uid
         self.version = ""
 
     def run(self) -> None:
@@ -47,44 +53,42 @@ class Reflector:
 
     def _list(self) -> None:
         listed, version = self.api.list(self.path, **self.query)
-        now = {item["metadata"]["uid"]: item for item in listed}
+        now = {item["metadata"]["uid"]: self.read(item) for item in listed}
         before, self.known, self.version = self.known, now, version
-        for uid, item in before.items():
+        for uid, was in before.items():
             if uid not in now:
-                self.tell(item)
-        for uid, item in now.items():
-            if _version(before.get(uid)) != _version(item):
-                self.tell(item)
+                self.tell(was, True)
+        for uid, reads in now.items():
+            if uid not in before or before[uid] != reads:
+                self.tell(reads, False)
 
     def _watch(self) -> bool:
         """Whether the stream was of use: one that ends at once, again and again, must not become a busy loop."""
         useful = False
         for event in self.api.watch(self.path, self.version, SECONDS, **self.query):
-            item = event["object"]
             if event["type"] == "ERROR":
                 self.version = ""  # 410 Expired, or a refusal: begin anew
                 return False
             useful = True
-            self.version = item["metadata"]["resourceVersion"]
-            uid = item["metadata"].get("uid")
-            if event["type"] == "DELETED":
-                self.known.pop(uid, None)
-            elif event["type"] != "BOOKMARK":
-                self.known[uid] = item
+            self.version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
-                self.tell(item)
+                self._event(event["object"], gone=event["type"] == "DELETED")
             if self.stop.is_set():
                 break
         return useful
 
+    def _event(self, item: Json, *, gone: bool) -> None:
+        uid, reads = item["metadata"]["uid"], self.read(item)
+        if gone:
+            self.known.pop(uid, None)
+        elif uid in self.known and self.known[uid] == reads:
+            return
+        else:
+            self.known[uid] = reads
+        self.tell(reads, gone)
 
-def _version(item: Json | None) -> str | None:
-    return str(item["metadata"]["resourceVersion"]) if item else None
 
-
-def watch(api: Api, selector: str, on_change: Callable[[], None], stop: threading.Event) -> None:
-    """Pods in one thread, nodes in another. Both may hang in a read when `stop` comes, so nobody waits for them."""
-    for path, of_ours in (("/api/v1/pods", selector), ("/api/v1/nodes", "")):
-        follower = Reflector(api, path, of_ours, lambda item: on_change(), stop)
-        threading.Thread(target=follower.run, name=f"watch-{path}", daemon=True).start()
-    stop.wait()
+def follow(*followers: Reflector[Any]) -> None:
+    """Each in a thread of its own. They may hang in a read when their stop comes, so nobody waits for them."""
+    for follower in followers:
+        threading.Thread(target=follower.run, name=f"watch-{follower.path}", daemon=True).start()

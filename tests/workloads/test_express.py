@@ -1,0 +1,227 @@
+"""Hints taken in a heap, workloads started in batches, and one of several watchers: what makes the portal quick."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+from django.utils import timezone
+
+from portal import lane, wake
+from portal.access import Actor
+from portal.models import Event as EventRow
+from portal.models import Heartbeat
+from quotas.admission import run_pass
+from quotas.models import ClaimState, Pool
+from tests import builders as make
+from workloads import actions, express, starting
+from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
+from workloads.clusters.doubles import InMemoryCluster, Life
+from workloads.express import Express
+from workloads.models import Image, Workload
+from workloads.requests import WorkloadRequest
+from workloads.watcher import LONG_AGO, Lease
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Watched(InMemoryCluster):
+    """Remembers what it was asked for, and refuses or is away for those named so."""
+
+    def __init__(self) -> None:
+        super().__init__("memory", (), lambda spec: Life())
+        self.specs: list[RunSpec] = []
+
+    def ensure(self, spec: RunSpec) -> None:
+        self.specs.append(spec)
+        if "refused" in spec.command:
+            raise Refused("no", code="refused")
+        if "away" in spec.command:
+            raise Unreachable("away")
+        super().ensure(spec)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    made = Watched()
+    for module in (starting, express):
+        monkeypatch.setattr(module, "driver_for", lambda row: made)
+    monkeypatch.setattr("workloads.converge.driver_for", lambda row: made)
+    return made
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    Image.objects.create(name="python:3.11", title="Python")
+    return make.pool("a100", cards=8, notice=0, grace=0)
+
+
+@pytest.fixture
+def alice(pool: Pool) -> Actor:
+    vision = make.department("vision")
+    make.quota(vision, pool, 8)
+    return Actor(make.member(vision))
+
+
+def submit(alice: Actor, pool: Pool, command: str = "train") -> Workload:
+    assert alice.user is not None
+    request = WorkloadRequest(kind="job", name=command, pool=pool, image=Image.objects.get(), command=(command,))
+    return actions.submit(actor=alice, department=alice.user.memberships.get().department, request=request)
+
+
+def admitted(pool: Pool) -> list[str]:
+    with lane.kept() as hints:
+        run_pass(group_id=pool.group_id)
+    return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
+
+
+@pytest.fixture
+def creators() -> Any:
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+def test_what_was_admitted_is_started_together_and_told_as_if_one_by_one(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = [submit(alice, pool) for _ in range(5)]
+    claims = admitted(pool)
+    assert starting.start(claims, creators) == []
+    assert sorted(spec.workload_id for spec in cluster.specs) == sorted(w.public_id for w in made)
+    assert all(spec.untried and spec.placement for spec in cluster.specs)
+    for workload in made:
+        workload.refresh_from_db()
+        attempt = workload.attempts.get()
+        assert (workload.state, workload.version) == ("starting", 3)
+        assert None not in (attempt.admitted_at, attempt.created_at)
+        assert attempt.placement == attempt.claim.placement
+        told = EventRow.objects.filter(workload=workload.public_id).order_by("pk").values_list("kind", "data__event")
+        assert list(told)[-2:] == [("workload.admitted", "admit"), ("workload.starting", "created")]
+
+
+def test_who_is_started_already_or_cancelled_is_left_to_a_closer_look(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    first, second = submit(alice, pool), submit(alice, pool)
+    claims = admitted(pool)
+    Workload.objects.filter(pk=second.pk).update(cancel_requested_at=timezone.now())
+    assert starting.start(claims, creators) == [second.attempts.get().claim.public_id]
+    assert set(starting.start(claims, creators)) == set(claims)
+    assert [spec.workload_id for spec in cluster.specs] == [first.public_id]
+
+
+def test_one_that_is_refused_and_one_whose_cluster_is_away_do_not_hold_up_the_others(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = {name: submit(alice, pool, name) for name in ("refused", "away", "train")}
+    starting.start(admitted(pool), creators)
+    states = {name: Workload.objects.get(pk=workload.pk).state for name, workload in made.items()}
+    assert states == {"refused": "failed", "away": "admitted", "train": "starting"}
+    assert made["refused"].attempts.get().claim.state == ClaimState.RELEASED
+
+
+def test_two_who_start_the_same_claims_create_each_run_once(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    for _ in range(8):
+        submit(alice, pool)
+    claims = admitted(pool)
+    together = threading.Barrier(2)
+
+    def go() -> None:
+        from django.db import connection
+
+        together.wait()
+        starting.start(claims, creators)
+        connection.close()
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cluster.specs) == 8
+    assert set(Workload.objects.values_list("state", flat=True)) == {"starting"}
+
+
+@pytest.fixture
+def with_redis(settings: Any) -> Any:
+    if not os.environ["TEST_REDIS_URL"]:
+        pytest.skip("needs Redis")
+    settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
+    lane._client.cache_clear()
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.flushdb()
+        yield client
+    lane._client.cache_clear()
+
+
+def test_equal_hints_are_taken_once_and_in_order(with_redis: Any) -> None:
+    assert lane.take(0.1) == []
+    for group in (1, 2, 1, 1):
+        assert lane.put("quotas.plan", {"group_id": group})
+    assert lane.take(1) == [("quotas.plan", {"group_id": 1}), ("quotas.plan", {"group_id": 2})]
+    assert lane.take(0.1) == []
+
+
+def test_hints_go_to_the_workers_when_nobody_takes_them(with_redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(wake, "_send", lambda name, ids: sent.append(name))
+    wake.wake("quotas.plan", group_id=1)
+    assert sent == ["quotas.plan"]
+    lane.take(0.1)
+    wake.wake("quotas.plan", group_id=1)
+    assert sent == ["quotas.plan"]
+    wake.wake("portal.deliver")
+    assert sent == ["quotas.plan", "portal.deliver"]
+
+
+def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
+    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
+) -> None:
+    closing = threading.Event()
+    lane.take(0.1)  # somebody takes
+    runner = Express(closing)
+    runner.start()
+    try:
+        workload = submit(alice, pool)
+        eventually(lambda: cluster.specs)
+        eventually(lambda: state(workload) == "starting")
+        ref = cluster.specs[0].ref
+        runner.seen(pool.group.cluster, Observed(ref, workload.public_id, 1, Phase.RUNNING, node="a100-n1"))
+        eventually(lambda: state(workload) == "running")
+        actions.cancel(actor=alice, workload=workload)
+        eventually(lambda: [run for run in cluster.observe() if run.stopping or run.exit_code is not None])
+        assert state(workload) == "stopping"
+    finally:
+        closing.set()
+        runner.join(5)
+
+
+def state(workload: Workload) -> str:
+    return Workload.objects.get(pk=workload.pk).state
+
+
+def eventually(fact: Any, seconds: float = 20) -> None:
+    end = threading.Event()
+    for _ in range(int(seconds / 0.05)):
+        if fact():
+            return
+        end.wait(0.05)
+    pytest.fail("it did not happen")
+
+
+def test_one_of_two_watchers_has_the_lease_until_it_expires_or_is_given_up() -> None:
+    first, second = Lease("watch:here"), Lease("watch:here")
+    assert (first.take(), second.take(), first.take()) == (True, False, True)
+    row = Heartbeat.objects.get(name="watch:here")
+    assert row.data == {"holder": first.holder}
+    Heartbeat.objects.update(at=timezone.now() - timezone.timedelta(seconds=11))
+    assert (second.take(), first.take()) == (True, False)
+    second.give_up()
+    assert Heartbeat.objects.get().at == LONG_AGO
+    assert first.take()

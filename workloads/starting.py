@@ -1,0 +1,110 @@
+"""Many workloads that the plan has just admitted, started together: two transactions for a batch instead of two for each.
+
+Who admits here is the first who may ask the cluster, so the driver need not look whether the run is there already. Killed
+anywhere, it leaves what converge.py finds: an admitted attempt is looked for, and created if it is not there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import structlog
+from django.db.models import F, OuterRef, Subquery
+from django.utils import timezone
+
+from portal.events import emit_all
+from portal.locks import durable
+from portal.models import Event as EventRow
+from quotas.models import Claim, ClaimState
+from workloads import happenings
+from workloads.clusters.base import ClusterError, Refused
+from workloads.converge import ROWS
+from workloads.drivers import driver_for
+from workloads.lifecycle import Event, State, step
+from workloads.models import Attempt, Workload
+from workloads.specs import spec_of
+
+log = structlog.get_logger(__name__)
+BATCH = 64
+
+
+def start(claims: Iterable[str], creators: Executor) -> list[str]:
+    """Admits and creates what the claims (public ids) were given capacity for. Returns the claims that need another look:
+    they are in another state than just admitted."""
+    rows = Attempt.objects.filter(claim__public_id__in=set(claims), finished_at=None).select_related(*ROWS)
+    fresh: list[Attempt] = []
+    others: list[Attempt] = []
+    for attempt in rows:
+        new = attempt.workload.state == State.QUEUED and attempt.claim.state == ClaimState.HOLDING
+        (fresh if new and attempt.workload.cancel_requested_at is None else others).append(attempt)
+    for batch in _batches(fresh):
+        mine = _move(batch, State.QUEUED, Event.ADMIT)
+        created, refused = [], []
+        for attempt, error in zip(mine, creators.map(_create, mine), strict=True):
+            if error is None:
+                created.append(attempt)
+            elif isinstance(error, Refused):
+                refused.append((attempt, error))
+            else:  # the next reconcile tries again
+                log.warning("cluster.unreachable", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))
+        _move(created, State.ADMITTED, Event.CREATED)
+        for attempt, error in refused:
+            happenings.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+    return [attempt.claim.public_id for attempt in others]
+
+
+def _batches(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
+    for at in range(0, len(attempts), BATCH):
+        yield attempts[at : at + BATCH]
+
+
+def _create(attempt: Attempt) -> ClusterError | None:
+    """In a thread of its own, without the database."""
+    try:
+        driver_for(attempt.cluster).ensure(replace(spec_of(attempt), untried=True))
+    except ClusterError as error:
+        return error
+    return None
+
+
+def _move(attempts: Sequence[Attempt], state: State, event: Event) -> list[Attempt]:
+    """Those that still stand in `state`, moved on in one transaction, as happenings.happened does it for one."""
+    if not attempts:
+        return []
+    now, after = timezone.now(), step(state, event)
+    with durable():
+        rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+        made = dict(
+            rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made")
+        )
+        mine = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
+        Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(
+            state=after, state_since=now, version=F("version") + 1
+        )
+        _note([attempt.pk for attempt in mine], event, now)
+        emit_all(
+            EventRow(
+                kind=f"workload.{after.value}", department=attempt.workload.department,
+                workload=attempt.workload.public_id,
+                data={"attempt": attempt.number, "event": event.value, "reason": ""},
+            )
+            for attempt in mine
+        )  # fmt: skip
+    for attempt in mine:
+        attempt.workload.state = after
+        if event is Event.ADMIT:
+            attempt.placement, attempt.grace = attempt.claim.placement, attempt.claim.grace
+    return mine
+
+
+def _note(attempts: list[int], event: Event, now: dt.datetime) -> None:
+    rows = Attempt.objects.filter(pk__in=attempts)
+    if event is Event.CREATED:
+        rows.update(created_at=now)
+        return
+    claim = Claim.objects.filter(pk=OuterRef("claim_id"))
+    frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
+    rows.update(admitted_at=now, **frozen)
