@@ -16,6 +16,7 @@
     try {
       const url = new URL(log.dataset.url, location.href);
       if (log.dataset.attempt) url.searchParams.set("attempt", log.dataset.attempt);
+      if (log.dataset.rank) url.searchParams.set("rank", log.dataset.rank);
       if (offset !== null) url.searchParams.set("offset", offset);
       const answer = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
       if (answer.redirected) return location.reload(); // the session has ended

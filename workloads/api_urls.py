@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workloads/", resources.Workloads.as_view(), name="workloads"),
     path("workloads/<slug:workload>/", resources.WorkloadView.as_view(), name="workload"),
     path("workloads/<slug:workload>/events/", outputs.WorkloadEvents.as_view(), name="workload-events"),
+    path("workloads/<slug:workload>/exports/<slug:kind>/", outputs.Export.as_view(), name="workload-export"),
     path("workloads/<slug:workload>/extend/", resources.Extend.as_view(), name="workload-extend"),
     path("workloads/<slug:workload>/files/", outputs.Files.as_view(), name="workload-files"),
     path("workloads/<slug:workload>/files/<path:path>", outputs.FileView.as_view(), name="workload-file"),

@@ -70,7 +70,7 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
 
 
 def manifest_of(attempt: Attempt) -> str:
-    """The pod of one attempt as YAML, with every secret value hidden; "" where its cluster is no Kubernetes.
+    """The objects of one attempt as YAML, with every secret value hidden; "" where its cluster is no Kubernetes.
 
     `attempt` with workload, its pool, department, author, image and the cluster loaded.
     """
@@ -86,6 +86,6 @@ def manifest_of(attempt: Attempt) -> str:
     )
     try:
         options = manifests.Options.from_json(attempt.cluster.options)
-        return as_yaml(manifests.pod(spec, options))
+        return yaml.safe_dump_all(manifests.objects(spec, options), sort_keys=False, allow_unicode=True)
     except (ValueError, manifests.Unsupported) as error:
         return f"# {error}"

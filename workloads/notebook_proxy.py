@@ -1,4 +1,4 @@
-"""The notebooks' origin: passes HTTP and WebSockets on to the one notebook server that the reader's cookie opens.
+"""The notebooks' and services' origin: passes HTTP and WebSockets on to the one server that the reader's cookie opens.
 
 A notebook server shows whatever its user's code makes, so nothing of the portal may be within reach of it:
 - it never sees a cookie of the portal or the reader's cookie for it, and cannot set those names;
@@ -24,6 +24,7 @@ from portal.errors import Problem
 from portal.hybrid import Receive, Scope, Send, hold
 from portal.streams import look
 from workloads import notebooks
+from workloads.models import Kind
 from workloads.notebook_sockets import pass_socket
 from workloads.notebooks import FromElsewhere, Holder, NoTicket, Seat, StillStarting, Unanswered
 
@@ -32,7 +33,15 @@ HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
     b"transfer-encoding upgrade".split()
 )
-NOT_PASSED_ON = HOP_BY_HOP | {b"host", b"cookie", b"authorization", b"origin", b"referer", b"forwarded"}
+NOT_PASSED_ON = HOP_BY_HOP | {
+    b"host",
+    b"cookie",
+    b"authorization",
+    b"origin",
+    b"referer",
+    b"forwarded",
+    b"x-forwarded-user",
+}
 NOT_PASSED_BACK = HOP_BY_HOP | {b"set-cookie", b"server", b"service-worker-allowed", b"access-control-allow-origin"}
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 log = logging.getLogger(__name__)
@@ -58,13 +67,13 @@ def portal_cookies() -> set[str]:
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     headers = dict(scope["headers"])
     try:
-        if scope["type"] == "http" and scope["path"] == notebooks.ENTER_PATH:
+        if scope["type"] == "http" and scope["path"] == notebooks.ENTER_PATH and b"ticket=" in scope["query_string"]:
             await enter(scope, send)
             return
         cookie = cookies_of(scope).get(cookie_name(), "")
         holder = notebooks.unseal(cookie)
         refuse_other_origins(scope, headers, holder)
-        if not scope["path"].startswith(notebooks.base_path(holder.workload)):
+        if not scope["path"].startswith(holder.base_path):
             raise NoTicket
         seat = await look(lambda: notebooks.seat_of(cookie), cluster=True)
         if scope["type"] == "websocket":
@@ -82,7 +91,8 @@ async def enter(scope: Scope, send: Send) -> None:
     value = await look(lambda: notebooks.seal(holder))
     secure = "; Secure" if settings.NOTEBOOK_URL.startswith("https://") else ""
     cookie = f"{cookie_name()}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_LIFE}{secure}"
-    await redirect(send, notebooks.base_path(holder.workload) + "lab", [(b"set-cookie", cookie.encode())])
+    first = holder.base_path + ("lab" if holder.kind == Kind.NOTEBOOK else "")
+    await redirect(send, first, [(b"set-cookie", cookie.encode())])
 
 
 def refuse_other_origins(scope: Scope, headers: dict[bytes, bytes], holder: Holder) -> None:
@@ -134,7 +144,7 @@ def upstream_headers(scope: Scope, seat: Seat) -> list[tuple[bytes, bytes]]:
     others = "; ".join(f"{name}={value}" for name, value in cookies_of(scope).items() if name not in portal_cookies())
     if others:
         kept.append((b"cookie", others.encode("latin1")))
-    return [*kept, (b"authorization", f"token {seat.token}".encode())]
+    return [*kept, *seat.headers]
 
 
 def cookies_of(scope: Scope) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Who may sit at a notebook: a one-use ticket from the portal, exchanged on the notebooks' origin for a cookie of its own.
+"""Who may sit at a notebook or a service: a one-use ticket from the portal, exchanged on its own origin for a cookie.
 
 Each request shows the cookie, and the right is asked for again (at most RECHECK seconds old): signed in, still a member
-who may submit, the author or the notebook is shared, and this attempt still runs. What passes requests on is
-workloads/notebook_proxy.py.
+who may submit, the author or the notebook is shared, and this attempt still runs; a service is its whole department's.
+What passes requests on is workloads/notebook_proxy.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from portal.access import Actor, NotVisible, Right, actor_of, department_for, vi
 from portal.crypt import Undecryptable, decrypt, encrypt
 from portal.errors import N_, Problem
 from portal.models import User
-from workloads.clusters.base import ClusterError
+from workloads.clusters.base import ClusterError, base_path
 from workloads.drivers import driver_for
 from workloads.models import Attempt, Kind, Workload
 from workloads.specs import ref_of, tokens_of
@@ -45,25 +45,25 @@ class NotYours(Problem):
 class NotRunning(Problem):
     status = 409
     code = "notebook_not_running"
-    message = N_("This notebook is not running. Open it from the portal again when it runs.")
+    message = N_("This is not running now. Open it from the portal again when it runs.")
 
 
 class StillStarting(Problem):
     status = 503
     code = "notebook_starting"
-    message = N_("The notebook's server is starting. This page tries again by itself.")
+    message = N_("Its server is starting. This page tries again by itself.")
 
 
 class Unanswered(Problem):
     status = 502
     code = "notebook_unreachable"
-    message = N_("The notebook's server does not answer.")
+    message = N_("Its server does not answer.")
 
 
 class NoTicket(Problem):
     status = 403
     code = "notebook_ticket"
-    message = N_("This link was used before or is too old. Open the notebook from the portal again.")
+    message = N_("This link was used before or is too old. Open it from the portal again.")
 
 
 class FromElsewhere(Problem):
@@ -80,19 +80,20 @@ class Holder:
     session: str
     workload: str
     attempt: int
+    kind: str = Kind.NOTEBOOK.value
+
+    @property
+    def base_path(self) -> str:
+        return base_path(self.kind, self.workload)
 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where the notebook listens, and the secret that opens it; neither is ever shown to the browser."""
+    """Where it listens, and what is told it beside the request; neither is ever shown to the browser."""
 
     host: str
     port: int
-    token: str
-
-
-def base_path(workload: str) -> str:
-    return f"/notebooks/{workload}/"
+    headers: tuple[tuple[bytes, bytes], ...]
 
 
 def origin_of(workload: str) -> str:
@@ -118,9 +119,8 @@ def issue_ticket(actor: Actor, session: str, workload: str) -> str:
     if actor.user is None:
         raise NotVisible
     ticket = secrets.token_urlsafe(32)
-    cache.set(
-        f"notebook-ticket:{ticket}", asdict(Holder(actor.user.pk, session, workload, attempt.number)), TICKET_LIFE
-    )
+    holder = Holder(actor.user.pk, session, workload, attempt.number, attempt.workload.kind)
+    cache.set(f"notebook-ticket:{ticket}", asdict(holder), TICKET_LIFE)
     return f"{origin_of(workload)}{ENTER_PATH}?{urlencode({'ticket': ticket})}"
 
 
@@ -147,14 +147,16 @@ def unseal(cookie: str) -> Holder:
 
 def running_attempt(actor: Actor, workload: str) -> Attempt:
     """Raises NotVisible, Forbidden, NotYours, NotRunning."""
-    notebooks = Workload.objects.filter(public_id=workload, kind=Kind.NOTEBOOK).select_related("department")
-    found = visible(actor, notebooks).first()
+    served = Workload.objects.filter(public_id=workload, kind__in=[Kind.NOTEBOOK, Kind.SERVICE])
+    found = visible(actor, served.select_related("department")).first()
     if found is None:
         raise NotVisible
-    actor.require(Right.SUBMIT, found.department)
-    if not found.shared and (actor.user is None or found.author_id != actor.user.pk):
-        raise NotYours
-    attempt = found.attempts.filter(finished_at=None).exclude(started_at=None).select_related("cluster").last()
+    if found.kind == Kind.NOTEBOOK:
+        actor.require(Right.SUBMIT, found.department)
+        if not found.shared and (actor.user is None or found.author_id != actor.user.pk):
+            raise NotYours
+    live = found.attempts.filter(finished_at=None).exclude(started_at=None)
+    attempt = live.select_related("cluster", "workload").last()
     if attempt is None:
         raise NotRunning
     return attempt
@@ -192,4 +194,12 @@ def _find_seat(holder: Holder) -> Seat:
         raise Unanswered from error
     if endpoint is None:
         raise StillStarting
-    return Seat(*endpoint, tokens_of(attempt)["notebook"])
+    return Seat(*endpoint, told(attempt, user))
+
+
+def told(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:
+    """A notebook is opened by its secret; a service also learns who asks."""
+    secret = tokens_of(attempt)["notebook"].encode()
+    if attempt.workload.kind == Kind.NOTEBOOK:
+        return ((b"authorization", b"token " + secret),)
+    return ((b"authorization", b"Bearer " + secret), (b"x-forwarded-user", user.username.encode()))

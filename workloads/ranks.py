@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from workloads import distributed
 from workloads.models import Attempt, Kind
+from workloads.situation import place_text
 
 
 def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
     """As the cluster told last, each with its role."""
-    return [row | {"role": role_of(attempt, row["rank"])} for row in attempt.ranks]
+    return [
+        row
+        | {
+            "role": role_of(attempt, row["rank"]),
+            "state": {"pending": "starting", "lost": "failed"}.get(row["phase"], row["phase"]),
+            "said": phase_word(row["phase"]),
+            "place": place_text(row["node"], row["cards"]),
+        }
+        for row in attempt.ranks
+    ]
+
+
+def phase_word(phase: str) -> str:
+    return {
+        "pending": _("starting"), "running": _("running"), "succeeded": _("succeeded"), "failed": _("failed"),
+        "lost": _("was lost"),
+    }.get(phase, phase)  # fmt: skip
 
 
 def role_of(attempt: Attempt, rank: int) -> str:

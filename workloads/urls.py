@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern] = [
     path(HERE + "new/verdict/", new.verdict, name="verdict"),
     path(HERE + "stop/", listing.stop_several, name="stop-several"),
     path(ONE, detail.detail, name="detail"),
+    path(ONE + "export/<slug:kind>/", steer.export, name="export"),
     path(ONE + "extend/", steer.extend, name="extend"),
     path(ONE + "files/", files.folder, name="files"),
     path(ONE + "files/delete/", files.delete, name="delete-file"),

@@ -93,6 +93,7 @@ def build() -> World:
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),
         "path": "result.json",
+        "kind": "jobset",
         "image": str(workload.image_id),
         "preset": str(preset.pk),
     }

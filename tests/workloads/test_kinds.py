@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 import pytest
+import yaml
 from django.test import Client
 from django.urls import reverse
 
@@ -148,6 +150,60 @@ class TestForm:
         assert (started["pods"], started["template"], started["max_restarts"]) == (2, "mpi", 2)
 
 
+class TestPages:
+    def client(self, who: User) -> Client:
+        client = Client()
+        client.force_login(who)
+        return client
+
+    def test_the_verdict_shows_what_each_rank_will_be_told(self, alice: User) -> None:
+        page = self.client(alice).post(reverse("workloads:verdict", args=["vision"]), form(template="tensorflow"))
+        text = html.unescape(page.content.decode())
+        assert "Starts now" in text
+        assert 'TF_CONFIG={"cluster": {"chief": ["127.0.0.1:29500"]' in text
+        assert "This cluster is embedded" in text
+
+    def test_on_kubernetes_it_shows_every_object_and_each_ranks_patch_and_no_secret(
+        self, alice: User, pool: Pool
+    ) -> None:
+        cluster = pool.group.cluster
+        cluster.kind, cluster.options = "kubernetes", {"access_mode": "ReadWriteMany"}
+        cluster.save()
+        asked = form(secret_env="HF_TOKEN=hunter2")
+        page = self.client(alice).post(reverse("workloads:verdict", args=["vision"]), asked)
+        assert "hunter2" not in page.content.decode()
+        objects = list(yaml.safe_load_all(page.context["preview"].yaml))
+        assert [each.get("kind") for each in objects] == ["Job", "Service", None, None]
+        job = objects[0]["spec"]
+        assert (job["completions"], job["backoffLimitPerIndex"], job["podReplacementPolicy"]) == (2, 0, "Failed")
+        assert objects[3]["metadata"]["annotations"]["gpu-quota-portal/rank.RANK"] == "1"
+        names = {each["name"] for each in job["template"]["spec"]["containers"][0]["env"]}
+        assert {"MASTER_ADDR", "PET_NNODES", "RANK", "HF_TOKEN"} <= names
+
+    def test_ranks_over_several_nodes_need_a_volume_that_several_can_mount(self, alice: User, pool: Pool) -> None:
+        cluster = pool.group.cluster
+        cluster.kind = "kubernetes"
+        cluster.save()
+        answer = person(alice).post(URL, GANG)
+        assert answer.status_code == 422
+        assert "ReadWriteMany" in answer.json()["errors"][0]["detail"]
+
+    def test_the_same_job_is_given_in_the_shapes_of_other_operators(self, alice: User) -> None:
+        asked = GANG | {"env": {"KEY": {"secret": "hunter2"}}}
+        told = person(alice).post(URL, asked).json()
+        url = f"/api/v1/workloads/{told['id']}/exports/"
+        made = person(alice).get(f"{url}pytorchjob/")
+        assert yaml.safe_load(made.content)["kind"] == "PyTorchJob"
+        assert b"hunter2" not in made.content
+        wrong = person(alice).get(f"{url}tfjob/")
+        assert (wrong.status_code, wrong.json()["code"]) == (404, "no_such_export")
+        client = self.client(alice)
+        file = client.get(reverse("workloads:export", args=["vision", told["id"], "jobset"]))
+        assert file.headers["Content-Disposition"] == 'attachment; filename="ddp-jobset.yaml"'
+        page = client.get(reverse("workloads:detail", args=["vision", told["id"]]), {"tab": "spec"})
+        assert "pytorchjob/" in page.content.decode()
+
+
 def gang(bed: Bed, program: str, **changes: Any) -> Workload:
     options: dict[str, Any] = {"kind": "distributed", "pods": 2, "setup": Setup(template="torch")} | changes
     return bed.submit(bed.alice, bed.vision, program, **options)
@@ -170,6 +226,12 @@ class TestRun:
         assert len({card for rank in told for card in rank["cards"]}) == 2
         logs = person(bed.alice).get(f"/api/v1/workloads/{work.public_id}/logs/", {"rank": 1})
         assert logs.content == b"heard from the master\n"
+        client = Client()
+        client.force_login(bed.alice)
+        page = client.get(reverse("workloads:detail", args=["vision", work.public_id])).content.decode()
+        assert all(text in page for text in ('data-rank="1"', "master 0", "worker 0", 'name="rank"'))
+        piece = client.get(reverse("workloads:log", args=["vision", work.public_id]), {"rank": "1"})
+        assert piece.content == b"heard from the master\n"
 
     def test_a_failed_rank_fails_all_or_all_begin_again_as_often_as_was_asked(self, bed: Bed) -> None:
         fails = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(3)\nwhile True: time.sleep(0.1)"
@@ -204,6 +266,10 @@ class TestRun:
     def test_a_service_says_when_it_is_ready_and_ends_only_when_told(self, bed: Bed) -> None:
         work = bed.submit(bed.alice, bed.vision, SERVE, kind="service", setup=Setup(port=8000))
         bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True)
+        client = Client()
+        client.force_login(bed.alice)
+        page = client.get(reverse("workloads:detail", args=["vision", work.public_id])).content.decode()
+        assert all(text in page for text in ("It answers.", "Open the service", "Everybody in Vision"))
         actions.cancel(actor=Actor(bed.alice), workload=work)
         bed.until(lambda: bed.state(work) == "cancelled")
         assert log_of(work.attempts.get()) is not None

@@ -22,12 +22,14 @@ from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
 from portal.problems import TooLarge
-from workloads import volumes
+from workloads import previews, volumes
+from workloads.actions import request_of
 from workloads.api.resources import workload_for
 from workloads.archive import read_log
 from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
 from workloads.clusters.files import Listing, OpenFile
 from workloads.drivers import ClusterAway
+from workloads.exports import EXPORTS
 from workloads.models import Attempt, Workload
 
 TEXT = "text/plain; charset=utf-8"
@@ -93,6 +95,19 @@ class Logs(ApiView):
         if found is None:
             raise NoSuchAttempt(field="attempt", attempt=number)
         return found
+
+
+class Export(ApiView):
+    """A distributed job as the manifest of another operator, for clusters that run it; secret values are hidden."""
+
+    @extend_schema(
+        operation_id="workloads_export",
+        parameters=[OpenApiParameter("kind", str, "path", enum=[name.lower() for name in EXPORTS])],
+        responses={(200, "application/yaml"): OpenApiTypes.STR},
+    )
+    def get(self, request: Request, workload: str, kind: str) -> HttpResponseBase:
+        text = previews.export_of(request_of(workload_for(self.actor, workload)), kind)
+        return HttpResponse(text, content_type="application/yaml")
 
 
 async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.Standing) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from workloads.clusters.base import CardInfo, NodeInfo, Refused, RunSpec, enviro
 from workloads.distributed import Gang, Template
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
+LOOPBACK = "127.0.0.1"
 VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "domain", "labels", "held_back")
 
@@ -151,7 +152,7 @@ def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
         ports.add(free_port())
     return Gang(
         template=Template(spec.setup.template or Template.GENERIC),
-        hosts=("127.0.0.1",) * spec.pods,
+        hosts=(LOOPBACK,) * spec.pods,
         ports=tuple(sorted(ports)),
         cards=spec.units_per_pod,
         parameter_servers=spec.setup.parameter_servers,

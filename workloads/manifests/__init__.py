@@ -28,6 +28,7 @@ from workloads.manifests.namespaces import namespace
 from workloads.manifests.network import owner_of, service
 from workloads.manifests.options import Options
 from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
+from workloads.manifests.shown import objects
 from workloads.manifests.volumes import claim
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "labels",
     "names",
     "namespace",
+    "objects",
     "owner_of",
     "pin",
     "pod",

@@ -16,11 +16,12 @@ from portal.access import Actor, Right, actor_of
 from portal.models import Department, Event
 from portal.shell import address
 from portal.web import render_part
-from quotas.models import Decision, LedgerEntry
-from workloads import copies
+from quotas.models import ClusterKind, Decision, LedgerEntry
+from workloads import copies, previews
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
+from workloads.ranks import ranks_of
 from workloads.situation import place_text, reason_word, situation_of
 from workloads.views.files import folder_of
 from workloads.views.rows import ends_at, workload_for
@@ -46,6 +47,10 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "ends_at": ends_at(row, last),
         "cost": cost_of(row),
         "places": places_of(last),
+        "ranks": ranks_of(last) if last else [],
+        "plain_reasons": ("Completed", "Stopped", "Error"),
+        "service": service_of(row, last),
+        "log_ranks": range(row.pods) if row.pods > 1 else (),
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, here, row),
@@ -59,7 +64,8 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
     submit = actor.may(Right.SUBMIT, department)
     steer = actor.may(Right.STEER, department) or (own and submit)
     live = workload.state in LIVE
-    notebook = workload.kind == Kind.NOTEBOOK and workload.state in (State.RUNNING, State.RECALLED)
+    running = workload.state in (State.RUNNING, State.RECALLED)
+    notebook = workload.kind == Kind.NOTEBOOK and running
     return {
         "own": own,
         "may_submit": submit,
@@ -71,6 +77,22 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
         if notebook and (own or (workload.shared and submit))
         else "",
+    }
+
+
+def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | None:
+    """Where a service is reached from outside and `inside` its cluster, and whether it answers; None for other kinds."""
+    if workload.kind != Kind.SERVICE:
+        return None
+    rank: dict[str, Any] = next(iter(attempt.ranks), {}) if attempt else {}
+    pods = attempt is not None and attempt.cluster.kind == ClusterKind.KUBERNETES
+    live = workload.state in (State.RUNNING, State.RECALLED)
+    return {
+        "public": previews.address_of(workload) if live else "",
+        "inside": previews.inner_address(workload, attempt) if live and attempt and pods else "",
+        "ready": live and rank.get("ready") is True,
+        "restarts": rank.get("restarts", 0),
+        "live": live,
     }
 
 
@@ -127,7 +149,7 @@ def places_of(attempt: Attempt | None) -> list[str]:
     """Where its pods are, or were last. What the cluster told wins over the plan's forecast."""
     if attempt is None:
         return []
-    if attempt.node and attempt.cards:
+    if attempt.node and attempt.cards and attempt.workload.pods == 1:
         return [place_text(attempt.node, attempt.cards)]
     planned = attempt.placement or attempt.claim.placement or []
     return [place_text(each["node"], each.get("cards", [])) for each in planned]
@@ -149,5 +171,6 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
             workload.attempts.select_related("workload__pool", "workload__image", "cluster").order_by("-number").first()
         )
         manifest = copies.manifest_of(newest) if newest else ""
-        return {"json": copies.as_json(body), "yaml": copies.as_yaml(body), "manifest": manifest}
+        exports = previews.export_names(request_of(workload))
+        return {"json": copies.as_json(body), "yaml": copies.as_yaml(body), "manifest": manifest, "exports": exports}
     return {}

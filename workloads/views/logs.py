@@ -23,20 +23,28 @@ PIECE = 256 * 1024
 def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
     """text/plain; `X-Log-Offset` is where to go on, `X-Log-End` 1 when nothing will be added.
 
-    `?attempt=` (default the newest), `?offset=` or the last lines, `?download=1` the whole.
+    `?attempt=` (default the newest), `?rank=` (default 0), `?offset=` or the last lines, `?download=1` the whole.
     """
     _department, row = workload_for(actor_of(request), department, workload)
     attempt = attempt_of(row, request.GET.get("attempt", ""))
     if attempt is None:
         return HttpResponse(b"", content_type="text/plain; charset=utf-8", headers={"X-Log-End": "1"})
+    text = request.GET.get("rank", "")
+    rank = min(int(text), row.pods - 1) if text.isdecimal() and len(text) < 5 else 0
     if request.GET.get("download"):
-        name = f"{row.name}-{attempt.number}.log".replace("/", "_").replace('"', "_")
+        name = f"{row.name}-{attempt.number}{f'-rank-{rank}' if row.pods > 1 else ''}.log".replace("/", "_").replace(
+            '"', "_"
+        )
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{_quoted(name)}"}
-        return StreamingHttpResponse(whole(attempt), content_type="text/plain; charset=utf-8", headers=headers)
+        return StreamingHttpResponse(whole(attempt, rank), content_type="text/plain; charset=utf-8", headers=headers)
     offset = request.GET.get("offset", "")
     try:
         chunk = read_log(
-            attempt, offset=int(offset) if offset.isdecimal() else 0, tail=None if offset else TAIL, limit=PIECE
+            attempt,
+            offset=int(offset) if offset.isdecimal() else 0,
+            tail=None if offset else TAIL,
+            rank=rank,
+            limit=PIECE,
         )
     except NoSuchRun:
         end = "1" if attempt.finished_at else "0"
@@ -57,11 +65,11 @@ def attempt_of(workload: Workload, number: str) -> Attempt | None:
     return attempts.filter(number=int(number)).first() if number.isdecimal() and len(number) < 9 else attempts.first()
 
 
-def whole(attempt: Attempt) -> Iterator[bytes]:
+def whole(attempt: Attempt, rank: int) -> Iterator[bytes]:
     offset = 0
     while True:
         try:
-            chunk = read_log(attempt, offset=offset)
+            chunk = read_log(attempt, offset=offset, rank=rank)
         except (NoSuchRun, Unreachable):
             return
         if not chunk.data:

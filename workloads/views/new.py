@@ -15,7 +15,7 @@ from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, departm
 from portal.errors import Problem
 from portal.models import Department
 from quotas.models import Node
-from workloads import actions, copies
+from workloads import actions, copies, previews
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
 from workloads.models import Preset, Workload
@@ -124,6 +124,8 @@ def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]
             form.add_error(None, problem.detail)
         context["too_old"] = nodes_too_old(asked)
         context["given"] = given(asked)
+        if not form.errors:
+            context["preview"] = previews.preview_of(asked, here.slug)
         body = copies.body_of(asked)
         context |= {
             "json": copies.as_json(body),

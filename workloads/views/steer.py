@@ -8,12 +8,13 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.text import slugify
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import Problem
-from workloads import actions
+from workloads import actions, previews
 from workloads.inputs import SECONDS, parts_of
 from workloads.models import Workload
 from workloads.views.rows import workload_for
@@ -73,3 +74,14 @@ def share(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workl
     shared = request.POST.get("shared") == "1"
     row = actions.set_shared(actor=actor, workload=workload, shared=shared)
     return row, _("Others of the department may open it now.") if shared else _("Only you may open it now.")
+
+
+@login_required
+@require_safe
+def export(request: HttpRequest, department: str, workload: str, kind: str) -> HttpResponse:
+    """The manifest for a cluster that runs another operator, as a file."""
+    _department, row = workload_for(actor_of(request), department, workload)
+    text = previews.export_of(actions.request_of(row), kind)
+    name = f"{slugify(row.name) or row.public_id}-{kind.lower()}.yaml"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text, content_type="application/yaml", headers=headers)

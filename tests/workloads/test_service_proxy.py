@@ -1,0 +1,34 @@
+"""A service behind the portal's own proxy."""
+
+from __future__ import annotations
+
+import pytest
+
+from portal.access import Actor, NotVisible
+from portal.models import Role
+from tests import builders as make
+from tests.workloads.test_notebooks import ECHO, Reader, Site, site  # noqa: F401 a fixture
+from workloads import notebooks
+from workloads.setups import Setup
+from workloads.specs import tokens_of
+
+
+def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site) -> None:
+    bed = site.bed
+    setup = Setup(port=8000)
+    work = bed.submit(bed.alice, bed.vision, ECHO, kind="service", setup=setup)
+    bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True)
+    viewer = make.member(bed.vision, Role.VIEWER, "vera")
+    address = notebooks.issue_ticket(Actor(viewer), site.session(viewer), work.public_id)
+    reader = Reader(site, work.public_id)
+    answer = reader.get(address.split(f":{site.port}")[1])
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    reader.cookie = answer.headers["set-cookie"].split(";")[0]
+    told = reader.get("/v1/models?x=1", Authorization="Bearer mine", **{"X-Forwarded-User": "somebody"}).json()
+    given = {name.lower(): value for name, value in told["headers"]}
+    assert told["path"] == "/v1/models?x=1"
+    assert given["x-forwarded-user"] == "vera"
+    assert given["authorization"] == f"Bearer {tokens_of(work.attempts.get())['notebook']}"
+    assert "sessionid" not in given.get("cookie", "")
+    with pytest.raises(NotVisible):
+        notebooks.issue_ticket(Actor(bed.bob), site.session(bed.bob), work.public_id)
