@@ -13,7 +13,7 @@ from workloads.setups import Setup
 from workloads.specs import tokens_of
 
 
-def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site) -> None:
+def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site) -> None:  # noqa: F811
     bed = site.bed
     setup = Setup(port=8000)
     work = bed.submit(bed.alice, bed.vision, ECHO, kind="service", setup=setup)
