@@ -6,7 +6,6 @@ for its operator to make one, where the cluster's option `new_pools` is "ask".
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +21,8 @@ from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from workloads.clusters.base import NodeInfo, Offer
+from workloads.sharing import SYSTEMS
+from workloads.sharing.mig import SINGLE, TABLES, slices
 
 Key = tuple[str, str, int]
 """(product, sharing system, replicas of a card, or 0): what is alike for a request."""
@@ -57,8 +58,7 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
 
 
 def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", slug: str = "") -> Pool:
-    replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
-    slug = slug or _free_slug(slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50])
+    slug = slug or _free_slug(slug_of(offer))
     with durable():
         group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
         return Pool.objects.create(
@@ -66,6 +66,11 @@ def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", s
             sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
             mig=offer.mig or "", card_mib=memory_of(offer),
         )  # fmt: skip
+
+
+def slug_of(offer: Offer) -> str:
+    replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
+    return slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
 
 
 def memory_of(offer: Offer) -> int | None:
@@ -113,32 +118,47 @@ class Unpooled:
     """A kind of cards that no pool has yet."""
 
     cluster: Cluster
-    product: str
-    sharing: str
-    replicas: int
+    offer: Offer
     nodes: tuple[str, ...]
     cards: int
+
+    @property
+    def key(self) -> str:
+        return "/".join((self.cluster.name, *map(str, key_of(self.offer))))
+
+    @property
+    def slug(self) -> str:
+        """What it would be called by itself."""
+        return slug_of(self.offer)
 
 
 def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
     """Of nodes with their cards and cluster: what lies idle because it belongs to no pool."""
-    kinds: dict[tuple[Cluster, str, str, int], dict[str, int]] = defaultdict(dict)
+    kinds: dict[tuple[Cluster, Key], tuple[Offer, dict[str, int]]] = {}
     for node in nodes:
         cards = [card for card in node.cards.all() if card.pool_id is None]
-        if cards and node.sharing and node.present:
-            replicas = cards[0].units if node.sharing in ("timeslicing", "mps") else 0
-            kinds[node.cluster, node.product, node.sharing, replicas][node.name] = len(cards)
-    return [Unpooled(*kind, nodes=tuple(sorted(found)), cards=sum(found.values())) for kind, found in kinds.items()]
+        system = SYSTEMS.get(node.sharing)
+        if not cards or system is None or not node.present:
+            continue
+        mig = TABLES.get(node.product.partition(SINGLE)[0]) if system.ABOUT.unit == "slice" else None
+        per_card = slices(mig) if mig else max(card.units for card in cards)
+        offer = Offer(node.sharing, node.product, system.ABOUT.unit, per_card, (), mig=mig)
+        if system.ABOUT.unit != "slice" or mig:
+            kinds.setdefault((node.cluster, key_of(offer)), (offer, {}))[1][node.name] = len(cards)
+    return [
+        Unpooled(cluster, offer, tuple(sorted(found)), sum(found.values()))
+        for (cluster, _), (offer, found) in kinds.items()
+    ]
 
 
-def make_pool(*, actor: Actor, cluster: Cluster, offer: Offer, name: str, slug: str) -> Pool:
+def make_pool(*, actor: Actor, kind: Unpooled, name: str, slug: str) -> Pool:
     """A pool for what was found; the next look at the nodes puts the cards in. Raises NotVisible, Invalid (slug)."""
     actor.require_operator()
     if slugify(slug) != slug or not slug or len(slug) > 60:
         raise Invalid(N_("Use small letters, digits and dashes."), field="slug")
     if Pool.objects.filter(slug=slug).exists():
         raise Invalid(N_("There is a pool %(slug)s already."), field="slug", slug=slug)
-    pool = _make(cluster, offer, None, name, slug)
+    pool = _make(kind.cluster, kind.offer, None, name.strip()[:100], slug)
     with durable():
-        audit.record(actor, "pool.added", slug, after={"product": offer.product, "sharing": offer.sharing})
+        audit.record(actor, "pool.added", slug, after={"product": kind.offer.product, "sharing": kind.offer.sharing})
     return pool

@@ -11,9 +11,11 @@ from portal.access import Actor
 from portal.crypt import encrypt
 from portal.errors import N_, Invalid
 from portal.locks import durable
-from quotas.models import Cluster, ClusterKind
+from quotas.models import Cluster, ClusterKind, Node
 from workloads.clusters.base import ClusterError, NodeInfo
 from workloads.drivers import make_driver
+from workloads.inventory import refresh
+from workloads.sharing import SYSTEMS
 
 
 class NoConnection(Invalid):
@@ -78,3 +80,23 @@ def change_cluster(
         after = {"active": cluster.active, "options": cluster.options, "new_connection": kubeconfig is not None}
         audit.record(actor, "cluster.changed", cluster.name, before=before, after=after)
     return cluster
+
+
+def pin_node(*, actor: Actor, node: Node, system: str) -> Node:
+    """Says which system a node runs, or with "" that its marks decide. Raises Invalid, NotVisible for anybody else."""
+    actor.require_operator()
+    cluster = node.cluster
+    if cluster.kind == ClusterKind.EMBEDDED:
+        raise Invalid(N_("Declared nodes are what they are declared to be."), field="system")
+    if system and system not in SYSTEMS:
+        raise Invalid(N_("There is no sharing system %(system)s."), field="system", system=system[:40])
+    with durable():
+        row = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
+        pins = {name: key for name, key in row.options.get("pins", {}).items() if name != node.name}
+        before = row.options.get("pins", {}).get(node.name, "")
+        row.options = row.options | {"pins": pins | ({node.name: system} if system else {})}
+        row.save(update_fields=["options"])
+        audit.record(actor, "node.pinned", node.name, before={"system": before}, after={"system": system})
+    refresh(row)
+    node.refresh_from_db()
+    return node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from workloads import notebooks
-from workloads.views import detail, files, listing, logs, mine, new, operate, steer
+from workloads.views import detail, files, listing, logs, mine, modes, new, operate, steer
 
 app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
@@ -17,6 +17,10 @@ urlpatterns: list[URLPattern] = [
     path("operator/images/", operate.images, name="images"),
     path("operator/images/<int:image>/", operate.image, name="image"),
     path("operator/images/new/", operate.image, name="image_new"),
+    path("operator/nodes/<int:node>/mode/", modes.mode, name="mode"),
+    path("operator/nodes/unpooled/", modes.unpooled, name="unpooled"),
+    path("operator/nodes/<int:node>/pin/", modes.pin, name="pin"),
+    path("operator/mode-changes/<slug:change>/", modes.change, name="mode_change"),
     path("operator/presets/<int:preset>/", operate.preset, name="preset"),
     path("operator/presets/new/", operate.preset, name="preset_new"),
     path("search/workloads/", mine.search, name="search"),

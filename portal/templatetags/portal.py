@@ -173,3 +173,14 @@ def subwidgets(bound: BoundField, style: str) -> list[BoundWidget]:
 def pager(context: template.Context, page: Any) -> dict[str, Any]:
     """Previous, next and "51–100 of 312" of a Django Page; the rest of the address stays."""
     return {"request": context["request"], "page": page}
+
+
+@register.simple_tag
+def note(told: dict[str, Any], plain: str = "") -> str:
+    """A sentence that was kept to be translated, {"message", "params"}; where there is none, the plain one."""
+    return _(told["message"]) % told.get("params", {}) if told else plain
+
+
+@register.simple_tag
+def notes(told: list[dict[str, Any]], plain: str = "") -> str:
+    return "; ".join(note(each) for each in told) or plain

@@ -93,7 +93,7 @@ def _saved(request: HttpRequest, pool: Pool) -> HttpResponse:
 @require_safe
 def nodes(request: HttpRequest) -> HttpResponse:
     operator_of(request)
-    rows = Node.objects.select_related("cluster").prefetch_related("cards__pool")
+    rows = Node.objects.select_related("cluster").prefetch_related("cards__pool", "mode_changes")
     return render(request, "quotas/operator_nodes.html", {"nodes": rows})
 
 

@@ -17,7 +17,7 @@ from portal.models import AuditEntry, Department, Invitation, Role, User, Webhoo
 from quotas.models import ClaimState, Decision, PlanPass
 from tests import builders as make
 from tests.clients import token_of
-from workloads.models import Attempt, Image, Preset, Workload
+from workloads.models import Attempt, Image, ModeChange, Preset, Workload
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
@@ -77,6 +77,11 @@ def build() -> World:
         expires_at=timezone.now() + dt.timedelta(days=1),
     )  # fmt: skip
     hook = Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/")
+    node = pool.group.cluster.nodes.get()
+    change = ModeChange.objects.create(
+        node=node, target={"mode": "whole"}, labels={}, stage="done", finished_at=timezone.now(),
+        before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},
+    )  # fmt: skip
     preset = Preset.objects.create(slug="small", title="Small", kind="job", pool=pool, image=workload.image)
     token, _secret = token_of(people["owner"], vision)
     values = {
@@ -94,6 +99,7 @@ def build() -> World:
         "node": str(pool.group.cluster.nodes.get().pk),
         "path": "result.json",
         "kind": "jobset",
+        "change": change.public_id,
         "image": str(workload.image_id),
         "preset": str(preset.pk),
     }

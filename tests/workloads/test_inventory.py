@@ -145,14 +145,13 @@ def test_an_operator_may_want_to_be_asked_before_a_pool_is_made(look: Any, clust
     assert look(info) == 0
     assert not Pool.objects.exists()
     [offered] = pools.unpooled(Node.objects.prefetch_related("cards").select_related("cluster"))
-    assert (offered.sharing, offered.replicas, offered.nodes, offered.cards) == ("timeslicing", 4, ("a",), 4)
+    assert (offered.key, offered.nodes, offered.cards) == ("gpu/Tesla-T4/timeslicing/4", ("a",), 4)
     operator = Actor(make.user("op", is_operator=True))
-    [offer] = info.offers
     with pytest.raises(NotVisible):
-        pools.make_pool(actor=Actor(make.user("eve")), cluster=cluster, offer=offer, name="T4", slug="t4")
+        pools.make_pool(actor=Actor(make.user("eve")), kind=offered, name="T4", slug="t4")
     with pytest.raises(Invalid):
-        pools.make_pool(actor=operator, cluster=cluster, offer=offer, name="T4", slug="T 4")
-    pool = pools.make_pool(actor=operator, cluster=cluster, offer=offer, name="T4, a quarter each", slug="t4-quarter")
+        pools.make_pool(actor=operator, kind=offered, name="T4", slug="T 4")
+    pool = pools.make_pool(actor=operator, kind=offered, name="T4, a quarter each", slug="t4-quarter")
     assert look(info) == 1
     pool.refresh_from_db()
     assert (pool.nominal, pool.cards.count()) == (16, 4)

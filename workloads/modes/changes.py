@@ -143,7 +143,8 @@ def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
     present = keeper.labels(node)
     if any(present.get(name) != value for name, value in labels.items()):
         keeper.set_labels(node, labels)
-    ModeChange.objects.filter(pk=change.pk, stage=change.stage).update(written_at=now, message="")
+    done: dict[str, Any] = {"written_at": now} | ({} if back else {"message": ""})
+    ModeChange.objects.filter(pk=change.pk, stage=change.stage).update(**done)
     change.written_at = now
     return True
 
@@ -178,7 +179,8 @@ def _is_as_before(change: ModeChange) -> bool:
 
 
 def _say(change: ModeChange, message: str) -> None:
-    ModeChange.objects.filter(pk=change.pk).exclude(message=message[:300]).update(message=message[:300])
+    if change.stage != Stage.REVERTING:  # there the message says why it goes back
+        ModeChange.objects.filter(pk=change.pk).exclude(message=message[:300]).update(message=message[:300])
     log.warning("mode_change.waits", node=change.node.name, stage=change.stage, error=message[:300])
 
 
@@ -204,10 +206,10 @@ def happened(change: ModeChange, event: Event, *, now: dt.datetime, message: str
             locked_group(group_id)
         if not ModeChange.objects.filter(Q(pk=change.pk) & Q(stage=change.stage)).update(**facts):
             return False
-        if stage is Stage.CANCELLED:
-            let_stay(change.node, change.told, now=now)
         if stage in FINAL and stage is not Stage.FAILED:
             _back_in_service(change)
+        if stage is Stage.CANCELLED:
+            let_stay(change.node, change.told, now=now)
         emit("node.mode_change", node=change.node.name, change=change.public_id, stage=stage.value)
         audit.record(
             SYSTEM, f"node.mode_{stage.value}", change.node.name,

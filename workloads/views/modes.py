@@ -1,0 +1,204 @@
+"""The guided change of a node's mode: who runs there, what is written, and how far it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from portal.access import Actor, NotVisible, actor_of
+from portal.errors import Problem
+from portal.web import render_part
+from quotas.draining import on_node
+from quotas.models import Node, Pool, Quota
+from workloads import registry
+from workloads.clusters.base import ClusterError
+from workloads.given import kept
+from workloads.modes import actions
+from workloads.modes.course import Stage
+from workloads.modes.forms import ModeForm
+from workloads.modes.keepers import Keeper, keeper_for
+from workloads.modes.models import ModeChange
+from workloads.modes.previews import check_target, demand_on, preview, table_of
+from workloads.modes.recipes import Target
+from workloads.pools import make_pool, units_by_pool
+from workloads.pools import unpooled as unpooled_kinds
+from workloads.sharing import SYSTEMS
+
+STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def mode(request: HttpRequest, node: int) -> HttpResponse:
+    """GET shows the form, and with a choice in the address what it would mean; POST begins."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    keeper, why = _keeper(row)
+    data = request.POST if request.method == "POST" else request.GET if "mode" in request.GET else None
+    form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
+    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": _live(row)}
+    if data is not None and form.is_valid():
+        target = form.target()
+        try:
+            if request.method == "POST":
+                change = actions.start(actor=actor, node=row, target=target)
+                return redirect("workloads:mode_change", change.public_id)
+            check_target(row, target)
+        except Problem as problem:
+            form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
+        else:
+            context |= _meaning(row, target, keeper)
+    return render(request, "workloads/mode.html", context, status=422 if form.errors else 200)
+
+
+def _keeper(node: Node) -> tuple[Keeper | None, str]:
+    """Who can change it, or why nobody can."""
+    try:
+        keeper = keeper_for(node.cluster)
+        keeper.labels(node.name)
+    except ClusterError as error:
+        return None, str(error)
+    return keeper, ""
+
+
+def _live(node: Node) -> ModeChange | None:
+    return ModeChange.objects.filter(node=node, finished_at=None).first()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loss:
+    """A pool that loses capacity with the node; `short`: how much more is promised of it than is left."""
+
+    pool: Pool
+    before: int
+    after: int
+    short: int
+
+
+def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any]:
+    about = SYSTEMS[target.mode].ABOUT
+    context: dict[str, Any] = {
+        "target": target,
+        "system": {
+            "title": _(about.title),
+            "isolation": _(about.isolation),
+            "risks": _(about.risks),
+            "kept": kept(about),
+        },
+        "losses": _losses(node, target),
+        "table": table_of(node),
+    }
+    if target.mode == "mig" and target.mig:
+        demand = demand_on(node, target.mig)
+        instances = target.instances
+        context["demand"] = [
+            {
+                "profile": d.profile,
+                "asked": d.inside + d.other,
+                "inside": d.inside,
+                "there": instances.get(d.profile, 0),
+            }
+            for d in demand
+        ]
+    if keeper is not None:
+        try:
+            context["preview"] = preview(node, target, keeper)
+        except ClusterError as error:
+            context["cannot"] = str(error)
+    return context
+
+
+def _losses(node: Node, target: Target) -> list[Loss]:
+    found = []
+    held = units_by_pool(node)
+    for pool in Pool.objects.filter(pk__in=held).exclude(sharing=target.mode):
+        left = max(0, pool.nominal - held[pool.pk])
+        promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
+        found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
+    return found
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def change(request: HttpRequest, change: str) -> HttpResponse:
+    """How far it is; POST calls it off."""
+    actor = operator_of(request)
+    row = get_object_or_404(ModeChange.objects.select_related("node__cluster", "author"), public_id=change)
+    if request.method == "POST":
+        try:
+            actions.cancel(actor=actor, change=row)
+            messages.success(request, _("%(node)s goes back to what it was.") % {"node": row.node.name})
+        except Problem as problem:
+            messages.error(request, problem.detail)
+        return redirect("workloads:mode_change", row.public_id)
+    target = Target.from_json(row.target)
+    context = {
+        "change": row,
+        "node": row.node,
+        "target": target,
+        "title": _(SYSTEMS[target.mode].ABOUT.title),
+        "steps": _steps(row),
+        "leavers": on_node(row.node) if row.stage == Stage.DRAINING else [],
+        "labels": [(name, row.before["labels"].get(name), value) for name, value in sorted(row.labels.items())],
+    }
+    return render_part(request, "workloads/mode_change.html", context, part="progress")
+
+
+def _steps(row: ModeChange) -> list[dict[str, Any]]:
+    """The straight way, or how it ended otherwise."""
+    stage = Stage(row.stage)
+    way = list(STEPS) if stage in STEPS else [Stage.DRAINING, Stage.REVERTING, stage]
+    way = list(dict.fromkeys(way))
+    at = way.index(stage)
+    names = dict(ModeChange._meta.get_field("stage").flatchoices)
+    return [{"name": names[each.value], "done": i < at or row.is_final, "now": i == at} for i, each in enumerate(way)]
+
+
+@login_required
+@require_http_methods(["POST"])
+def pin(request: HttpRequest, node: int) -> HttpResponse:
+    """Which system the node runs, said by its operator where the marks mislead; blank: as derived."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    try:
+        registry.pin_node(actor=actor, node=row, system=request.POST.get("system", ""))
+        messages.success(request, _("%(node)s is looked at anew.") % {"node": row.name})
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    return redirect("workloads:mode", row.pk)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def unpooled(request: HttpRequest) -> HttpResponse:
+    """Cards that belong to no pool yet, each kind with the form that makes one. A part of the list of nodes."""
+    actor = operator_of(request)
+    nodes = Node.objects.filter(present=True).select_related("cluster").prefetch_related("cards")
+    kinds = unpooled_kinds(nodes)
+    if request.method == "POST":
+        kind = next((each for each in kinds if each.key == request.POST.get("kind")), None)
+        try:
+            if kind is None:
+                raise NotVisible
+            pool = make_pool(
+                actor=actor, kind=kind, name=request.POST.get("name", ""), slug=request.POST.get("slug", "")
+            )
+            messages.success(request, _("%(pool)s is there. Now promise it to departments.") % {"pool": pool.name})
+        except Problem as problem:
+            messages.error(request, problem.detail)
+        return redirect("quotas:operator_nodes")
+    return render(request, "workloads/unpooled.html", {"kinds": kinds})
