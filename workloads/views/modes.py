@@ -191,9 +191,9 @@ def unpooled(request: HttpRequest) -> HttpResponse:
     kinds = unpooled_kinds(nodes)
     if request.method == "POST":
         kind = next((each for each in kinds if each.key == request.POST.get("kind")), None)
+        if kind is None:
+            raise NotVisible
         try:
-            if kind is None:
-                raise NotVisible
             pool = make_pool(
                 actor=actor, kind=kind, name=request.POST.get("name", ""), slug=request.POST.get("slug", "")
             )
