@@ -16,6 +16,7 @@ from workloads import archive, happenings
 from workloads.clusters.base import ClusterDriver, ClusterError, Observed, Refused, RunRef, Unreachable
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
+from workloads.manifests import Options
 from workloads.models import Attempt, Kind
 from workloads.reconcile import (
     ENDED,
@@ -31,6 +32,7 @@ from workloads.reconcile import (
     Step,
     Stop,
     View,
+    Waits,
     next_steps,
 )
 from workloads.specs import ref_of, spec_of
@@ -102,6 +104,8 @@ def view_of(attempt: Attempt) -> View:
         cancel=workload.cancel_requested_at is not None,
         max_runtime=workload.max_runtime,
         finished=attempt.finished_at is not None,
+        reason=attempt.reason,
+        give_up_after=attempt.cluster.options.get("give_up_after", Options().give_up_after),
         ranks=attempt.ranks,
     )
 
@@ -124,6 +128,8 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
                 return happenings.checkpointed(attempt, at)
             case RanksMoved(run):
                 happenings.ranks_moved(attempt, run)
+            case Waits(reason, message):
+                return happenings.waits(attempt, reason, message)
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
                     archive.keep_logs(attempt, driver)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -16,8 +15,6 @@ from workloads import manifests
 from workloads.models import Attempt
 from workloads.requests import WorkloadRequest
 from workloads.specs import spec_of
-
-HIDDEN = "(hidden)"
 
 
 def body_of(request: WorkloadRequest) -> dict[str, Any]:
@@ -70,20 +67,17 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
 
 
 def manifest_of(attempt: Attempt) -> str:
+<<<<<<< HEAD
     """The objects of one attempt as YAML, with every secret value hidden; "" where its cluster is no Kubernetes.
+=======
+    """The pod of one attempt as YAML, which names its secret values and has none of them; "" where its cluster is no Kubernetes.
+>>>>>>> 7e45135 (Keep secrets in Secrets, see the ready file, end what cannot start)
 
     `attempt` with workload, its pool, department, author, image and the cluster loaded.
     """
     if attempt.cluster.kind != ClusterKind.KUBERNETES:
         return ""
     spec = spec_of(attempt)
-    told = attempt.workload.env
-    spec = replace(
-        spec,
-        env={name: value if name in told else HIDDEN for name, value in spec.env.items()},
-        ready_token=HIDDEN,
-        token=HIDDEN if spec.token else "",
-    )
     try:
         options = manifests.Options.from_json(attempt.cluster.options)
         return yaml.safe_dump_all(manifests.objects(spec, options), sort_keys=False, allow_unicode=True)

@@ -25,9 +25,10 @@ from workloads.models import Attempt, StopCause, Workload
 from workloads.requests import claim_fields
 from workloads.specs import namespace_of, new_secrets
 
-BACKOFF, LONGEST_BACKOFF = 30, 3600  # s; doubles with every reclaim
+BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
 
-CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED}
+CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED,
+         Event.STUCK: StopCause.STUCK}  # fmt: skip
 OUTCOME = {
     Event.EXITED_OK: "succeeded",
     Event.EXITED_BAD: "failed",
@@ -38,9 +39,10 @@ OUTCOME = {
     Event.GONE_EXHAUSTED: "recalled",
     Event.GONE_CANCELLED: "cancelled",
     Event.GONE_EXPIRED: "failed",
+    Event.GONE_STUCK: "failed",
     Event.REJECT: "rejected",
 }
-REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims"}
+REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started"}
 
 
 def happened(
@@ -62,13 +64,18 @@ def happened(
         state = step(State(workload.state), event)
     except NotPossible:
         return False
-    reason = reason or REASON.get(event, "") or (run.reason if run else "")
+    if event is Event.GONE_STUCK:  # why it could not start, not that it was stopped then
+        reason, message = attempt.reason, attempt.message
+    told = run.reason if run else ""
+    reason = reason or (told if event is Event.STUCK else "") or REASON.get(event, "") or told
     message = message or (run.message if run else "")
     with durable():
         if not _move(workload, attempt, state, now):
             return False
         if event in CAUSE and state is State.STOPPING:
             _stopping(attempt, CAUSE[event], now)
+            if event is Event.STUCK:
+                Attempt.objects.filter(pk=attempt.pk).update(reason=reason, message=message[:500])
         elif event in OUTCOME or state in FINAL:
             _finish(attempt, event, state, run, reason, message, now)
         else:
@@ -100,7 +107,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
         case Event.CREATED:
             facts = {"created_at": now}
         case Event.STARTED if run is not None:
-            facts = _read_back(run, now)
+            facts = _read_back(run, now) | {"reason": "", "message": ""}
             Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
                 started_at=facts["started_at"]
             )
@@ -125,7 +132,7 @@ def _finish(
 ) -> None:
     """The attempt is over: its capacity is free in this same transaction, and a recalled one queues again."""
     workload = attempt.workload
-    exit_code = run.exit_code if run else None
+    exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
     unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
     Attempt.objects.filter(pk=attempt.pk).update(
         **(_read_back(run, now) if unseen and run else {}),
@@ -148,9 +155,12 @@ def _finish(
 
 
 def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
-    """The next attempt: same workload, original queue time, a back-off that doubles with every reclaim."""
+    """The next attempt: same workload, original queue time. It waits longer after every reclaim, and after every attempt
+    that was lost before it ran: a node that refuses pods would otherwise get the same one again at once."""
     reclaims = workload.reclaims + recalled
-    backoff = min(BACKOFF * 2 ** (reclaims - 1), LONGEST_BACKOFF) if recalled else 0
+    turned_away = 0 if recalled else workload.attempts.filter(outcome="lost", started_at=None).count()
+    base, times = (BACKOFF, reclaims) if recalled else (TURNED_AWAY, turned_away)
+    backoff = min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
     Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
     fields = claim_fields(workload) | {
         "queued_at": now,
@@ -205,6 +215,14 @@ def ranks_moved(attempt: Attempt, run: Observed) -> None:
 def checkpointed(attempt: Attempt, at: dt.datetime) -> bool:
     Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
     return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
+
+
+def waits(attempt: Attempt, reason: str, message: str) -> bool:
+    """Why the cluster has not started it yet: its page says so."""
+    live = Attempt.objects.filter(pk=attempt.pk, started_at=None, finished_at=None)
+    if not live.update(reason=reason[:60], message=message[:500]):
+        return False
+    return bool(Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1))
 
 
 def said_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:

@@ -36,10 +36,12 @@ class Event(enum.StrEnum):
     STOP = "stop"  # deadline reached, or it said "ready"
     CANCEL = "cancel"  # a person or pipeline stops it
     EXPIRE = "expire"  # it ran as long as it asked for
+    STUCK = "stuck"  # the cluster has it and cannot start it
     LOST = "lost"  # node or run gone without its doing
     GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
     GONE_CANCELLED = "gone_cancelled"
     GONE_EXPIRED = "gone_expired"
+    GONE_STUCK = "gone_stuck"
     GONE_EXHAUSTED = "gone_exhausted"  # recalled more often than max_reclaims
 
 
@@ -61,6 +63,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STARTING, E.RETRY): S.QUEUED,
     (S.STARTING, E.RECALL): S.RECALLED,
     (S.STARTING, E.CANCEL): S.STOPPING,
+    (S.STARTING, E.STUCK): S.STOPPING,
     (S.STARTING, E.LOST): S.QUEUED,
     (S.RUNNING, E.EXITED_OK): S.SUCCEEDED,
     (S.RUNNING, E.EXITED_BAD): S.FAILED,
@@ -80,6 +83,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STOPPING, E.GONE_RECALLED): S.QUEUED,
     (S.STOPPING, E.GONE_CANCELLED): S.CANCELLED,
     (S.STOPPING, E.GONE_EXPIRED): S.FAILED,
+    (S.STOPPING, E.GONE_STUCK): S.FAILED,
     (S.STOPPING, E.GONE_EXHAUSTED): S.FAILED,
 }
 

@@ -169,6 +169,7 @@ class StopCause(models.TextChoices):
     RECALLED = "recalled", _("recalled")
     CANCELLED = "cancelled", _("cancelled")
     EXPIRED = "expired", _("ran as long as it asked for")
+    STUCK = "stuck", _("could not be started")
 
 
 class Attempt(models.Model):

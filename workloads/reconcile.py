@@ -16,6 +16,8 @@ from workloads.lifecycle import Event, State
 
 # A listing that began this long after an attempt was created would have shown it.
 SURE = dt.timedelta(seconds=2)
+NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
+SILENT = 6  # times as long may last what gives no reason
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
 
 
@@ -36,6 +38,8 @@ class View:
     cancel: bool
     max_runtime: int | None
     finished: bool
+    give_up_after: int = 600  # s that the cluster may fail to start it
+    reason: str = ""  # why it has not started yet, as last written down
     ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
 
 
@@ -83,6 +87,14 @@ class RanksMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """Why the cluster has not started it yet; "" for no reason."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     grace: int
 
@@ -97,7 +109,7 @@ class Forgotten:
     """The cluster has nothing of it any more."""
 
 
-Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Stop | Remove | Forgotten
+Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Waits | Stop | Remove | Forgotten
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
@@ -161,10 +173,22 @@ def _gang(view: View, seen: Seen | None) -> tuple[Step, ...]:
 def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
     if view.state is State.STARTING and seen and seen.run and seen.run.phase is Phase.RUNNING:
         return (Happened(Event.STARTED, seen.run),)
+    if view.state is State.STARTING and seen and seen.run and _stuck(view, seen.run, now):
+        return (Happened(Event.STUCK, seen.run),)
+    if view.state is State.STARTING and seen and seen.run and seen.run.reason != view.reason:
+        return (Waits(seen.run.reason, seen.run.message),)
     if view.announced_at is not None:  # withdrawn, and the container still believes it must go
         return (Announce(None),)
     over = view.started_at and view.max_runtime and now >= view.started_at + dt.timedelta(seconds=view.max_runtime)
     return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else _checkpointed(view, seen)
+
+
+def _stuck(view: View, run: Observed, now: dt.datetime) -> bool:
+    """The cluster says why it does not start; one that says nothing may be pulling a large image. NEVER will not change."""
+    if run.phase is not Phase.PENDING or view.created_at is None:
+        return False
+    patience = view.give_up_after * (1 if run.reason else SILENT)
+    return now - view.created_at > (NEVER_WAIT if run.reason in NEVER else dt.timedelta(seconds=patience))
 
 
 def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
@@ -203,7 +227,8 @@ def _exit(run: Observed) -> Event:
     return {Phase.SUCCEEDED: Event.EXITED_OK, Phase.FAILED: Event.EXITED_BAD}.get(run.phase, Event.LOST)
 
 
-GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "expired": Event.GONE_EXPIRED}
+GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "expired": Event.GONE_EXPIRED,
+        "stuck": Event.GONE_STUCK}  # fmt: skip
 
 
 def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:

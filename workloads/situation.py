@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from portal.access import Actor
 from portal.models import Department
@@ -18,6 +18,19 @@ from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.lifecycle import State
 from workloads.models import Attempt, Workload
+
+IMAGE = gettext_lazy(
+    "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
+)
+CONTAINER = gettext_lazy("The cluster cannot make its container. Change the request, or ask your operator.")
+NODE = gettext_lazy(
+    "No node takes it although the plan has room there. Something else may be using it: ask your operator."
+)
+OBSTACLES = {
+    "ErrImagePull": IMAGE, "ImagePullBackOff": IMAGE, "ErrImageNeverPull": IMAGE, "InvalidImageName": IMAGE,
+    "CreateContainerConfigError": CONTAINER, "CreateContainerError": CONTAINER, "Unschedulable": NODE,
+    "UnexpectedAdmissionError": NODE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,8 @@ def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> S
     if state in (State.ADMITTED, State.STARTING):
         where = where_of(attempt, claim)
         return Situation(
-            _("Starting on %(where)s.") % {"where": where} if where else _("Starting."), shares_of(workload, claim),
+            _("Starting on %(where)s.") % {"where": where} if where else _("Starting."),
+            [*obstacle(attempt.reason, attempt.message), *shares_of(workload, claim)],
             workload.state_since, caption=_("starting for"),
         )  # fmt: skip
     if state is State.RUNNING:
@@ -149,6 +163,7 @@ def stopping(workload: Workload, attempt: Attempt) -> Situation:
         "recalled": _("Stopping, because its capacity goes back; it will be queued again."),
         "cancelled": _("Stopping, because somebody asked for it."),
         "expired": _("Stopping: it ran as long as it asked for."),
+        "stuck": _("Stopping: the cluster could not start it (%(reason)s).") % {"reason": reason_word(attempt.reason)},
     }
     limit = (attempt.stopping_at or workload.state_since) + dt.timedelta(seconds=attempt.grace)
     text = causes.get(attempt.stop_cause, _("Stopping."))
@@ -159,7 +174,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     lasted = duration((attempt.finished_at or workload.state_since) - attempt.started_at) if attempt.started_at else ""
     code = "" if workload.exit_code is None else str(workload.exit_code)
     numbers = {"lasted": lasted, "code": code, "reason": reason_word(workload.reason)}
-    details = [workload.message] if workload.message else []
+    details = obstacle(workload.reason, workload.message)
     state = State(workload.state)
     if state is State.SUCCEEDED:
         text = _("Finished after %(lasted)s with exit code 0.") if lasted else _("Finished with exit code 0.")
@@ -178,6 +193,12 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
 
 
+def obstacle(reason: str, message: str) -> list[str]:
+    """What the cluster says, and what to do about it."""
+    said = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
+    return [*said, str(OBSTACLES[reason])] if reason in OBSTACLES else said
+
+
 def reason_word(code: str) -> str:
     """Codes of our own as words; a cluster's reasons (ImagePullBackOff, …) as they are, "Error" left out: it says nothing."""
     return {
@@ -185,6 +206,7 @@ def reason_word(code: str) -> str:
         "ClusterStopped": _("the cluster was stopped"),
         "max_runtime": _("it ran longer than its max runtime"),
         "max_reclaims": _("it was called back more often than this pool allows"),
+        "not_started": _("the cluster did not start it in time"),
         "max_wait": _("it waited longer than it was allowed to"),
         "OOMKilled": _("it used more memory than it asked for (OOMKilled)"),
     }.get(code, code)

@@ -56,7 +56,8 @@ def spec_of(attempt: Attempt) -> RunSpec:
         user=workload.author.username if workload.author else "",
         image=workload.image.name,
         command=tuple(workload.command) or (notebook_command() if notebook else ()),
-        env=environment_of(workload),
+        env=dict(workload.env),
+        secret_env=hidden_of(workload),
         pods=workload.pods,
         cpu_milli=workload.cpu_milli,
         memory_mib=workload.memory_mib,
@@ -84,9 +85,9 @@ def _place(place: dict[str, Any]) -> PodPlacement:
     return PodPlacement(place["pod"], place["node"], tuple(place.get("cards", ())), place.get("start"))
 
 
-def environment_of(workload: Workload) -> dict[str, str]:
+def hidden_of(workload: Workload) -> dict[str, str]:
     hidden: dict[str, str] = orjson.loads(decrypt(workload.secret_env) or "{}")
-    return {**workload.env, **hidden}
+    return hidden
 
 
 def notebook_command() -> tuple[str, ...]:

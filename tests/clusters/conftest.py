@@ -21,8 +21,9 @@ def admin() -> Iterator[Admin]:
 
 
 @pytest.fixture(scope="session")
-def portal_account(admin: Admin) -> str:
-    return admin.limited()
+def portal_account(admin: Admin) -> Iterator[str]:
+    with admin.account() as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 KIT = ROOT / "tests/cluster/kit"
+PORTAL = "gpu-quota-portal"  # the name of namespace, account and role in deploy/kubernetes
 
 
 def kit(*arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
@@ -58,30 +59,44 @@ class Admin:
         except urllib.error.HTTPError as error:
             return json.load(error)
 
-    def apply(self, document: dict[str, Any]) -> None:
-        """Server-side apply."""
+    def path_of(self, document: dict[str, Any]) -> str:
         group = document["apiVersion"]
         base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
         plural = document["kind"].lower() + "s"
         namespace = document["metadata"].get("namespace")
         home = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
-        query = "?fieldManager=tests&force=true"
-        path = f"{home}/{document['metadata']['name']}{query}"
+        return f"{home}/{document['metadata']['name']}"
+
+    def apply(self, document: dict[str, Any]) -> None:
+        """Server-side apply."""
+        path = f"{self.path_of(document)}?fieldManager=tests&force=true"
         answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
         assert answer["kind"] == document["kind"], answer
 
-    def limited(self) -> str:
-        """A kubeconfig of the account of deploy/kubernetes/rbac.yaml, which may do what is written there and no more."""
+    @contextlib.contextmanager
+    def account(self, rules: list[Any] | None = None) -> Iterator[str]:
+        """A kubeconfig of the account of deploy/kubernetes/rbac.yaml, which may do what is written there (or in `rules`)
+        and no more. Under names of its own: whoever else uses the cluster may have another version of the file."""
+        own = unique("gpu-quota-portal")
+        made = []
         for file in ("namespace.yaml", "rbac.yaml"):
-            for document in yaml.safe_load_all((ROOT / "deploy/kubernetes" / file).read_text()):
-                self.apply(document)
-        path = "/api/v1/namespaces/gpu-quota-portal/serviceaccounts/gpu-quota-portal/token"
+            text = (ROOT / "deploy/kubernetes" / file).read_text()
+            for document in yaml.safe_load_all(text):
+                made.append(_renamed(document, own))
+                if document["kind"] == "ClusterRole" and rules is not None and document["metadata"]["name"] == PORTAL:
+                    made[-1]["rules"] = rules
+        for document in made:
+            self.apply(document)
+        path = f"/api/v1/namespaces/{own}/serviceaccounts/{own}/token"
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": 7200},
         }
-        return self.kubeconfig({"token": self.call("POST", path, request)["status"]["token"]})
+        yield self.kubeconfig({"token": self.call("POST", path, request)["status"]["token"]})
+        for document in made:
+            if not document["metadata"].get("namespace"):
+                self.call("DELETE", self.path_of(document))
 
     def kubeconfig(self, user: dict[str, str], server: str = "") -> str:
         authority = base64.b64encode(self.ca.read_bytes()).decode()
@@ -143,3 +158,14 @@ def _running_or_started(home: Path) -> dict[str, Any]:
 
 def unique(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(3)}"
+
+
+def _renamed(document: Any, name: str) -> Any:
+    """Every value that is the portal's name, replaced; labels, which are its words, stay."""
+    if isinstance(document, dict):
+        return {key: value if key == "labels" else _renamed(value, name) for key, value in document.items()}
+    if isinstance(document, list):
+        return [_renamed(each, name) for each in document]
+    return (
+        name + document.removeprefix(PORTAL) if isinstance(document, str) and document.startswith(PORTAL) else document
+    )

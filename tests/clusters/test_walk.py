@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from tests.clusters.realcluster import Admin
 from tests.workloads.conftest import Bed
 from tests.workloads.test_main_path import CHECKPOINTS, FOREVER, log_of
 from workloads import actions, inventory
+from workloads.copies import manifest_of
 from workloads.drivers import driver_for
 from workloads.models import Attempt, Image, Workload
+from workloads.specs import tokens_of
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +45,7 @@ class PodBed(Bed):
 def bed(transactional_db: None, admin: Admin, portal_account: str, tmp_path: Path) -> Iterator[PodBed]:
     name = realcluster.unique("walk")
     options = {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-",
-               "files_image": "test.local/python:3"}  # fmt: skip
+               "files_image": "test.local/python:3", "ready_probe_seconds": 1}  # fmt: skip
     cluster = Cluster.objects.create(
         name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account), options=options
     )
@@ -133,6 +136,59 @@ def test_a_pipeline_submits_follows_and_reads_the_log_through_the_api(bed: PodBe
     bed.until(lambda: ci.get(url).json()["state"] == "failed")
     assert ci.get(url).json()["exit_code"] == 3
     assert ci.get(f"{url}logs/").content == b"epochs 3\n"
+
+
+def test_an_image_that_is_not_there_ends_the_workload_and_frees_its_cards(bed: PodBed, admin: Admin) -> None:
+    Cluster.objects.update(options=bed.cluster.options | {"give_up_after": 4})
+    bed.image = Image.objects.create(name="test.local/absent:9", title="Absent")
+    job = bed.submit(bed.alice, bed.vision, "pass", cards=2, **SMALL)
+    bed.until(lambda: job.attempts.get().reason.startswith("ErrImage"))
+    page = Client()
+    page.force_login(bed.alice)
+    assert "test.local/absent:9" in page.get(f"/d/vision/workloads/{job.public_id}/").content.decode()
+    bed.until(lambda: bed.state(job) == "failed")
+    assert (job.reason.startswith("ErrImage"), job.exit_code) == (True, None)
+    assert Claim.objects.get().state == ClaimState.RELEASED
+    text = page.get(f"/d/vision/workloads/{job.public_id}/").content.decode()
+    assert "Check its name and tag" in text
+    bed.until(lambda: admin.call("GET", bed.pod(job)).get("code") == 404)
+
+
+SAYS_READY = """
+import os, time
+while not open(os.environ["PORTAL_RECLAIM_AT_FILE"]).read().strip(): time.sleep(0.1)
+open(os.environ["PORTAL_READY_FILE"], "w").close()
+time.sleep(3600)
+"""
+
+
+def test_a_file_that_says_ready_shortens_the_notice(bed: PodBed) -> None:
+    Pool.objects.filter(pk=bed.pool.pk).update(notice=3600)
+    bed.pool.refresh_from_db()
+    borrower = bed.submit(bed.bob, bed.nlp, SAYS_READY, cards=4, **SMALL)
+    bed.until(lambda: bed.state(borrower) == "running")
+    owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
+    bed.until(lambda: bed.state(owner) == "running", seconds=150)  # the kubelet shows a notice within a minute or so
+    first = borrower.attempts.get(number=1)
+    assert first.ready_at is not None
+    assert first.finished_at < first.reclaim_at
+
+
+def test_secrets_reach_the_container_and_stand_in_no_pod(bed: PodBed, admin: Admin) -> None:
+    text = "import os, time; print(len(os.environ['KEY']), len(os.environ['PORTAL_READY_TOKEN']), flush=True); time.sleep(60)"
+    job = bed.submit(bed.alice, bed.vision, text, secret_env={"KEY": "do-not-show-this"}, **SMALL)
+    bed.until(lambda: bed.state(job) == "running")
+    attempt = job.attempts.get()
+    bed.until(lambda: log_of(attempt) == "16 43\n")
+    pod = json.dumps(admin.call("GET", bed.pod(job)))
+    assert "do-not-show-this" not in pod
+    assert tokens_of(attempt)["ready"] not in pod
+    secret = f"/api/v1/namespaces/{attempt.namespace}/secrets/{attempt.run_name}"
+    assert admin.call("GET", secret)["metadata"]["ownerReferences"][0]["name"] == attempt.run_name
+    assert "do-not-show-this" not in manifest_of(Attempt.objects.select_related("workload__pool", "cluster").get())
+    actions.cancel(actor=Actor(bed.alice), workload=job)
+    bed.until(lambda: bed.state(job) == "cancelled")
+    bed.until(lambda: admin.call("GET", secret).get("code") == 404)
 
 
 def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_downloaded(bed: PodBed) -> None:

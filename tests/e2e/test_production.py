@@ -88,13 +88,13 @@ def test_pages_and_their_static_files_are_served(here: Installation) -> None:
 @pytest.fixture(scope="module")
 def pool(here: Installation, tokens: dict[str, str]) -> Iterator[dict[str, Any]]:
     """The operator adds the test cluster; the inventory finds its real node's cards; vision is promised 6 of 8."""
-    with realcluster.shared() as info:
+    with realcluster.shared() as info, realcluster.Admin(info).account() as account:
         admin = realcluster.Admin(info)
         name = realcluster.unique("production")
         with here.client(tokens["root-vision"]) as root:
             body = {
                 "name": name,
-                "kubeconfig": admin.limited(),
+                "kubeconfig": account,
                 "options": {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-"},
             }
             added = root.post("clusters/", json=body)

@@ -23,6 +23,7 @@ from workloads.reconcile import (
     Step,
     Stop,
     View,
+    Waits,
     next_steps,
 )
 
@@ -99,6 +100,15 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a lost one that came back is stopped at once", a(State.QUEUED, finished=True), run(Phase.RUNNING), (Stop(0),)),
     ("a finished one the cluster forgot", a(State.QUEUED, finished=True), ABSENT, (Forgotten(),)),
     ("a final one rests", a(State.SUCCEEDED), None, ()),
+    ("the cluster says why it does not start", a(State.STARTING), run(Phase.PENDING, reason="ImagePullBackOff", message="no"),
+     (Waits("ImagePullBackOff", "no"),)),
+    ("it has been said", a(State.STARTING, reason="ErrImagePull"), run(Phase.PENDING, reason="ErrImagePull"), ()),
+    ("it says so for too long", a(State.STARTING, give_up_after=299), run(Phase.PENDING, reason="Unschedulable"), Event.STUCK),
+    ("a large image takes its time", a(State.STARTING, give_up_after=299), run(Phase.PENDING), ()),
+    ("even that has an end", a(State.STARTING, give_up_after=49), run(Phase.PENDING), Event.STUCK),
+    ("a name that is no image's never becomes one", a(State.STARTING), run(Phase.PENDING, reason="InvalidImageName"),
+     Event.STUCK),
+    ("gone after it could not start", a(State.STOPPING, stop_cause="stuck"), run(Phase.LOST), Event.GONE_STUCK),
     ("a rank failed: the others are stopped", RUNNING, BROKEN, (Stop(10),)),
     ("they are being stopped", RUNNING, TOLD, ()),
     ("they are stopped during a notice too", RECALLED, BROKEN, (Stop(10),)),

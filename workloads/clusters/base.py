@@ -34,7 +34,7 @@ Every container finds these in its environment (`environment()`; the driver adds
 | `PORTAL_WORKLOAD`, `PORTAL_ATTEMPT`, `PORTAL_DEPARTMENT`, `PORTAL_USER` | whose run this is |
 | `PORTAL_WORKDIR` | the working directory, which survives the attempts; commands start in it |
 | `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
-| `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver cannot see files |
+| `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver does not look for it |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
 | `PORTAL_ADDRESS`, `PORTAL_PORT`, `PORTAL_BASE_PATH` | where a notebook or service has to listen, and below which path |
 | `PORTAL_RANK`, `PORTAL_RANKS`, `PORTAL_HOSTS`, and its template's own | which rank of a gang this is, and where the others are (workloads/distributed.py) |
@@ -153,7 +153,7 @@ class RunSpec:
     max_runtime: int | None
     volume: str  # name of the working directory / PVC that survives the attempts
     ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
-    ready_token: str
+    ready_token: str = field(repr=False)
     untried: bool = False  # nobody can have asked for it before: the driver need not look first
     port: int | None = None  # what a notebook or service listens on inside
     token: str = field(default="", repr=False)  # the notebook server's own secret
@@ -163,11 +163,15 @@ class RunSpec:
     cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
     setup: Setup = field(default_factory=Setup)  # what only some kinds have
     units_per_card: int = 0  # of the pool
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
 
 
 def volume_of(spec: RunSpec) -> VolumeRef:
     return VolumeRef(spec.volume, spec.ref.namespace, spec.workload_id, spec.department, spec.user)
+
+
+TOKENS = ("PORTAL_READY_TOKEN", "PORTAL_TOKEN", "JUPYTER_TOKEN")
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
@@ -189,7 +193,13 @@ def environment(spec: RunSpec) -> dict[str, str]:
         }
     if spec.kind == "notebook":
         own["JUPYTER_TOKEN"] = spec.token
-    return {**spec.env, **own}
+    return {**spec.env, **spec.secret_env, **own}
+
+
+def secrets_of(spec: RunSpec) -> dict[str, str]:
+    """Those of `environment` that must not be readable where the run is described: the user's secrets and the tokens."""
+    env = environment(spec)
+    return {name: env[name] for name in (*spec.secret_env, *TOKENS) if env.get(name)}
 
 
 def base_path(kind: str, workload_id: str) -> str:

@@ -132,12 +132,15 @@ class KubernetesCluster:
         if not is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
         if not pods.is_over(pod):
-            for wanted in manifests.beside(spec, self.options):
-                claims.ensure(self.api, wanted, pod)
-        if spec.port is not None and not pods.is_over(pod):
-            service = manifests.service(
-                spec, manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod), self.options
-            )
+            self._beside(spec, pod)
+
+    def _beside(self, spec: RunSpec, pod: Json) -> None:
+        owner = manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod)
+        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        for wanted in manifests.beside(spec, self.options):
+            claims.ensure(self.api, wanted, pod)
+        if spec.port is not None:
+            service = manifests.service(spec, owner, self.options)
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
 
     def _ensure_home(self, spec: RunSpec) -> None:

@@ -80,6 +80,7 @@ def _gang(job: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) 
         finished_at=found.finished_at,
         ranks=ranks,
         over=found.over,
+        ready=any(pods.observed(pod).ready for pod in by_rank.values()),
         gated=bool(waiting) and len(by_rank) == len(ranks),
     )
 

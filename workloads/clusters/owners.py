@@ -78,6 +78,7 @@ class Owners:
             self._open_gates(spec)
 
     def _lead_to(self, spec: RunSpec, owner: Json) -> None:
+        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
         services = f"/api/v1/namespaces/{spec.ref.namespace}/services"
         if spec.kind == GANG:
             self.create(services, manifests.names(spec, owner, self.options))

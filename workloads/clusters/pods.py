@@ -9,6 +9,7 @@ from typing import Any
 from workloads import sharing
 from workloads.clusters.base import Observed, Phase, RunRef
 from workloads.manifests import ATTEMPT, SHARING, STOPPED_AT, SUBMISSION, WORKLOAD
+from workloads.manifests.pods import READY_FILE
 
 Json = Mapping[str, Any]
 
@@ -55,6 +56,7 @@ def observed(pod: Json) -> Observed:
         cards=tuple(held.device for held in system.read_back(pod)) if system else (),
         started_at=time(ended.get("startedAt") or running.get("startedAt")),
         finished_at=time(ended.get("finishedAt")),
+        ready=_said_ready(pod, container),
     )
 
 
@@ -104,6 +106,12 @@ def _deleted_by_others(pod: Json) -> bool:
     return not ends or any(end is None or end >= asked for end in ends)
 
 
+def _said_ready(pod: Json, container: Json) -> bool:
+    """By PORTAL_READY_FILE: only a run's own probe looks for it."""
+    probe = pod["spec"]["containers"][0].get("readinessProbe") or {}
+    return READY_FILE in (probe.get("exec") or {}).get("command", ()) and bool(container.get("ready"))
+
+
 def node_of(pod: Json) -> str:
     """Where it is, or where the plan wants it; "" where neither is known."""
     if node := pod["spec"].get("nodeName"):
@@ -123,7 +131,11 @@ def waiting_for(pod: Json) -> tuple[str, str]:
     if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
         return str(waiting["reason"]), str(waiting.get("message", ""))
     for condition in pod["status"].get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+        if (
+            condition["type"] == "PodScheduled"
+            and condition["status"] == "False"
+            and condition["reason"] != "SchedulingGated"
+        ):
             return str(condition.get("reason", "")), str(condition.get("message", ""))
     return "", ""
 

@@ -28,6 +28,7 @@ from workloads.manifests.namespaces import namespace
 from workloads.manifests.network import owner_of, service
 from workloads.manifests.options import Options
 from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
+from workloads.manifests.secrets import secret
 from workloads.manifests.shown import objects
 from workloads.manifests.volumes import claim
 
@@ -69,6 +70,7 @@ __all__ = [
     "pin",
     "pod",
     "route",
+    "secret",
     "selector",
     "service",
     "url_of",

@@ -29,7 +29,7 @@ def service(spec: RunSpec, owner: Json, options: Options) -> Json:
             "ownerReferences": [owner],
         },
         "spec": {
-            **({} if spec.kind == "service" else {"clusterIP": "None"}),
+            **({} if spec.kind == "service" else {"clusterIP": "None", "publishNotReadyAddresses": True}),
             "selector": {SUBMISSION: label(spec.ref.submission_id)},
             "ports": [{"name": "http", "port": spec.port, "targetPort": spec.port}],
         },

@@ -21,6 +21,8 @@ class Options:
     volume_size: str = "50Gi"
     access_mode: str = "ReadWriteOnce"
     run_as: int = 1000  # uid and gid in the container
+    ready_probe_seconds: int = 5  # how often PORTAL_READY_FILE is looked for in the container; 0: never
+    give_up_after: int = 600  # s that a pod may fail to start before its claim is given back
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""

@@ -15,10 +15,12 @@ from workloads.clusters.base import RunSpec, environment
 from workloads.manifests.files import security
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
 from workloads.manifests.options import Options
+from workloads.manifests.secrets import variables
 from workloads.manifests.volumes import volumes
 
 CONTAINER = "main"
-WORKDIR, NOTICES = "/workdir", "/run/portal"
+WORKDIR, NOTICES, READY = "/workdir", "/run/portal", "/run/ready"
+READY_FILE = f"{READY}/ready"
 
 Json = dict[str, Any]
 
@@ -106,7 +108,7 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
         spec.units_per_pod,
         spec.pods,
         spec.profile,
-        spec.env,
+        {**spec.env, **spec.secret_env},
         cores=spec.cores_per_pod,
         units_per_card=spec.units_per_card,
         extra=spec.extra,
@@ -121,6 +123,9 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
 
 def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json:
     paths = {"PORTAL_WORKDIR": WORKDIR, "HOME": WORKDIR, "PORTAL_RECLAIM_AT_FILE": f"{NOTICES}/reclaim-at"}
+    probe = ready_probe(spec, options)
+    if probe:
+        paths["PORTAL_READY_FILE"] = READY_FILE
     env = {"HOME": WORKDIR} | environment(spec) | paths | dict(patch.env)
     resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
     container: Json = {
@@ -128,22 +133,33 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
         "image": spec.image,
         "imagePullPolicy": options.image_pull_policy,
         "workingDir": WORKDIR,
-        "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
+        "env": variables(spec, env),
         "resources": {"requests": resources, "limits": resources | dict(patch.limits)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
             {"name": "workdir", "mountPath": WORKDIR},
             {"name": "notices", "mountPath": NOTICES, "readOnly": True},
+            {"name": "ready", "mountPath": READY},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
         ],
     }
     if patch.claims:
         container["resources"]["claims"] = [{"name": claim["name"]} for claim in patch.claims]
+    if probe:
+        container["readinessProbe"] = probe
     if spec.command:
         container["command"] = list(spec.command)
     if spec.port is not None:
         container["ports"] = [{"name": "http", "containerPort": spec.port}]
     return container
+
+
+def ready_probe(spec: RunSpec, options: Options) -> Json:
+    """Makes the container ready when it has created PORTAL_READY_FILE, which the watch then tells at once. A service's
+    readiness says that it answers, so it has none; an image without `test` never becomes ready, and can use the URL."""
+    if spec.kind == "service" or not options.ready_probe_seconds:
+        return {}
+    return {"exec": {"command": ["test", "-e", READY_FILE]}, "periodSeconds": options.ready_probe_seconds}
 
 
 def _pinned(node: str, patch: sharing.PodPatch) -> Json:

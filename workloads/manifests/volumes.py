@@ -37,5 +37,6 @@ def volumes(spec: RunSpec, options: Options) -> list[Json]:
     return [
         workdir,
         {"name": "notices", "downwardAPI": {"items": [reclaim_at]}},
+        {"name": "ready", "emptyDir": {"sizeLimit": "1Mi"}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{spec.shm_mib}Mi"}},
     ]

@@ -1,0 +1,42 @@
+"""What a run must know and nobody may read in its pod: the user's secret variables and the portal's tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workloads.clusters.base import RunSpec, secrets_of
+from workloads.manifests.labels import labels
+from workloads.manifests.options import Options
+
+Json = dict[str, Any]
+
+
+def secret(spec: RunSpec, owner: Json, options: Options) -> Json:
+    """Named as the run, made after the object that owns it (so that it goes with it): a container waits for it.
+
+    Immutable, so that the kubelet need not watch it.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": spec.ref.name,
+            "namespace": spec.ref.namespace,
+            "labels": labels(spec, options),
+            "ownerReferences": [owner],
+        },
+        "immutable": True,
+        "stringData": secrets_of(spec),
+    }
+
+
+def variables(spec: RunSpec, env: Json) -> list[Json]:
+    """A container's `env`: plain values as they are, secret ones by reference."""
+    hidden = secrets_of(spec)
+
+    def one(name: str, value: str) -> Json:
+        if name in hidden and hidden[name] == value:
+            return {"name": name, "valueFrom": {"secretKeyRef": {"name": spec.ref.name, "key": name}}}
+        return {"name": name, "value": value}
+
+    return [one(name, value) for name, value in sorted(env.items())]
