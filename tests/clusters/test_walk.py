@@ -162,13 +162,14 @@ time.sleep(3600)
 """
 
 
+@pytest.mark.timeout(300)
 def test_a_file_that_says_ready_shortens_the_notice(bed: PodBed) -> None:
     Pool.objects.filter(pk=bed.pool.pk).update(notice=3600)
     bed.pool.refresh_from_db()
     borrower = bed.submit(bed.bob, bed.nlp, SAYS_READY, cards=4, **SMALL)
     bed.until(lambda: bed.state(borrower) == "running")
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
-    bed.until(lambda: bed.state(owner) == "running", seconds=150)  # the kubelet shows a notice within a minute or so
+    bed.until(lambda: bed.state(owner) == "running", seconds=240)  # the kubelet shows a notice within a minute or so
     first = borrower.attempts.get(number=1)
     assert first.ready_at is not None
     assert first.finished_at < first.reclaim_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def container(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def env(made: dict[str, Any]) -> dict[str, str]:
-    return {entry["name"]: entry["value"] for entry in container(made)["env"]}
+    return {entry["name"]: entry["value"] for entry in container(made)["env"] if "value" in entry}
 
 
 class TestPod:
@@ -92,6 +93,21 @@ class TestPod:
     def test_gets_the_portals_variables_whatever_the_user_says(self) -> None:
         made = env(manifests.pod(spec(env={"PORTAL_WORKLOAD": "lie", "PORTAL_WORKDIR": "/", "HOME": "/me"}), OPTIONS))
         assert (made["PORTAL_WORKLOAD"], made["PORTAL_WORKDIR"], made["HOME"]) == ("one", "/workdir", "/workdir")
+
+    def test_names_its_secrets_and_holds_none(self) -> None:
+        asked = dataclasses.replace(
+            spec(), secret_env={"KEY": "xyzzy", "PORTAL_WORKLOAD": "a lie"}, ready_token="open-sesame"
+        )
+        made = manifests.pod(asked, OPTIONS)
+        assert "xyzzy" not in str(made)
+        assert "open-sesame" not in str(made)
+        by_reference = {e["name"]: e["valueFrom"]["secretKeyRef"] for e in container(made)["env"] if "valueFrom" in e}
+        kept = manifests.secret(asked, {"uid": "u"}, OPTIONS)
+        assert kept["metadata"]["name"] == asked.ref.name
+        assert set(by_reference) == set(kept["stringData"])
+        assert {ref["name"] for ref in by_reference.values()} == {asked.ref.name}
+        assert kept["stringData"]["KEY"] == "xyzzy"
+        assert kept["stringData"]["PORTAL_WORKLOAD"] == asked.workload_id
 
     def test_reads_the_time_of_reclaim_from_its_own_annotation(self) -> None:
         made = manifests.pod(spec(), OPTIONS)
