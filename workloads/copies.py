@@ -67,11 +67,7 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
 
 
 def manifest_of(attempt: Attempt) -> str:
-<<<<<<< HEAD
-    """The objects of one attempt as YAML, with every secret value hidden; "" where its cluster is no Kubernetes.
-=======
-    """The pod of one attempt as YAML, which names its secret values and has none of them; "" where its cluster is no Kubernetes.
->>>>>>> 7e45135 (Keep secrets in Secrets, see the ready file, end what cannot start)
+    """The objects of one attempt as YAML; they name its secret values and hold none. "" where its cluster is no Kubernetes.
 
     `attempt` with workload, its pool, department, author, image and the cluster loaded.
     """
