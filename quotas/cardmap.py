@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
+from quotas.engine.mig import profile_of
 from quotas.live import Live, coming, free, held, read
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 
@@ -27,6 +28,9 @@ class Share:
     workload: str = ""  # public id; only for readers of its department
     name: str = ""
     user: User | None = None
+    cores: int = 0  # percent of the card's compute, where that is limited too
+    profile: str = ""  # of a MIG instance, and its first memory slice where the system tells
+    start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,59 @@ class Cell:
 
     @property
     def boxes(self) -> list[Box]:
-        total, at, boxes = max(self.card.units, self.used, 1), 0, []
-        for share in self.shares:
-            boxes.append(Box(share.kind, f"{2 + at * 96 / total:.2f}", f"{share.units * 96 / total:.2f}"))
-            at += share.units
-        return boxes
+        """Memory, or MIG slices each at its own place."""
+        parts = [(share.kind, share.units, share.start) for share in self.shares]
+        return _boxes(parts, max(self.card.units, self.used, 1))
+
+    @property
+    def core_boxes(self) -> list[Box]:
+        """Compute, where the card's system limits it."""
+        return _boxes([(share.kind, share.cores, None) for share in self.shares], self.card.cores or 100)
+
+    @property
+    def slices(self) -> list[str]:
+        """Where the memory slices of a cut card meet."""
+        cut = any(share.start is not None for share in self.shares)
+        return [f"{2 + i * 96 / self.card.units:.2f}" for i in range(1, self.card.units)] if cut else []
+
+
+def _boxes(parts: Iterable[tuple[str, int, int | None]], total: int) -> list[Box]:
+    """Side by side, but what has a start stands there."""
+    at, boxes = 0, []
+    for kind, size, start in parts:
+        at = at if start is None else start
+        boxes.append(Box(kind, f"{2 + at * 96 / total:.2f}", f"{size * 96 / total:.2f}"))
+        at += size
+    return boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """MIG instances of one profile on a node whose cards are cut beforehand: on which card each is, nobody tells."""
+
+    profile: str
+    size: int  # memory slices
+    total: int
+    shares: tuple[Share, ...]
+
+    @property
+    def free(self) -> int:
+        return max(0, self.total - len(self.shares))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
     node: Node
     cells: tuple[Cell, ...]
+    instances: tuple[Instances, ...] = ()
+
+    @property
+    def driver(self) -> str:
+        return _label(self.node, "nvidia.com/cuda.driver-version.full", "nvidia.com/cuda.driver.major")
+
+    @property
+    def cuda(self) -> str:
+        return _label(self.node, "nvidia.com/cuda.runtime-version.full", "nvidia.com/cuda.runtime.major")
 
     @property
     def free(self) -> int:
@@ -120,7 +166,12 @@ class PoolOverview:
 
     @property
     def cards_free(self) -> int:
-        return sum(not cell.shares and cell.takes_pods for row in self.rows for cell in row.cells)
+        rows = (row for row in self.rows if not row.instances)
+        return sum(not cell.shares and cell.takes_pods for row in rows for cell in row.cells)
+
+
+def _label(node: Node, *names: str) -> str:
+    return next((str(node.labels[name]) for name in names if name in node.labels), "")
 
 
 def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
@@ -145,11 +196,11 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
     claims = [claim for claim in live.claims_of(pool) if not claim.is_recall]
     occupying = [claim for claim in claims if claim.state in OCCUPYING]
     waiting = [claim for claim in claims if claim.state == ClaimState.PENDING]
-    places, unplaced = _by_card(live, pool, occupying, seen)
+    places, cut, unplaced = _by_card(live, pool, occupying, seen)
     nodes: dict[int, list[Card]] = defaultdict(list)
     for card in cards:
         nodes[card.node_id].append(card)
-    rows = [_row(here, places) for here in nodes.values()]
+    rows = [_row(here, places, cut, live.pools[pool].mig) for here in nodes.values()]
     rows.sort(key=lambda row: row.node.name)
     unheld = free(live, pool)
     best = max((row.largest if live.pools[pool].unit == "card" else _largest_share(row) for row in rows), default=0)
@@ -168,25 +219,39 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
     )
 
 
-def _row(cards: list[Card], places: dict[tuple[str, int], list[Share]]) -> NodeRow:
+def _row(
+    cards: list[Card],
+    places: dict[tuple[str, int], list[Share]],
+    cut: dict[tuple[str, str], list[Share]],
+    table: str,
+) -> NodeRow:
     node = cards[0].node
     cells = [
         Cell(card, tuple(places.get((node.name, card.index), ())), card.healthy and node.takes_pods)
         for card in sorted(cards, key=lambda card: card.index)
     ]
-    return NodeRow(node, tuple(cells))
+    instances = [
+        Instances(profile, found.size, count if node.takes_pods else 0, tuple(cut.get((node.name, profile), ())))
+        for profile, count in sorted(node.instances.items() if table else ())
+        if (found := profile_of(table, profile)) is not None
+    ]
+    return NodeRow(node, tuple(cells), tuple(instances))
 
 
 def _largest_share(row: NodeRow) -> int:
-    """Where cards are shared, a pod gets units of one card."""
+    """Where cards are shared, a pod gets units of one card; where they are cut beforehand, one instance."""
+    if row.instances:
+        return max((each.size for each in row.instances if each.free), default=0)
     return max((cell.free for cell in row.cells), default=0)
 
 
 def _by_card(
     live: Live, pool: int, claims: list[Claim], seen: Collection[int]
-) -> tuple[dict[tuple[str, int], list[Share]], int]:
-    """(node name, card index) → who occupies it; and the units of claims that no card is known for."""
+) -> tuple[dict[tuple[str, int], list[Share]], dict[tuple[str, str], list[Share]], int]:
+    """(node name, card index) → who occupies it; (node name, profile) → who has such an instance; and the units of
+    claims of which neither is known."""
     places: dict[tuple[str, int], list[Share]] = defaultdict(list)
+    cut: dict[tuple[str, str], list[Share]] = defaultdict(list)
     unplaced = 0
     for claim in claims:
         own = sum(
@@ -196,17 +261,21 @@ def _by_card(
             unplaced += claim.units
         for placed in claim.placement or ():
             cards = placed.get("cards") or ()
-            if not cards:
-                unplaced += claim.units_per_pod
-            for card in cards:
-                units = claim.units_per_pod // len(cards)
+            units = claim.units_per_pod // max(1, len(cards))
+            for card in cards or [None]:
                 kind = "leaving" if claim.state == ClaimState.LEAVING else "own" if own > 0 else "borrowed"
                 own -= units
-                places[placed["node"], card].append(_share(live, claim, units, kind, seen))
-    return places, unplaced
+                share = _share(live, claim, units, kind, seen, placed.get("start"))
+                if card is not None:
+                    places[placed["node"], card].append(share)
+                elif claim.profile:
+                    cut[placed["node"], claim.profile].append(share)
+                else:
+                    unplaced += units
+    return places, cut, unplaced
 
 
-def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int]) -> Share:
+def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int], start: int | None = None) -> Share:
     until = claim.leave_by
     if until is None and claim.max_runtime and claim.started_at:
         until = claim.started_at + dt.timedelta(seconds=claim.max_runtime)
@@ -220,6 +289,9 @@ def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int
         workload=claim.workload if known else "",
         name=claim.name if known else "",
         user=claim.user if known else None,
+        cores=claim.cores_per_pod or 0,
+        profile=claim.profile,
+        start=start,
     )
 
 

@@ -19,7 +19,7 @@ from quotas.windows import most_lent, planned_limit
 CLAIM_COLUMNS = (
     "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "state",
     "queued_at", "started_at", "max_runtime", "until", "leave_by", "held_for_id", "promised_at", "reserved", "placement",
-    "reasons", "position",
+    "profile", "cores_per_pod", "reasons", "position",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/mode-changes/<slug:change>/", modes.change, name="mode_change"),
     path("operator/presets/<int:preset>/", operate.preset, name="preset"),
     path("operator/presets/new/", operate.preset, name="preset_new"),
+    path("pools/<slug:pool>/gives/", modes.pool_gives, name="pool_gives"),
     path("search/workloads/", mine.search, name="search"),
     path(HERE, listing.listing, name="list"),
     path(HERE + "new/", new.new, name="new"),

@@ -25,6 +25,7 @@ class Job:
     units: int
     command: list[str]
     profile: str = ""
+    cores: int | None = None
 
 
 # In this order: own use first, then what is borrowed of the idle rest, then what finds the pool full.
@@ -46,6 +47,8 @@ JOBS = [
     Job("ravi", "robotics", "sim-replay", "t4", 10 * GIB, ["train", "--steps", "7200"]),
     Job("bob", "biology", "cells-seg", "a100-mig", 4, ["train", "--steps", "7200"], "3g.40gb"),
     Job("wei", "translation", "tokenizer", "a100-mig", 1, ["primes", "900000"], "1g.10gb"),
+    Job("alice", "vision", "serve-embeddings", "a100-hami", 8 * GIB, ["train", "--steps", "7200"], cores=60),
+    Job("bob", "biology", "small-molecules", "a100-hami", 10 * GIB, ["train", "--steps", "7200"], cores=25),
     Job("alice", "vision", "probe-features", "a100-mig", 2, ["train", "--steps", "5400"], "2g.20gb"),
 ]
 
@@ -69,6 +72,7 @@ def submit_load() -> int:
                 command=tuple(job.command),
                 units_per_pod=job.units,
                 profile=job.profile,
+                cores_per_pod=job.cores,
                 cpu_milli=4000,
                 memory_mib=16 * GIB,
                 max_runtime=5 * 3600,

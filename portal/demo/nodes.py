@@ -3,7 +3,7 @@
 Labels, card counts, memory sizes and MIG geometry are those that NVIDIA's GPU feature discovery and device plugins write
 on such machines: DGX A100 80GB (gpu-operator, mig.config all-disabled and all-balanced), AWS g4dn.12xlarge with Aliyun's
 gpushare plugin. Sources: NVIDIA/k8s-device-plugin internal/lm, NVIDIA/gpu-operator mig-manager's config.yaml,
-AliyunContainerService/gpushare-device-plugin. CPU and memory of the hosts are the vendors' data sheets.
+AliyunContainerService/gpushare-device-plugin, Project-HAMi/HAMi. CPU and memory of the hosts are the vendors' data sheets.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 A100 = "NVIDIA-A100-SXM4-80GB"
+A100_40 = "NVIDIA-A100-SXM4-40GB"
 T4 = "Tesla-T4"
 DRIVER = {
     "nvidia.com/cuda.driver-version.full": "580.126.20",
@@ -86,10 +87,32 @@ def dgx_a100_mig(name: str) -> dict[str, Any]:
     }
 
 
+def a100_hami(name: str) -> dict[str, Any]:
+    """Two cards whose memory and compute HAMi hands out in parts: MiB, and percent of the compute."""
+    return {
+        "name": name,
+        "sharing": "hami",
+        "product": A100_40,
+        "unit": "MiB",
+        "units_per_card": 40_960,
+        "cards": [{"units": 40_960, "cores": 100}] * 2,
+        "cpu_milli": 64_000,
+        "memory_mib": 515_000,
+        "labels": DRIVER
+        | {
+            "nvidia.com/gpu.product": A100_40,
+            "nvidia.com/gpu.count": "2",
+            "nvidia.com/gpu.memory": "40960",
+            "gpu": "on",
+        },
+    }
+
+
 NODES = [
     dgx_a100("dgx-1"),
     dgx_a100("dgx-2"),
     t4_shared("t4-1"),
     t4_shared("t4-2"),
     dgx_a100_mig("mig-1"),
+    a100_hami("hami-1"),
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from django.conf import settings
 
 from portal.access import Actor
-from portal.demo.nodes import A100, NODES, T4
+from portal.demo.nodes import A100, A100_40, NODES, T4
 from portal.models import Department, Membership, Role, User
 from quotas.actions import set_quota
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
@@ -66,6 +66,7 @@ POOLS = {  # slug: (name, product, sharing, unit, units of a card, MIG table)
     "a100": ("A100 80GB, whole cards", A100, "whole", "card", 1, ""),
     "t4": ("T4, shared memory", T4, "memory", "MiB", 15 * GIB, ""),
     "a100-mig": ("A100 80GB, MIG", A100, "mig", "slice", 8, "A100-80GB"),
+    "a100-hami": ("A100 40GB, parts of a card", A100_40, "hami", "MiB", 40 * GIB, ""),
 }
 QUOTAS: dict[str, dict[str, tuple[int, int | None, int | None]]] = {  # guaranteed, borrow limit, lend limit
     "a100": {
@@ -82,6 +83,11 @@ QUOTAS: dict[str, dict[str, tuple[int, int | None, int | None]]] = {  # guarante
         "speech": (15 * GIB, None, None),
         "robotics": (30 * GIB, 15 * GIB, 15 * GIB),
         "biology": (0, 15 * GIB, 0),
+    },
+    "a100-hami": {
+        "vision": (30 * GIB, None, None),
+        "speech": (30 * GIB, None, None),
+        "biology": (0, 20 * GIB, 0),
     },
     "a100-mig": {
         "vision": (16, 16, None),

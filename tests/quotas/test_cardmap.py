@@ -65,3 +65,42 @@ def test_units_without_a_known_card_are_counted_apart():
     make.holding(vision, pool, borrowed={None: 3})
     [view] = pool_overview([pool])
     assert (view.unplaced, view.free, view.largest) == (3, 5, 5)
+
+
+def test_a_cut_card_shows_each_instance_where_it_starts():
+    pool = make.pool("mig", cards=1, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
+    vision = make.department("vision")
+    make.quota(vision, pool, 8)
+    make.holding(
+        vision, pool, own=4, profile="3g.40gb", placement=[{"pod": 0, "node": "mig-n1", "cards": [0], "start": 4}]
+    )
+    [view] = pool_overview([pool])
+    [cell] = view.rows[0].cells
+    assert [(box.kind, box.x, box.width) for box in cell.boxes] == [("own", "50.00", "48.00")]
+    assert len(cell.slices) == 7
+
+
+def test_instances_cut_beforehand_are_counted_by_profile_for_nobody_knows_their_card():
+    pool = make.pool("mig", cards=2, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
+    Node.objects.update(instances={"1g.10gb": 4, "3g.40gb": 2})
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 8)
+    place = [{"pod": 0, "node": "mig-n1", "cards": []}]
+    make.holding(vision, pool, own=4, profile="3g.40gb", placement=place, name="secret")
+    make.holding(nlp, pool, borrowed={vision: 4}, profile="3g.40gb", placement=place, name="hidden")
+    [view] = pool_overview([pool], seen={vision.pk})
+    found = {each.profile: each for each in view.rows[0].instances}
+    assert [(found[name].total, found[name].free) for name in ("1g.10gb", "3g.40gb")] == [(4, 4), (2, 0)]
+    assert sorted((s.kind, s.name) for s in found["3g.40gb"].shares) == [("borrowed", ""), ("own", "secret")]
+    assert (view.largest, view.unplaced, view.cards_free) == (1, 0, 0)
+
+
+def test_compute_has_a_bar_of_its_own_where_it_is_limited():
+    pool = make.pool("hami", cards=1, unit="MiB", units_per_card=16000)
+    Card.objects.update(cores=100)
+    vision = make.department("vision")
+    make.quota(vision, pool, 16000)
+    make.holding(vision, pool, own=12000, cores_per_pod=75, placement=on("hami-n1", 0))
+    [view] = pool_overview([pool])
+    [cell] = view.rows[0].cells
+    assert [(box.x, box.width) for box in cell.core_boxes] == [("2.00", "72.00")]

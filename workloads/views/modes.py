@@ -19,7 +19,7 @@ from quotas.draining import on_node
 from quotas.models import Node, Pool, Quota
 from workloads import registry
 from workloads.clusters.base import ClusterError
-from workloads.given import kept
+from workloads.given import kept, offers
 from workloads.modes import actions
 from workloads.modes.course import Stage
 from workloads.modes.forms import ModeForm
@@ -202,3 +202,14 @@ def unpooled(request: HttpRequest) -> HttpResponse:
             messages.error(request, problem.detail)
         return redirect("quotas:operator_nodes")
     return render(request, "workloads/unpooled.html", {"kinds": kinds})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD"])
+def pool_gives(request: HttpRequest, pool: str) -> HttpResponse:
+    """What a pool's sharing system gives and keeps apart. A part of the pool's page, for everybody."""
+    actor_of(request)
+    found = offers(Pool.objects.filter(slug=pool).select_related("group__cluster"))
+    if not found:
+        raise NotVisible
+    return render(request, "workloads/pool_gives.html", {"offer": found[0]})
