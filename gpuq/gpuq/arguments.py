@@ -78,6 +78,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+SETUP = ("template", "parameter_servers", "max_restarts", "shm_mib", "port", "ready_path")
+
+
 def request(made: argparse.ArgumentParser) -> None:
     made.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"))
     made.add_argument("--preset")
@@ -86,6 +89,14 @@ def request(made: argparse.ArgumentParser) -> None:
     amount.add_argument("--cards", type=int, help="whole cards")
     amount.add_argument("--units", type=int, help="in the pool's own unit, see `gpuq pools`")
     amount.add_argument("--profile", help="of a MIG pool, such as 3g.40gb")
+    made.add_argument("--kind", choices=["job", "notebook", "distributed", "service"])
+    made.add_argument("--pods", type=int, help="ranks of a distributed job; the amount is each one's")
+    made.add_argument("--template", choices=["torch", "tensorflow", "tensorflow-ps", "mpi", "generic"])
+    made.add_argument("--parameter-servers", type=int)
+    made.add_argument("--max-restarts", type=int, help="after failures of its own")
+    made.add_argument("--shm", type=memory, metavar="4GiB", dest="shm_mib", help="size of /dev/shm")
+    made.add_argument("--port", type=int, help="where a service listens")
+    made.add_argument("--ready-path", help="of a service, such as /healthz")
     made.add_argument("--image")
     made.add_argument("--name")
     made.add_argument("--cpu", type=float, metavar="CORES")
@@ -101,9 +112,11 @@ def request(made: argparse.ArgumentParser) -> None:
 
 def body_of(arguments: argparse.Namespace, unit: str) -> dict[str, Any]:
     """The request's JSON; what was not given is left to the preset or the portal. `unit` is the pool's."""
-    names = ("preset", "pool", "profile", "image", "name", "cpu", "memory_mib", "priority", "max_runtime", "max_wait",
-             "own_only")  # fmt: skip
+    names = ("preset", "kind", "pods", "pool", "profile", "image", "name", "cpu", "memory_mib", "priority", "max_runtime",
+             "max_wait", "own_only")  # fmt: skip
     body = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    setup = {name: getattr(arguments, name) for name in SETUP if getattr(arguments, name) is not None}
+    body |= {"setup": setup} if setup else {}
     units = arguments.units if arguments.cards is None else arguments.cards
     if units is not None:
         body["units_per_pod"] = units

@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -20,6 +21,7 @@ from quotas.actions import set_quota
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
 from workloads.inventory import refresh
 from workloads.models import Image, Kind, Preset
+from workloads.setups import Setup
 
 CLUSTER = "demo"
 NOTICE, GRACE = 45, 10  # s: short enough to watch
@@ -107,9 +109,17 @@ PRESETS = [  # slug, title, description, kind, pool, units, profile, image, comm
      TRAINING, TRAIN_TWENTY_MINUTES, 4 * 3600),
     ("finetune-t4", "Fine-tune on 6 GiB of a T4", "Shares the card with others", Kind.JOB, "t4", 6 * GIB, "",
      TRAINING, ["train", "--steps", "600"], 2 * 3600),
+    ("ddp-2x2", "Two ranks of two A100", "Each rank learns from its own examples; they average over the network",
+     Kind.DISTRIBUTED, "a100", 2, "", TRAINING, ["ranks", "--steps", "1200"], 4 * 3600),
+    ("serve-t4", "Serve a model on 2 GiB of a T4", "Stays up behind the portal until you stop it", Kind.SERVICE, "t4",
+     2 * GIB, "", TRAINING, ["serve"], None),
     ("notebook", "Notebook on 4 GiB of a T4", "JupyterLab in the browser", Kind.NOTEBOOK, "t4", 4 * GIB, "",
      NOTEBOOK, [], 8 * 3600),
 ]  # fmt: skip
+MORE: dict[str, dict[str, Any]] = {  # of the presets: what only their kinds have
+    "ddp-2x2": {"pods": 2, "setup": Setup(template="torch", max_restarts=2).as_json()},
+    "serve-t4": {"setup": Setup(port=8000, ready_path="/healthz").as_json()},
+}
 
 
 def seed() -> None:
@@ -208,7 +218,7 @@ def make_images() -> None:
         name=TRAINING,
         defaults={
             "title": "Training (plain Python, demo programs)",
-            "kinds": [Kind.JOB],
+            "kinds": [Kind.JOB, Kind.DISTRIBUTED, Kind.SERVICE],
             "interpreter": str(training_interpreter()),
         },
     )
@@ -248,5 +258,6 @@ def make_presets() -> None:
                 "command": command,
                 "max_runtime": max_runtime,
                 "order": order,
+                **MORE.get(slug, {}),
             },
         )

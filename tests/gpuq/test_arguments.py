@@ -80,3 +80,14 @@ def test_cards_are_not_the_unit_of_every_pool(cli: Any) -> None:
 def test_the_exit_code_says_how_it_ended(cli: Any, state: str, reason: str, code: int | None, expected: int) -> None:
     follow = importlib.import_module("gpuq.follow")
     assert follow.exit_code({"state": state, "reason": reason, "exit_code": code}) == expected
+
+
+def test_a_gang_and_a_service_are_said_with_their_own_words(cli: Any) -> None:
+    given = body(
+        cli, "--kind", "distributed", "--pods", "2", "--cards", "4", "--template", "torch", "--max-restarts", "3",
+        "--shm", "8GiB", "--", "torchrun", "a.py",
+    )  # fmt: skip
+    assert (given["kind"], given["pods"], given["units_per_pod"]) == ("distributed", 2, 4)
+    assert given["setup"] == {"template": "torch", "max_restarts": 3, "shm_mib": 8192}
+    given = body(cli, "--kind", "service", "--port", "8000", "--ready-path", "/healthz")
+    assert given == {"kind": "service", "setup": {"port": 8000, "ready_path": "/healthz"}}
