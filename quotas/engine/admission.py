@@ -20,7 +20,7 @@ from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition
 from quotas.engine.placement import Places
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Snapshot
+from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Reservation, Snapshot
 from quotas.engine.units import must_stay_inside
 from quotas.engine.victims import choose, still_needed
 from quotas.engine.why import never, not_now, waiting_reasons
@@ -79,15 +79,20 @@ class PoolPass:
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
-        reserved = [claim for claim in books.pending if claim.id in books.holds]
-        for claim in reserved:
-            if self._answers.pop(claim.id, None) is not None:
-                books.unsettle(claim)
+        reserved = [self._looked_at_again(claim) for claim in books.pending if claim.id in books.holds]
         self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
         self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
         needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
         for victim in [victim for victim in books.told.values() if victim.id not in needed]:
             books.untell(victim)
+
+    def _looked_at_again(self, claim: Claim) -> Claim:
+        """A claim with a reservation; one made in this pass is kept where it is, like those of the snapshot."""
+        decision = self._answers.pop(claim.id, None)
+        if decision is None:
+            return claim
+        self._books.unsettle(claim)
+        return replace(claim, reserved=Reservation(claim.units, decision.placement or ()))
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
@@ -233,8 +238,9 @@ class PoolPass:
             entries.append(Entry(id, asking[id].department, self._charged[id], (1, turn)))
         borrowed = lenders(books.ledger, entries)
         told: dict[ClaimId, list[ClaimId]] = {}
-        for victim in sorted(books.told):
-            told.setdefault(books.departures.holder[victim], []).append(victim)
+        waiting = {leaver: id for id, decision in self._answers.items() for leaver in decision.waiting_on}
+        for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
+            told.setdefault(books.departures.holder.get(victim, waiting[victim]), []).append(victim)
         hints = Consolidation(books)
         return [
             replace(

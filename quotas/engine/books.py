@@ -36,7 +36,7 @@ class Hold:
 class Books:
     """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
 
-    `openings` counts the entries that may let a claim start that was told to wait before: victims told. `moved`
+    `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give.
     """
 
@@ -63,6 +63,7 @@ class Books:
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holds: dict[ClaimId, Hold] = {}
+        self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.held_now = 0
         self.some_young = False
         for claim in mine:
@@ -114,9 +115,14 @@ class Books:
 
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
-        if must_stay_inside(claim) and self.own_after(claim) < self.asked(claim):
+        if self.own_after(claim) < self.asked(claim) and (must_stay_inside(claim) or self.inside_first(claim)):
             return False
         return self.ledger.available(claim.department) >= self.asked(claim)
+
+    def inside_first(self, claim: Claim) -> ClaimId | None:
+        """Of the claim's department, one that must stay inside the guarantee and has a title to units of it: were others
+        to borrow before it starts, it would not be inside any more."""
+        return next((id for id in self.strict.get(claim.department, ()) if id != claim.id), None)
 
     def fits_when_empty(self, claim: Claim) -> bool:
         """Whether the claim would fit into the pool as it is present, without any other."""
@@ -169,6 +175,8 @@ class Books:
         }
         self.holds[hold.claim.id] = hold
         self.departures.begin(hold.claim)
+        if must_stay_inside(hold.claim):
+            self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.held_now += hold.now["pool", self.pool.id]
         self.ledger.add(hold.claim.department, hold.charged)
         add(self.free_now, hold.now, -1)
@@ -178,6 +186,7 @@ class Books:
         """Take a hold out again, for a while or for good."""
         del self.holds[hold.claim.id]
         self.departures.end(hold.claim)
+        self.strict.get(hold.claim.department, {}).pop(hold.claim.id, None)
         self.held_now -= hold.now["pool", self.pool.id]
         self.ledger.remove(hold.claim.department, hold.charged)
         add(self.free_now, hold.now)
@@ -214,7 +223,8 @@ class Books:
         self.versions[department] = self.versions.get(department, 0) + 1
 
     def untell(self, victim: Claim) -> None:
-        """A victim told in this pass is not needed after all."""
+        """A victim told in this pass is not needed after all. Others may have counted on it by right."""
+        self.openings += 1
         del self.told[victim.id]
         self.departures.stay(victim)
         self.holding[victim.department][victim.id] = victim

@@ -98,6 +98,9 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
     account, asked = books.ledger[claim.department], books.asked(claim)
     if must_stay_inside(claim) and not books.inside(claim):
         return [_outside(account, claim)]
+    before = books.inside_first(claim)
+    if before is not None and not books.inside(claim):
+        return [HeldFor(before)]
     limit = account.quota.borrow_limit
     above = account.usage + asked - account.guaranteed
     if limit is not None and above > limit:

@@ -1,0 +1,85 @@
+"""What one pass promises, the next one keeps."""
+
+from dataclasses import replace
+
+from quotas.engine.admission import decide
+from quotas.engine.reasons import HeldFor
+from quotas.engine.types import Placed
+from tests.engine.builders import (
+    a_department,
+    a_policy,
+    a_pool,
+    a_snapshot,
+    answers,
+    carried_out,
+    holding,
+    nodes,
+    pending,
+)
+
+
+def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> None:
+    """Else the department would stand above its guarantee when the victims are gone, and the claim could not start."""
+    claims = [
+        holding("h", "b", 4),
+        pending("mine", "a", 4, own_only=True, submitted_at=-20),
+        pending("more", "a", 1),
+    ]
+    snapshot = a_snapshot(a_pool(9, nominal=9), [a_department("a", 4), a_department("b", 2)], claims, notice=60)
+    free = [*claims[:1], holding("i", "b", 3), *claims[1:]]
+    full = replace(snapshot, claims=tuple(free))
+    decided = answers(full)
+    assert decided["mine"].decision == "reclaim"
+    assert (decided["more"].decision, decided["more"].reasons) == ("wait", (HeldFor("mine"),))
+    after = carried_out(full, decide(full))
+    gone = replace(after, now=60, claims=tuple(claim for claim in after.claims if claim.state != "leaving"))
+    assert answers(gone)["mine"].decision == "admit"
+
+
+def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
+    """The free card stays the owner's, though a card that others leave would suit it better by then."""
+    machines = nodes(4, 4, 4, 2)
+    claims = [
+        holding("h0", "b", 1, priority=2, placement=(Placed(0, "n1", (0,)),)),
+        holding("h1", "c", 3, placement=(Placed(0, "n1", (1, 2, 3)),), started_at=-371),
+        holding("h2", "b", 2, placement=(Placed(0, "n2", (0, 1)),), started_at=0),
+        holding("h3", "c", 1, priority=2, placement=(Placed(0, "n2", (2,)),), started_at=-257),
+        holding("h4", "b", 4, priority=2, placement=(Placed(0, "n3", (0, 1, 2, 3)),), started_at=-1),
+        pending("p0", "c", 1, own_only=True, submitted_at=-782),
+        pending("p1", "b", 1, own_only=True, priority=2, submitted_at=-713),
+        pending("p2", "b", 3, own_only=True, priority=1, submitted_at=-269),
+        pending("p3", "b", 1, priority=1, submitted_at=-150),
+    ]
+    within = a_policy(within="lower_or_newer_equal")
+    departments = [a_department("a", 3), a_department("b", 5, policy=within), a_department("c", 2, 1, 0, policy=within)]
+    decided = answers(a_snapshot(a_pool(nodes=machines), departments, claims, fair_sharing=True))
+    assert decided["p0"].waiting_on == ("h1",)
+
+
+def test_who_counted_by_right_on_a_victim_that_stays_is_answered_again() -> None:
+    """A recall that is inside its guarantee only while its department's own claim is told for another."""
+    machines = nodes(8, 8, 2)
+    claims = [
+        holding("h0", "c", 4, priority=2, placement=(Placed(0, "n1", (0, 1, 2, 3)),), min_runtime=100, started_at=-603),
+        holding("h1", "a", 1, priority=2, placement=(Placed(0, "n1", (4,)),), started_at=-184),
+        holding("h2", "c", 2, priority=2, placement=(Placed(0, "n1", (5, 6)),), preemptible=False, started_at=-189),
+        holding("h3", "a", 4, priority=2, placement=(Placed(0, "n2", (0, 1, 2, 3)),), started_at=-454),
+        holding("h4", "c", 1, placement=(Placed(0, "n1", (7,)),), min_runtime=100, started_at=-51),
+        holding("h5", "a", 1, priority=1, placement=(Placed(0, "n2", (4,)),), started_at=-233),
+        holding("h6", "b", 1, priority=2, placement=(Placed(0, "n2", (5,)),), started_at=-537),
+        holding("h7", "a", 1, placement=(Placed(0, "n2", (6,)),), min_runtime=100, started_at=-843),
+        pending("p0", "c", 2, priority=2, own_only=True, submitted_at=-124),
+        pending("p1", "a", 3, priority=2, pods=0, submitted_at=-967),
+        pending("p2", "d", 1, own_only=True, preemptible=False, submitted_at=-176),
+        pending("p3", "b", 2, priority=2, pods=2, submitted_at=-380),
+    ]
+    departments = [
+        a_department("a", 5, 0, 6, weight=3, policy=a_policy(within="lower_or_newer_equal")),
+        a_department("b", 3, 4, 4, weight=2),
+        a_department("c", 5, 0, 2, weight=3, policy=a_policy(within="never")),
+        a_department("d", 4, None, 2, weight=2),
+    ]
+    snapshot = a_snapshot(a_pool(nodes=machines), departments, claims, fair_sharing=True)
+    plan = decide(snapshot)
+    again = decide(carried_out(snapshot, plan))
+    assert not any(decision.victims for decision in again.decisions)
