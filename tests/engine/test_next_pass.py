@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quotas.engine.admission import decide
 from quotas.engine.reasons import HeldFor
-from quotas.engine.types import Placed
+from quotas.engine.types import BorrowPreempt, Placed
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -41,17 +41,21 @@ def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
     machines = nodes(4, 4, 4, 2)
     claims = [
         holding("h0", "b", 1, priority=2, placement=(Placed(0, "n1", (0,)),)),
-        holding("h1", "c", 3, placement=(Placed(0, "n1", (1, 2, 3)),), started_at=-371),
-        holding("h2", "b", 2, placement=(Placed(0, "n2", (0, 1)),), started_at=0),
+        holding("h1", "c", 3, placement=(Placed(0, "n1", (1, 2, 3)),), submitted_at=-401, started_at=-371),
+        holding("h2", "b", 2, placement=(Placed(0, "n2", (0, 1)),), submitted_at=-41, started_at=0),
         holding("h3", "c", 1, priority=2, placement=(Placed(0, "n2", (2,)),), started_at=-257),
-        holding("h4", "b", 4, priority=2, placement=(Placed(0, "n3", (0, 1, 2, 3)),), started_at=-1),
+        holding("h4", "b", 4, priority=2, placement=(Placed(0, "n3", (0, 1, 2, 3)),), submitted_at=-21, started_at=-1),
         pending("p0", "c", 1, own_only=True, submitted_at=-782),
         pending("p1", "b", 1, own_only=True, priority=2, submitted_at=-713),
         pending("p2", "b", 3, own_only=True, priority=1, submitted_at=-269),
         pending("p3", "b", 1, priority=1, submitted_at=-150),
     ]
-    within = a_policy(within="lower_or_newer_equal")
-    departments = [a_department("a", 3), a_department("b", 5, policy=within), a_department("c", 2, 1, 0, policy=within)]
+    newer = {"within": "lower_or_newer_equal"}
+    departments = [
+        a_department("a", 3, None, 5, weight=2),
+        a_department("b", 5, weight=2, policy=a_policy(**newer, reclaim="lower_priority")),
+        a_department("c", 2, 1, 0, weight=3, policy=a_policy(**newer, borrow_preempt=BorrowPreempt())),
+    ]
     decided = answers(a_snapshot(a_pool(nodes=machines), departments, claims, fair_sharing=True))
     assert decided["p0"].waiting_on == ("h1",)
 
