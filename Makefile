@@ -10,7 +10,7 @@ DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 PYTEST_ARGS ?= -n auto --maxprocesses=4 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-reset serve test check format bench messages lock cluster cluster-stop install-demo install-dev
+.PHONY: help setup demo demo-reset serve test check format bench docs messages lock cluster cluster-stop install-demo install-dev
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ format: install-dev  ## what the linters can mend by themselves
 
 bench: install-dev  ## the figures in bench/README.md, measured here
 	@$(DEV) $(RUN) -m bench
+
+docs: install-dev  ## docs/gpu-sharing.md, from the modules of workloads/sharing
+	@$(RUN) scripts/gpu_sharing.py
 
 messages: install-dev  ## takes new sentences from code and templates into locale/*.po
 	@$(DEV) $(MANAGE) messages

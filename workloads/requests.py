@@ -82,7 +82,7 @@ class WorkloadRequest:
             env=self.env,
             pods=self.pods,
             units_per_pod=self.charge,
-            asked_per_pod=self.units_per_pod or self.charge,
+            asked_per_pod=self.charge if self.profile else self.units_per_pod or self.charge,
             cores_per_pod=self.cores_per_pod,
             profile=self.profile,
             cpu_milli=self.cpu_milli,

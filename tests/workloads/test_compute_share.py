@@ -65,3 +65,13 @@ def test_compute_of_a_card_is_never_given_twice(pool: Pool, vision: Department) 
     run_pass(group_id=pool.group_id)
     claims = Attempt.objects.order_by("pk").values_list("claim__state", flat=True)
     assert sorted(claims) == ["holding", "holding", "pending"]
+
+
+def test_a_mig_profile_asks_for_the_slices_it_is_charged(vision: Department) -> None:
+    mig = make.pool(
+        "mig", cards=1, sharing="mig", unit="slice", units_per_card=8, mig="A100-80GB", product="NVIDIA-A100-SXM4-80GB"
+    )
+    make.quota(vision, mig, 8)
+    request = asked(mig, profile="3g.40gb")  # and units_per_pod as a pipeline leaves it: 1
+    workload = submit(actor=Actor(make.member(vision, Role.MEMBER)), department=vision, request=request)
+    assert (workload.asked_per_pod, workload.units_per_pod) == (4, 4)

@@ -4,8 +4,7 @@
 |---|---|
 | recognised by | a ResourceSlice of the driver gpu.nvidia.com with devices of the type gpu |
 | asked for by | a ResourceClaimTemplate of the class gpu.nvidia.com, the product chosen by CEL; with `share` one |
-| | ResourceClaim of |
-| | of the department, named by every pod that shares the card |
+| | ResourceClaim of the department, named by every pod that shares the card |
 | unit | card |
 | isolation | full: one tenant a card; pods that share a claim are of one department, take turns and are charged in |
 | | full |

@@ -1,0 +1,222 @@
+"""Every sharing system on a real API server: submitted by REST, written into the pod, bound to its node, read back.
+
+The nodes are KWOK's. Nobody runs the vendors' schedulers, extenders and plugins there, so the test plays them: it binds
+pods that name such a scheduler, and writes on the pod (or claim) what the vendor would. Pods of the default scheduler
+are bound by the real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from portal.access import Actor
+from portal.crypt import encrypt
+from portal.models import User
+from quotas.admission import run_pass
+from quotas.models import Cluster, ClusterKind, Node, Pool
+from tests import builders as make
+from tests.clients import program
+from tests.clusters import realcluster
+from tests.clusters.beds import eventually
+from tests.clusters.realcluster import Admin
+from tests.sharing.table import Live, Table, tables
+from workloads import actions, inventory
+from workloads.converge import converge_cluster
+from workloads.drivers import driver_for
+from workloads.models import Attempt, Image, Workload
+from workloads.sharing.nodes import quantity
+
+pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
+
+MERGE = "application/merge-patch+json"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
+TOLERATE = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}]
+LIVES = [
+    pytest.param(table, live, id=f"{live.system or table.system}-on-{live.node}")
+    for table in tables().values()
+    for live in table.live
+]
+
+
+@dataclass
+class Site:
+    """A portal of its own on the shared cluster; what one department may use is one node."""
+
+    admin: Admin
+    cluster: Cluster
+    pool: Pool
+    alice: User
+
+    @property
+    def client(self) -> Any:
+        return program(self.alice, self.alice.memberships.get().department, ("read", "submit"))
+
+    def submit(self, body: dict[str, Any]) -> Any:
+        whole = {
+            "name": "probe", "pool": self.pool.slug, "image": "test.local/busybox:1", "command": ["sleep", "600"],
+            "cpu": 0.1, "memory_mib": 64, **body,
+        }  # fmt: skip
+        return self.client.post("/api/v1/departments/vision/workloads/", whole)
+
+    def turn(self) -> None:
+        run_pass(group_id=self.pool.group_id)
+        converge_cluster(Cluster.objects.get(pk=self.cluster.pk))
+
+    def until(self, fact: Any) -> Any:
+        def turned() -> Any:
+            self.turn()
+            return fact()
+
+        return eventually(turned, 100)
+
+    def path(self) -> str:
+        attempt = Attempt.objects.latest("pk")
+        return f"/api/v1/namespaces/{attempt.namespace}/pods/{attempt.run_name}"
+
+    def pod(self) -> dict[str, Any]:
+        found = self.admin.call("GET", self.path())
+        return found if found.get("kind") == "Pod" else {}
+
+
+@pytest.fixture
+def sites(admin: Admin, portal_account: str) -> Iterator[Any]:
+    opened: list[Site] = []
+
+    def site(table: Table, live: Live) -> Site:
+        name = realcluster.unique("share")
+        options = {
+            "volume": "emptyDir",
+            "image_pull_policy": "Never",
+            "namespace_prefix": f"{name}-",
+            "tolerations": TOLERATE,
+        }
+        cluster = Cluster.objects.create(
+            name=name,
+            kind=ClusterKind.KUBERNETES,
+            connection=encrypt(portal_account),
+            options=options | dict(live.options),
+        )
+        inventory.refresh(cluster)
+        pool = Pool.objects.filter(cards__node__name=live.node, sharing=live.system or table.system).distinct().get()
+        Node.objects.exclude(name=live.node).update(drained=True)
+        vision = make.department("vision")
+        make.quota(vision, pool, pool.nominal)
+        Image.objects.create(name="test.local/busybox:1", title="Busybox")
+        opened.append(Site(admin, cluster, pool, make.member(vision)))
+        return opened[-1]
+
+    yield site
+    for one in opened:
+        driver = driver_for(one.cluster)
+        for run in driver.observe():
+            with contextlib.suppress(Exception):
+                driver.stop(run.ref, 0)
+                driver.remove(run.ref)
+        admin.call("DELETE", f"/api/v1/namespaces/{one.cluster.options['namespace_prefix']}vision")
+
+
+def play(site: Site, live: Live) -> None:
+    """What the vendor's scheduler and plugin would do: allocate a claim, bind, write down which card it is."""
+    pod = site.pod()
+    meta = pod["metadata"]
+    if names := live.plays.get("allocates"):
+        allocate(site, live, pod, names)
+    if live.scheduler != "default-scheduler" or "allocates" in live.plays:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta["name"], "uid": meta["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": live.node},
+        }
+        answer = site.admin.call("POST", f"{site.path()}/binding", binding)
+        assert answer.get("status") in ("Success", None), answer
+    marks = {kind: live.plays[kind] for kind in ("annotations", "labels") if kind in live.plays}
+    if marks:
+        site.admin.call("PATCH", site.path(), {"metadata": marks}, MERGE)
+    if devices := live.plays.get("devices"):
+        pod = eventually(lambda: (found := site.pod()) and found["status"].get("phase") == "Running" and found)
+        told = [{"resourceID": device, "health": "Healthy"} for device in devices]
+        statuses = pod["status"]["containerStatuses"]
+        statuses[0]["allocatedResourcesStatus"] = [{"name": next(iter(live.limits)), "resources": told}]
+        answer = site.admin.call("PATCH", f"{site.path()}/status", {"status": {"containerStatuses": statuses}}, MERGE)
+        assert answer.get("kind") == "Pod", answer
+
+
+def allocate(site: Site, live: Live, pod: dict[str, Any], names: list[str]) -> None:
+    """Kubernetes' own controller makes the claim of the template; its scheduler would choose the device."""
+
+    def claim() -> Any:
+        made = site.pod()["status"].get("resourceClaimStatuses") or ()
+        return next((one["resourceClaimName"] for one in made if one.get("resourceClaimName")), None)
+
+    path = f"{CLAIMS}/{pod['metadata']['namespace']}/resourceclaims/{eventually(claim)}"
+    results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": live.node, "device": name} for name in names]
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}],
+    }
+    answer = site.admin.call("PATCH", f"{path}/status", {"status": status}, MERGE)
+    assert answer.get("kind") == "ResourceClaim", answer
+
+
+@pytest.mark.parametrize(("table", "live"), LIVES)
+def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
+    table: Table, live: Live, sites: Any
+) -> None:
+    site = sites(table, live)
+    bad = site.submit(dict(live.bad))
+    assert bad.status_code == 422, bad.json()
+    (error,) = [error for error in bad.json()["errors"] if error["attr"] == live.blamed]
+    assert live.said in error["detail"]
+    assert Workload.objects.count() == 0
+
+    good = site.submit(dict(live.body))
+    assert good.status_code == 202, good.json()
+    pod = site.until(site.pod)
+    container = pod["spec"]["containers"][0]
+    asked = {name: amount for name, amount in container["resources"]["limits"].items() if "/" in name}
+    assert {name: quantity(amount) for name, amount in asked.items()} == {
+        name: quantity(amount)
+        for name, amount in live.limits.items()  # the server writes 3000 as 3k
+    }
+    assert pod["spec"].get("schedulerName", "default-scheduler") == live.scheduler
+    assert live.annotations.items() <= pod["metadata"]["annotations"].items()
+    assert live.labels.items() <= pod["metadata"]["labels"].items()
+    play(site, live)
+    workload = Workload.objects.get()
+
+    def running() -> bool:
+        workload.refresh_from_db()
+        return bool(workload.state == "running")
+
+    site.until(running)
+    attempt = workload.attempts.get()
+    assert attempt.node == live.node
+    run = eventually(
+        lambda: next((r for r in driver_for(site.cluster).observe() if len(r.cards) == len(live.cards)), None)
+    )
+    assert run.cards == live.cards
+    actions.cancel(actor=Actor(site.alice), workload=workload)
+    site.until(lambda: Workload.objects.get().state == "cancelled")
+
+
+HELD = [(name, key) for key, table in tables().items() for name in table.held]
+
+
+@pytest.mark.parametrize(("name", "key"), HELD)
+def test_a_node_that_is_held_back_is_in_the_inventory_with_the_reason_and_has_nothing_to_give(
+    name: str, key: str, admin: Admin, portal_account: str
+) -> None:
+    cluster = Cluster.objects.create(
+        name=realcluster.unique("held"), kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account)
+    )
+    inventory.refresh(cluster)
+    node = Node.objects.get(name=name)
+    found = next(f for f in tables()[key].found if f.node == name)
+    assert (node.sharing, node.held_back, node.takes_pods) == (key, found.held_back, False)
+    assert not node.cards.filter(healthy=True).exists()
