@@ -45,14 +45,12 @@ def with_claims(api: Api, pods: list[Json]) -> list[Json]:
     ]
 
 
-def ensure(api: Api, wanted: Json, pod: Json) -> None:
-    """An object beside a pod, which owns it; one that several pods share is owned by all of them, and goes with the last.
+def ensure(api: Api, wanted: Json, owner: Json) -> None:
+    """An object that goes with its owner (a reference); one that several runs share is owned by all, and goes with the last.
 
     Raises Refused, Unreachable.
     """
-    meta = pod["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-    collection = f"{GROUP}/namespaces/{meta['namespace']}/{PLURALS[wanted['kind']]}"
+    collection = f"{GROUP}/namespaces/{wanted['metadata']['namespace']}/{PLURALS[wanted['kind']]}"
     path = f"{collection}/{wanted['metadata']['name']}"
     found = api.get(path)
     if found is None:
@@ -69,7 +67,7 @@ def ensure(api: Api, wanted: Json, pod: Json) -> None:
     if any(one["uid"] == owner["uid"] for one in owners):
         return
     if wanted["kind"] != "ResourceClaim":
-        raise Unreachable(f"{path} belongs to an older pod that is going away")
+        raise Unreachable(f"{path} belongs to an older run that is going away")
     answer = api.call("PATCH", path, {"metadata": {"ownerReferences": [owner]}}, STRATEGIC_PATCH)
     if not answer.ok:
         raise Unreachable(answer.message)

@@ -138,7 +138,7 @@ class KubernetesCluster:
         owner = manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod)
         self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
         for wanted in manifests.beside(spec, self.options):
-            claims.ensure(self.api, wanted, pod)
+            claims.ensure(self.api, wanted, owner)
         if spec.port is not None:
             service = manifests.service(spec, owner, self.options)
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads import manifests
-from workloads.clusters import pods
+from workloads.clusters import claims, pods
 from workloads.clusters.base import NoSuchRun, Refused, RunRef, RunSpec
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.owned import GANG, SERVICE, is_gated, observed
@@ -79,6 +79,8 @@ class Owners:
 
     def _lead_to(self, spec: RunSpec, owner: Json) -> None:
         self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        for wanted in manifests.beside(spec, self.options):
+            claims.ensure(self.api, wanted, owner)
         services = f"/api/v1/namespaces/{spec.ref.namespace}/services"
         if spec.kind == GANG:
             self.create(services, manifests.names(spec, owner, self.options))

@@ -85,6 +85,9 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     if share is not None and not NAME.fullmatch(share):
         message = N_("A name has 1 to 40 small letters, digits and hyphens.")
         problems.append(Problem("share", "bad_name", message, {"name": share[:60]}))
+    if share is not None and request.pods > 1:
+        message = N_("A card that is shared has one pod of each workload, not %(pods)s.")
+        problems.append(Problem("pods", "no_peers", message, {"pods": request.pods}))
     if share is not None and request.units != 1:
         problems.append(Problem("units_per_pod", "one_card", N_("One card is shared, not several."), {"most": 1}))
     return tuple(problems)

@@ -93,6 +93,7 @@ TABLE = Table(
     refused=(
         ({"product": A100, "units": 2, "extra": {"share": "lab"}}, ("units_per_pod", "one_card")),
         ({"product": A100, "units": 1, "extra": {"share": "Our Card"}}, ("share", "bad_name")),
+        ({"product": A100, "units": 1, "pods": 2, "extra": {"share": "lab"}}, ("pods", "no_peers")),
         ({"product": A100, "units": 1, "cores": 10}, ("cores_per_pod", "no_cores")),
     ),
     read=(
