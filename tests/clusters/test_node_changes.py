@@ -19,7 +19,7 @@ from workloads.clusters.kubernetes import Connection, KubernetesCluster
 from workloads.modes.recipes import ConfigEntry, Target, is_as_wanted, named_layouts, recipe, with_entry
 
 pytestmark = pytest.mark.cluster
-RIGHTS = Path(ROOT) / "deploy/kubernetes/node-changes.yaml"
+DEPLOY = Path(ROOT) / "deploy/kubernetes"
 MERGE = "application/merge-patch+json"
 PLUGIN = {"app": "nvidia-device-plugin-daemonset"}
 
@@ -39,15 +39,21 @@ def node(admin: Admin) -> Iterator[str]:
 
 
 @pytest.fixture
-def driver(admin: Admin, portal_account: str) -> Iterator[KubernetesCluster]:
+def driver(admin: Admin) -> Iterator[KubernetesCluster]:
+    """With what rbac.yaml and node-changes.yaml grant together."""
+    roles = [*documents("rbac.yaml"), *documents("node-changes.yaml")]
+    rules = [rule for role in roles if role["kind"] in ("ClusterRole", "Role") for rule in role["rules"]]
     admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
-    for document in yaml.safe_load_all(RIGHTS.read_text()):
-        admin.apply(document)
     maps = f"gpu-operator/{realcluster.unique('plugin')}"
-    made = KubernetesCluster(realcluster.unique("modes"), Connection(portal_account, {"plugin_config": maps}))
-    yield made
-    admin.call("DELETE", f"/api/v1/namespaces/gpu-operator/configmaps/{maps.partition('/')[2]}")
-    made.api.close()
+    with admin.account(rules) as account:
+        made = KubernetesCluster(realcluster.unique("modes"), Connection(account, {"plugin_config": maps}))
+        yield made
+        admin.call("DELETE", f"/api/v1/namespaces/gpu-operator/configmaps/{maps.partition('/')[2]}")
+        made.api.close()
+
+
+def documents(file: str) -> list[Any]:
+    return [each for each in yaml.safe_load_all((DEPLOY / file).read_text()) if each]
 
 
 def found(driver: KubernetesCluster, name: str) -> Any:
@@ -123,7 +129,6 @@ def plugin_pod(admin: Admin, node: str) -> str:
 
 
 def test_without_the_rights_the_cluster_says_which_is_missing(admin: Admin, portal_account: str, node: str) -> None:
-    admin.call("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gpu-quota-portal-node-changes")
     driver = KubernetesCluster(realcluster.unique("modes"), Connection(portal_account, {}))
 
     def refused() -> str:
