@@ -17,7 +17,7 @@ from quotas.models import Claim, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.lifecycle import State
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, ModeChange, Workload
 
 IMAGE = gettext_lazy(
     "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
@@ -144,11 +144,12 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
     taker = claim.held_for.department.name if claim.held_for else ""
-    text = (
-        _("%(department)s calls its capacity back: save your work now.") % {"department": taker}
-        if taker
-        else _("Its capacity is called back: save your work now.")
-    )
+    if taker:
+        text = _("%(department)s calls its capacity back: save your work now.") % {"department": taker}
+    elif node := being_changed(claim):
+        text = _("%(node)s is taken out of service: save your work now.") % {"node": node}
+    else:
+        text = _("Its capacity is called back: save your work now.")
     then = _(
         "When the countdown ends it gets SIGTERM, and %(grace)s later SIGKILL; then it is queued again with the same id."
     )
@@ -156,6 +157,15 @@ def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
     if attempt.ready_at:
         details = [_("It said that its work is saved; it is leaving now.")]
     return Situation(text, details, attempt.reclaim_at, "countdown", _("until SIGTERM"), "leave")
+
+
+def being_changed(claim: Claim) -> str:
+    """The node it stands on whose mode an operator changes; "" for none."""
+    names = {place["node"] for place in claim.placement or ()}
+    changes = ModeChange.objects.filter(
+        finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
+    )
+    return changes.values_list("node__name", flat=True).first() or ""
 
 
 def stopping(workload: Workload, attempt: Attempt) -> Situation:

@@ -28,6 +28,7 @@ from workloads.modes import actions, changes, previews
 from workloads.modes.course import Stage
 from workloads.modes.models import ModeChange
 from workloads.modes.recipes import Target, named_layouts
+from workloads.situation import being_changed
 
 pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[1] / "cluster/data/kwok_gpu_nodes.yaml"
@@ -153,6 +154,7 @@ def test_who_runs_there_gets_notice_and_nothing_new_starts(cluster: OneNode, ope
     assert claim.leave_by is not None
     assert 595 <= (claim.leave_by - timezone.now()).total_seconds() <= 600
     assert the_node().drained
+    assert being_changed(claim) == NAME, "its page says why it has to go"
     waiting = make.claim(claim.department, pool(), 1)
     run_pass(group_id=pool().group_id)
     waiting.refresh_from_db()
