@@ -214,33 +214,6 @@ def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
     return claim
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PoolPolicy:
-    """What the operator sets for a pool; seconds."""
-
-    notice: int
-    grace: int
-    min_runtime: int
-    max_reclaims: int
-
-
-def set_pool_policy(*, actor: Actor, pool: Pool, policy: PoolPolicy, expected_version: int) -> Pool:
-    """Holds for claims admitted from now on: notice and grace are frozen at admission. Raises Stale."""
-    actor.require_operator()
-    with durable():
-        locked_group(pool.group_id)
-        pool = Pool.objects.get(pk=pool.pk)
-        if pool.version != expected_version:
-            raise Stale(current=pool.version, given=expected_version)
-        values = dataclasses.asdict(policy)
-        before = {name: getattr(pool, name) for name in values}
-        Pool.objects.filter(pk=pool.pk).update(version=pool.version + 1, **values)
-        audit.record(actor, "pool.policy_changed", pool.slug, before=before, after=values)
-        wake("quotas.plan", group_id=pool.group_id)
-    pool.refresh_from_db()
-    return pool
-
-
 def set_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Pool:
     """What may be promised of a pool, in units. Raises OverPromised."""
     actor.require_operator()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, pools, quotas, recalls
+from quotas.api import log, policies, pools, quotas, recalls
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("decisions/", log.Decisions.as_view(), name="decisions"),
     path("decisions/<slug:decision>/", log.DecisionView.as_view(), name="decision"),
     path("departments/<slug:department>/quotas/", quotas.Quotas.as_view(), name="quotas"),
     path("departments/<slug:department>/quotas/<slug:pool>/", quotas.QuotaView.as_view(), name="quota"),
+    path("departments/<slug:department>/policy/", policies.DepartmentPolicy.as_view(), name="department-policy"),
+    path(
+        "departments/<slug:department>/quotas/<slug:pool>/policy/", policies.QuotaPolicy.as_view(), name="quota-policy"
+    ),
     path("departments/<slug:department>/usage/", quotas.Usage.as_view(), name="usage"),
     path("departments/<slug:department>/user_caps/", quotas.UserCaps.as_view(), name="user-caps"),
     path("departments/<slug:department>/user_caps/<slug:pool>/", quotas.UserCapView.as_view(), name="user-cap"),
@@ -19,6 +23,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("nodes/<int:node>/", pools.NodeView.as_view(), name="node"),
     path("pools/", pools.Pools.as_view(), name="pools"),
     path("pools/<slug:pool>/", pools.PoolView.as_view(), name="pool"),
+    path("pools/<slug:pool>/policy/", policies.PoolPolicy.as_view(), name="pool-policy"),
     path("recalls/", recalls.Recalls.as_view(), name="recalls"),
     path("recalls/<slug:recall>/", recalls.RecallView.as_view(), name="recall"),
 ]

@@ -143,30 +143,6 @@ class CapForm(forms.Form):
     units = forms.IntegerField(label=_("Each user may hold"), min_value=0, max_value=2**31 - 1, required=False)
 
 
-class PolicyForm(forms.Form):
-    """What the operator sets for a pool. Seconds."""
-
-    notice = forms.IntegerField(
-        label=_("Notice (s)"),
-        min_value=0,
-        max_value=86_400,
-        help_text=_("Between telling a workload to go and its SIGTERM."),
-    )
-    grace = forms.IntegerField(
-        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Between SIGTERM and SIGKILL.")
-    )
-    min_runtime = forms.IntegerField(
-        label=_("Minimum runtime (s)"), min_value=0, max_value=604_800, help_text=_("Nobody is told to go before.")
-    )
-    max_reclaims = forms.IntegerField(
-        label=_("Most reclaims"),
-        min_value=1,
-        max_value=1_000,
-        help_text=_("A workload recalled more often stops for good."),
-    )
-    version = forms.IntegerField(widget=forms.HiddenInput)
-
-
 class NominalForm(forms.Form):
     nominal = forms.IntegerField(
         label=_("May be promised"), min_value=0, max_value=2**31 - 1, help_text=_("Guarantees never add up to more.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from quotas.views import board, caps, decisions, operator, pools, quota_edit, quotas, recall, work
+from quotas.views import board, caps, decisions, operator, policies, pools, quota_edit, quotas, recall, work
 
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
@@ -23,7 +23,12 @@ urlpatterns: list[URLPattern] = [
     path("operator/nodes/", operator.nodes, name="operator_nodes"),
     path("operator/nodes/<int:node>/", operator.node, name="operator_node"),
     path("operator/pools/", operator.pools, name="operator_pools"),
+    path("operator/departments/<slug:department>/policy/", policies.department, name="department_policy"),
+    path("operator/departments/<slug:department>/policy/<slug:pool>/", policies.quota, name="quota_policy"),
+    path("operator/policies/", policies.policies, name="policies"),
     path("operator/pools/<slug:pool>/", operator.pool, name="operator_pool"),
+    path("operator/pools/<slug:pool>/policy/", policies.pool, name="pool_policy"),
+    path("operator/pools/<slug:pool>/preview/", operator.pool_preview, name="operator_pool_preview"),
     path("operator/system/", operator.system, name="operator_system"),
     path("pools/", pools.pools, name="pools"),
     path("pools/<slug:pool>/", pools.pool, name="pool"),

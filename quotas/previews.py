@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from portal.access import Actor, Right
-from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount
 from quotas import windows
@@ -20,7 +18,7 @@ from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
 from quotas.engine.whatif import what_if, with_claim, with_quota
 from quotas.models import Claim, Node, Pool, Quota
-from quotas.recalls import check_recall, of_windows
+from quotas.recalls import check_recall, of_windows, recall_for_engine
 from quotas.snapshots import load_snapshot, moment, quota_of, seconds
 from quotas.telling import clock_of, lends
 
@@ -64,7 +62,7 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
         over = {claim.public_id for claim in of_windows(row.department, row.pool)}
         changed = replace(changed, claims=tuple(claim for claim in changed.claims if claim.id not in over))
     for due in windows.due(changed, [row] if row.windows else [], now=now):
-        changed = with_claim(changed, _recall(due.department, due.pool, due.units, now))
+        changed = with_claim(changed, recall_for_engine(due.department, due.pool, due.units, seconds(now)))
     return changed
 
 
@@ -81,17 +79,12 @@ def windows_lines(quota: Quota, *, now: dt.datetime) -> list[str]:
     return said
 
 
-def _recall(department: e.DepartmentId, pool: e.PoolId, units: int, now: dt.datetime) -> e.Claim:
-    more: dict[str, Any] = {"pods": 0, "preemptible": False, "own_only": True, "submitted_at": seconds(now)}
-    return e.Claim(e.ClaimId(new_id()), department, pool, units, e.ClaimState.PENDING, **more)
-
-
 def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: int) -> Preview:
     """Who would have to go, and by when all is back. Raises Forbidden, Invalid (more than is guaranteed)."""
     actor.require(Right.STEER, department)
     check_recall(department, pool, units)
     now = timezone.now()
-    recall = _recall(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, now)
+    recall = recall_for_engine(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, seconds(now))
     snapshot = load_snapshot(pool.group, now=now)
     found = what_if(snapshot, with_claim(snapshot, recall))
     answer = next(each for each in found.after.decisions if each.claim == recall.id)

@@ -10,9 +10,11 @@ from portal import audit
 from portal.access import SYSTEM, Actor
 from portal.errors import N_, Invalid
 from portal.events import emit
+from portal.ids import new_id
 from portal.locks import durable
 from portal.models import Department
 from quotas.claims import ask, release
+from quotas.engine import types as e
 from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
 
 
@@ -37,6 +39,21 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
             N_("You can call back at most %(most)s %(unit)s: %(guaranteed)s are guaranteed, %(running)s already recalled."),
             field="units", most=max(guaranteed - running, 0), guaranteed=guaranteed, running=running, unit=pool.unit,
         )  # fmt: skip
+
+
+def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:
+    """A recall that nobody has asked for, to see what it would do."""
+    return e.Claim(
+        e.ClaimId(new_id()),
+        department,
+        pool,
+        units,
+        e.ClaimState.PENDING,
+        now,
+        pods=0,
+        preemptible=False,
+        own_only=True,
+    )
 
 
 def live_recalls(department: Department, pool: Pool | None = None) -> QuerySet[Claim]:

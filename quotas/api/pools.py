@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
@@ -12,11 +13,12 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
-from portal.schema import IF_MATCH, page_of
-from quotas import actions
-from quotas.api.quotas import MOST, pool_for
+from portal.schema import DRY_RUN, IF_MATCH, page_of
+from quotas import actions, policies
+from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.cardmap import pool_overview
 from quotas.models import Card, Node, Pool
+from quotas.policy_previews import preview_rules
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
@@ -50,6 +52,11 @@ class PoolOut(serializers.Serializer[Any]):
     grace = serializers.IntegerField(source="pool.grace", help_text="s")
     min_runtime = serializers.IntegerField(source="pool.min_runtime", help_text="s")
     max_reclaims = serializers.IntegerField(source="pool.max_reclaims")
+    fair_sharing = serializers.BooleanField(
+        source="pool.group.fair_sharing", allow_null=True, help_text="null: as the installation is set."
+    )
+    starvation_after = serializers.IntegerField(source="pool.group.starvation_after", allow_null=True, help_text="s")
+    restart_cost = serializers.IntegerField(source="pool.group.restart_cost", allow_null=True, help_text="s")
     version = serializers.IntegerField(source="pool.version")
     shares = DepartmentShareOut(many=True)
 
@@ -60,12 +67,16 @@ class PoolsOut(serializers.Serializer[Any]):
 
 
 class PoolChange(Strict):
-    """Holds for what is admitted from now on: notice and grace are frozen at admission."""
+    """Notice and grace hold for what is admitted from now on: they are frozen at admission. Fair sharing, starvation and
+    restart cost hold for all pools that share nodes; null: as the installation is set."""
 
     notice = serializers.IntegerField(min_value=0, max_value=7 * 86400, required=False)
     grace = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     min_runtime = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False)
     max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST, required=False)
+    fair_sharing = serializers.BooleanField(required=False, allow_null=True)
+    starvation_after = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False, allow_null=True)
+    restart_cost = serializers.IntegerField(min_value=0, max_value=86400, required=False, allow_null=True)
 
 
 class Pools(ApiView):
@@ -84,18 +95,20 @@ class PoolView(ApiView):
     def get(self, request: Request, pool: str) -> Response:
         return self.answer(pool_for(pool))
 
-    @extend_schema(operation_id="pools_change", request=PoolChange, responses=PoolOut, parameters=[IF_MATCH])
+    @extend_schema(
+        operation_id="pools_change",
+        request=PoolChange,
+        responses={200: PoolOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[IF_MATCH, DRY_RUN],
+    )
     def patch(self, request: Request, pool: str) -> Response:
         self.actor.require_operator()
         row = pool_for(pool)
-        values = self.read(PoolChange)
-        now = {name: getattr(row, name) for name in ("notice", "grace", "min_runtime", "max_reclaims")}
-        actions.set_pool_policy(
-            actor=self.actor,
-            pool=row,
-            policy=actions.PoolPolicy(**(now | values)),
-            expected_version=self.version() or 0,
-        )
+        rules = replace(policies.PoolRules.of(row), **self.read(PoolChange))
+        version = self.version() or 0
+        if self.flag("dry_run"):
+            return preview_answer(preview_rules(actor=self.actor, pool=row, rules=rules), row)
+        policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))
 
 

@@ -14,11 +14,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.access import Actor, actor_of
 from portal.errors import Problem
 from portal.forms import blame
-from quotas import actions, soundness
+from quotas import actions, policies, soundness
 from quotas.cardmap import pool_overview
-from quotas.forms import NominalForm, PolicyForm
+from quotas.forms import NominalForm
 from quotas.live import read
 from quotas.models import Cluster, Node, Pool
+from quotas.policy_forms import RulesForm
+from quotas.policy_previews import preview_rules
 from quotas.previews import preview_drain
 
 
@@ -57,31 +59,44 @@ def pools(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """Two forms: what may be promised, and the contract with borrowers."""
+    """Two forms: what may be promised, and the contract with borrowers with its preview."""
     actor = operator_of(request)
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     sent = request.POST.get("form")
-    policy = PolicyForm(request.POST if sent == "policy" else None, initial=_policy(row))
+    rules = _rules_form(row, request.POST if sent == "rules" else None)
     nominal = NominalForm(request.POST if sent == "nominal" else None, initial={"nominal": row.nominal})
     try:
-        if sent == "policy" and policy.is_valid():
-            data = dict(policy.cleaned_data)
-            version = data.pop("version")
-            rule = actions.PoolPolicy(**data)
-            actions.set_pool_policy(actor=actor, pool=row, policy=rule, expected_version=version)
+        if sent == "rules" and rules.is_valid():
+            version = rules.cleaned_data["version"]
+            policies.set_pool_rules(actor=actor, pool=row, rules=rules.rules(), expected_version=version)
             return _saved(request, row)
         if sent == "nominal" and nominal.is_valid():
             actions.set_nominal(actor=actor, pool=row, nominal=nominal.cleaned_data["nominal"])
             return _saved(request, row)
     except Problem as problem:
-        blame(policy if sent == "policy" else nominal, problem)
+        blame(rules if sent == "rules" else nominal, problem)
     [overview] = pool_overview([row])
-    context = {"pool": row, "policy": policy, "nominal": nominal, "overview": overview}
-    return render(request, "quotas/operator_pool.html", context, status=422 if policy.errors or nominal.errors else 200)
+    shared = Pool.objects.filter(group=row.group).exclude(pk=row.pk)
+    context = {"pool": row, "rules": rules, "nominal": nominal, "overview": overview, "shared": shared}
+    return render(request, "quotas/operator_pool.html", context, status=422 if rules.errors or nominal.errors else 200)
 
 
-def _policy(pool: Pool) -> dict[str, Any]:
-    return {name: getattr(pool, name) for name in ("notice", "grace", "min_runtime", "max_reclaims", "version")}
+def _rules_form(pool: Pool, data: Any) -> RulesForm:
+    initial = RulesForm.initial_of(policies.PoolRules.of(pool), pool.version)
+    return RulesForm(data, initial=initial, defaults=policies.default_rules())
+
+
+@login_required
+@require_safe
+def pool_preview(request: HttpRequest, pool: str) -> HttpResponse:
+    """The panel beside the form: what other rules would change."""
+    actor = operator_of(request)
+    row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
+    form = _rules_form(row, request.GET)
+    context: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        context["preview"] = preview_rules(actor=actor, pool=row, rules=form.rules())
+    return render(request, "quotas/preview.html", context)
 
 
 def _saved(request: HttpRequest, pool: Pool) -> HttpResponse:

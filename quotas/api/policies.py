@@ -1,0 +1,119 @@
+"""`…/policy/`: whose work may be stopped for whom, set for a pool, a department, or a department in one pool."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import department_for
+from portal.api.base import ApiView, Strict
+from portal.schema import DRY_RUN, IF_MATCH
+from quotas.api.quotas import PreviewOut, pool_for, preview_answer
+from quotas.engine import types as e
+from quotas.engine.wire import policy_from_json
+from quotas.policies import Scope, policy_json, set_policy
+from quotas.policy_previews import preview_policy
+
+PRIORITY = 2**31 - 1
+
+
+class BorrowPreemptShape(Strict):
+    max_priority = serializers.IntegerField(
+        min_value=-PRIORITY, max_value=PRIORITY, allow_null=True, help_text="null: any lower priority"
+    )
+
+
+class PolicyShape(Strict):
+    within = serializers.ChoiceField(get_args(e.Within), help_text="Work of its own department.")
+    reclaim = serializers.ChoiceField(get_args(e.Reclaim), help_text="Borrowers' work, inside the guarantee.")
+    borrow_preempt = BorrowPreemptShape(
+        allow_null=True, help_text="Other borrowers' work, while it borrows; null: none."
+    )
+
+
+class PolicyOut(serializers.Serializer[Any]):
+    policy = PolicyShape(allow_null=True, help_text="What is set here; null: nothing, the next wider one counts.")
+    effective = PolicyShape()
+    set_at = serializers.ChoiceField(
+        ["quota", "department", "pool", "default"], help_text="Where the effective one is set."
+    )
+    version = serializers.IntegerField(help_text="Of the pool, department or quota: the ETag.")
+
+
+class PolicyView(ApiView):
+    """Members read the policies of their departments, everybody those of pools; operators set them."""
+
+    def scope(self, department: str, pool: str) -> Scope:
+        where = department_for(self.actor, department) if department else None
+        return Scope(where, pool_for(pool) if pool else None)
+
+    def answer(self, scope: Scope) -> Response:
+        row = scope.carrier()
+        effective, source = scope.effective()
+        data = {
+            "policy": policy_json(policy_from_json(row.policy)) if row.policy else None,
+            "effective": policy_json(effective),
+            "set_at": source,
+            "version": row.version,
+        }
+        return Response(PolicyOut(data).data, headers={"ETag": f'"{row.version}"'})
+
+    def change(self, scope: Scope, policy: e.Policy | None) -> Response:
+        self.actor.require_operator()
+        version = self.version() or 0
+        if self.flag("dry_run"):
+            return preview_answer(preview_policy(actor=self.actor, scope=scope, policy=policy), scope.pool)
+        set_policy(actor=self.actor, scope=scope, policy=policy, expected_version=version)
+        return self.answer(scope)
+
+    @extend_schema(responses=PolicyOut)
+    def get(self, request: Request, department: str = "", pool: str = "") -> Response:
+        return self.answer(self.scope(department, pool))
+
+    @extend_schema(
+        request=PolicyShape,
+        responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[IF_MATCH, DRY_RUN],
+    )
+    def put(self, request: Request, department: str = "", pool: str = "") -> Response:
+        scope = self.scope(department, pool)
+        self.actor.require_operator()
+        return self.change(scope, policy_from_json(_present(self.read(PolicyShape))))
+
+    @extend_schema(
+        responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[IF_MATCH, DRY_RUN],
+    )
+    def delete(self, request: Request, department: str = "", pool: str = "") -> Response:
+        """The next wider policy counts again; the answer says which."""
+        return self.change(self.scope(department, pool), None)
+
+
+def _named(name: str) -> Any:
+    operations = {"get": "read", "put": "set", "delete": "unset"}
+    return extend_schema_view(
+        **{m: extend_schema(operation_id=f"{name}_policy_{verb}") for m, verb in operations.items()}
+    )
+
+
+@_named("pool")
+class PoolPolicy(PolicyView):
+    pass
+
+
+@_named("department")
+class DepartmentPolicy(PolicyView):
+    pass
+
+
+@_named("quota")
+class QuotaPolicy(PolicyView):
+    pass
+
+
+def _present(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}

@@ -1,0 +1,285 @@
+"""What the operator sets for pools and departments: who may, what is refused, what a preview says, what the engine gets."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.access import Actor, NotVisible
+from portal.models import AuditEntry, Department, Role, User
+from quotas import policies
+from quotas.actions import Stale
+from quotas.admission import run_pass
+from quotas.engine import types as e
+from quotas.models import Claim, ClaimState, Pool, PoolGroup, Quota
+from quotas.policies import PoolRules, Scope
+from quotas.policy_previews import preview_policy, preview_rules
+from quotas.snapshots import load_snapshot
+from tests import builders as make
+from tests.clients import person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+API = "/api/v1/"
+GENTLE = e.Policy(within="never", reclaim="never")
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8, notice=600, grace=120)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 4)
+    return vision
+
+
+@pytest.fixture
+def nlp(pool: Pool) -> Department:
+    nlp = make.department("nlp")
+    make.quota(nlp, pool, 4)
+    return nlp
+
+
+@pytest.fixture
+def root() -> User:
+    return make.user("root", is_operator=True)
+
+
+def borrower(nlp: Department, pool: Pool, **fields: Any) -> Claim:
+    """nlp uses all eight cards in two claims, one of them borrowed."""
+    for n, first in ((0, 0), (1, 4)):
+        place = [{"pod": 0, "node": "a100-n1", "cards": list(range(first, first + 4))}]
+        started = timezone.now() - dt.timedelta(hours=2 - n)
+        claim = make.claim(nlp, pool, 4, ClaimState.HOLDING, placement=place, notice=600, grace=120, started_at=started,
+                           **fields)  # fmt: skip
+    return claim
+
+
+def policy_now(pool: Pool, department: Department) -> e.Policy:
+    snapshot = load_snapshot(pool.group, now=timezone.now())
+    row = next(each for each in snapshot.departments if each.id == department.slug)
+    return row.quotas[e.PoolId(pool.slug)].policy or row.policy or snapshot.pools[0].policy or snapshot.settings.policy
+
+
+def test_the_narrowest_policy_that_is_set_counts_and_the_engine_gets_it(
+    root: User, vision: Department, pool: Pool
+) -> None:
+    actor = Actor(root)
+    wide, mid, narrow = (e.Policy(reclaim="lower_priority"), e.Policy(within="never"), GENTLE)
+    for scope, policy, source in (
+        (Scope(None, pool), wide, "pool"),
+        (Scope(vision, None), mid, "department"),
+        (Scope(vision, pool), narrow, "quota"),
+    ):
+        policies.set_policy(actor=actor, scope=scope, policy=policy, expected_version=1)
+        assert Scope(Department.objects.get(), Pool.objects.get()).effective() == (policy, source)
+        assert policy_now(pool, vision) == policy
+    policies.set_policy(actor=actor, scope=Scope(vision, pool), policy=None, expected_version=2)
+    assert policy_now(pool, vision) == mid
+    assert AuditEntry.objects.filter(action="policy.changed").latest("id").target == "vision/a100"
+
+
+def test_a_policy_of_defaults_is_set_and_not_nothing(root: User, vision: Department, pool: Pool) -> None:
+    policies.set_policy(actor=Actor(root), scope=Scope(None, pool), policy=GENTLE, expected_version=1)
+    policies.set_policy(actor=Actor(root), scope=Scope(vision, None), policy=e.Policy(), expected_version=1)
+    assert policy_now(pool, vision) == e.Policy()
+
+
+def test_two_operators_do_not_overwrite_each_other(root: User, vision: Department, pool: Pool) -> None:
+    for scope in (Scope(None, pool), Scope(vision, None), Scope(vision, pool)):
+        policies.set_policy(actor=Actor(root), scope=scope, policy=GENTLE, expected_version=1)
+        with pytest.raises(Stale):
+            policies.set_policy(actor=Actor(root), scope=scope, policy=None, expected_version=1)
+    assert Quota.objects.get().policy["reclaim"] == "never"
+
+
+def test_only_operators_set_policies_and_rules(vision: Department, pool: Pool) -> None:
+    owner = Actor(make.member(vision, Role.OWNER))
+    rules = PoolRules(notice=1, grace=1, min_runtime=0, max_reclaims=1)
+    with pytest.raises(NotVisible):
+        policies.set_policy(actor=owner, scope=Scope(vision, None), policy=GENTLE, expected_version=1)
+    with pytest.raises(NotVisible):
+        policies.set_pool_rules(actor=owner, pool=pool, rules=rules, expected_version=1)
+    with pytest.raises(NotVisible):
+        preview_policy(actor=owner, scope=Scope(vision, None), policy=GENTLE)
+
+
+def test_the_preview_says_what_a_call_for_the_guarantee_would_find(
+    root: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    borrower(nlp, pool)
+    for scope in (Scope(vision, None), Scope(vision, pool), Scope(None, pool)):
+        preview = preview_policy(actor=Actor(root), scope=scope, policy=GENTLE)
+        [line] = preview.lines
+        assert preview.sentence == "Nobody is affected now."
+        assert line.startswith(
+            "If Vision called now for the other 4 cards of A100 that it is guaranteed: today it has them by"
+        )
+        assert line.endswith(
+            "when 1 workload with 4 cards has left; with this it has to wait until work ends by itself."
+        )
+    same = preview_policy(actor=Actor(root), scope=Scope(vision, None), policy=e.Policy())
+    assert same.lines == ()
+
+
+def test_the_preview_names_who_would_be_told_at_once(
+    root: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    policies.set_policy(actor=Actor(root), scope=Scope(vision, None), policy=GENTLE, expected_version=1)
+    borrower(nlp, pool, name="train")
+    make.claim(vision, pool, 4)
+    run_pass(group_id=pool.group_id)
+    preview = preview_policy(actor=Actor(root), scope=Scope(vision, None), policy=None)
+    assert preview.sentence == "1 workload would be told to go, 4 cards in all."
+    assert [(side.department, side.name, side.units) for side in preview.stopped] == [(nlp, "train", 4)]
+    assert preview.promised_at is not None
+    assert not Claim.objects.filter(state=ClaimState.LEAVING).exists()
+
+
+def test_the_rules_of_a_group_hold_for_all_its_pools(root: User, pool: Pool) -> None:
+    other = make.pool("t4", group=pool.group)
+    rules = PoolRules(60, 10, 0, 5, fair_sharing=True, starvation_after=7, restart_cost=9)
+    policies.set_pool_rules(actor=Actor(root), pool=pool, rules=rules, expected_version=1)
+    other.refresh_from_db()
+    assert (other.version, other.notice) == (2, 600)
+    settings = load_snapshot(PoolGroup.objects.get(), now=timezone.now()).settings
+    assert (settings.fair_sharing, settings.starvation_after, settings.restart_cost) == (True, 7, 9)
+    with pytest.raises(Stale):
+        policies.set_pool_rules(actor=Actor(root), pool=other, rules=rules, expected_version=1)
+
+
+def test_the_preview_of_rules_counts_who_is_protected_and_who_keeps_its_notice(
+    root: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    borrower(nlp, pool)
+    rules = PoolRules(notice=60, grace=120, min_runtime=90 * 60, max_reclaims=10)
+    preview = preview_rules(actor=Actor(root), pool=pool, rules=rules)
+    assert preview.lines == (
+        "1 running workload would be protected by the minimum runtime; now it is 0.",
+        "2 running workloads keep the notice they were told (at most 10 min).",
+    )
+
+
+# API ------------------------------------------------------------------------------------------------------------------
+
+FULL = {"within": "never", "reclaim": "never", "borrow_preempt": {"max_priority": 3}}
+PLACES = ["pools/a100/policy/", "departments/vision/policy/", "departments/vision/quotas/a100/policy/"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_policy_is_read_set_and_taken_away_over_the_api(
+    root: User, vision: Department, pool: Pool, place: str
+) -> None:
+    client = person(root)
+    first = client.get(API + place)
+    assert (first["ETag"], first.json()["policy"], first.json()["set_at"]) == ('"1"', None, "default")
+    assert client.put(API + place, FULL).status_code == 428
+    dry = client.put(API + place + "?dry_run=1", FULL, headers={"If-Match": '"1"'})
+    assert (dry.status_code, dry.json()["sentence"]) == (200, "Nobody is affected now.")
+    answer = client.put(API + place, FULL, headers={"If-Match": '"1"'})
+    assert (answer["ETag"], answer.json()["policy"], answer.json()["effective"]) == ('"2"', FULL, FULL)
+    stale = client.put(API + place, FULL, headers={"If-Match": '"1"'})
+    assert (stale.status_code, stale.json()["current"]) == (412, 2)
+    gone = client.delete(API + place, headers={"If-Match": '"2"'})
+    assert (gone.json()["policy"], gone.json()["set_at"]) == (None, "default")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_others_read_at_most_what_is_theirs_and_set_nothing(
+    vision: Department, nlp: Department, pool: Pool, place: str
+) -> None:
+    owner, stranger = make.member(vision, Role.OWNER), make.member(nlp, Role.OWNER)
+    assert person(owner).get(API + place).status_code == 200
+    assert person(stranger).get(API + place).status_code == (200 if place.startswith("pools") else 404)
+    for who in (owner, stranger):
+        assert person(who).put(API + place, FULL, headers={"If-Match": '"1"'}).status_code == 404
+        assert person(who).delete(API + place, headers={"If-Match": '"1"'}).status_code == 404
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "attr"),
+    [
+        ({"within": "always"}, "within"),
+        ({"reclaim": None}, "reclaim"),
+        ({"borrow_preempt": {"max_priority": "x"}}, "borrow_preempt.max_priority"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_names_the_field(root: User, vision: Department, fault: Any, attr: str) -> None:
+    answer = person(root).put(API + PLACES[1], FULL | fault, headers={"If-Match": '"1"'})
+    assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, attr)
+
+
+def test_a_department_without_a_quota_has_no_policy_there(root: User, vision: Department, pool: Pool) -> None:
+    make.department("empty")
+    answer = person(root).get(API + "departments/empty/quotas/a100/policy/")
+    assert (answer.status_code, answer.json()["code"]) == (404, "no_quota")
+
+
+def test_rules_of_a_pool_are_tried_and_changed_over_the_api(root: User, vision: Department, pool: Pool) -> None:
+    client = person(root)
+    url = API + "pools/a100/"
+    dry = client.patch(url + "?dry_run=1", {"min_runtime": 60}, headers={"If-Match": '"1"'})
+    assert dry.json()["sentence"] == "Nobody is affected now."
+    told = client.patch(url, {"fair_sharing": True, "notice": 30}, headers={"If-Match": '"1"'}).json()
+    assert (told["fair_sharing"], told["notice"], told["grace"], told["version"]) == (True, 30, 120, 2)
+
+
+# Pages ----------------------------------------------------------------------------------------------------------------
+
+
+def form(**more: Any) -> dict[str, Any]:
+    return {"own": "1", "reclaim": "never", "within": "never", "borrow_preempt": "never", "version": 1} | more
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/operator/pools/a100/policy/",
+        "/operator/departments/vision/policy/",
+        "/operator/departments/vision/policy/a100/",
+    ],
+)
+def test_an_operator_sets_a_policy_on_its_page_after_a_preview(
+    client: Client, root: User, vision: Department, pool: Pool, url: str
+) -> None:
+    client.force_login(root)
+    assert "What counts here now is the default" in client.get(url).content.decode()
+    assert "Nobody is affected now." in client.get(url, form(preview=1)).content.decode()
+    refused = client.post(url, form(borrow_preempt="up_to"))
+    assert (refused.status_code, "Say which priority." in refused.content.decode()) == (422, True)
+    assert client.post(url, form()).status_code == 302
+    listed = client.get("/operator/policies/").content.decode()
+    assert "it waits until borrowers end" in listed
+    stale = client.post(url, form(reclaim="any"))
+    assert (stale.status_code, "version 2" in stale.content.decode()) == (422, True)
+    assert client.post(url, form(own="", version=2)).status_code == 302
+    assert "it waits until borrowers end" not in client.get("/operator/policies/").content.decode()
+
+
+def test_an_operator_changes_the_rules_of_a_pool_and_a_refused_form_keeps_its_input(
+    client: Client, root: User, pool: Pool
+) -> None:
+    client.force_login(root)
+    good = {
+        "form": "rules",
+        "notice": 30,
+        "grace": 5,
+        "min_runtime": 0,
+        "max_reclaims": 3,
+        "fair_sharing": "on",
+        "version": 1,
+    }
+    assert "Nobody is affected now." in client.get("/operator/pools/a100/preview/", good).content.decode()
+    bad = client.post("/operator/pools/a100/", good | {"grace": 0, "notice": 77})
+    assert (bad.status_code, 'value="77"' in bad.content.decode()) == (422, True)
+    assert client.post("/operator/pools/a100/", good).status_code == 302
+    pool.refresh_from_db()
+    assert (pool.notice, pool.group.fair_sharing, pool.group.starvation_after) == (30, True, None)
