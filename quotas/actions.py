@@ -41,6 +41,14 @@ class BelowNonPreemptible(Problem):
     message = N_("%(holding)s %(unit)s are held by work that must not be stopped; the guarantee cannot go below that.")
 
 
+class NothingToSplit(Problem):
+    code = "nothing_to_split"
+    field = "guaranteed"
+    message = N_(
+        "%(parent)s has %(left)s %(unit)s of its own left to give; this takes %(needed)s. The operator can promise more."
+    )
+
+
 class OfWindow(Problem):
     code = "of_lending_window"
     message = N_("A lending window of %(department)s called this back. Change the window instead.")
@@ -78,8 +86,8 @@ def set_quota(
     it must be the present one.
 
     Lend limit and windows are their owner's to set; guarantee and borrow limit are the operator's, or an owner's of the
-    parent department who splits what the parent has.
-    Raises Stale, OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
+    parent department, who splits what the parent has: the parent's own guarantee gives and takes the difference.
+    Raises Stale, OverPromised, NothingToSplit, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
     """
     if lending is not None:
         windows.check(lending.windows, lending.zone)
@@ -94,6 +102,7 @@ def set_quota(
         after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
         after |= _lending(quota) if lending is None else lending.columns()
         _may_set(actor, department, before, after)
+        _split(actor, quota, guaranteed)
         check_promises(quota, guaranteed)
         for name, value in after.items():
             setattr(quota, name, value)
@@ -135,12 +144,48 @@ def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None
     return actor.require(Right.OPERATE, department)
 
 
-def check_promises(quota: Quota, guaranteed: int) -> None:
-    """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock."""
+def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
+    """The parent's quota as it would be when its owner gives (or takes back) the difference; None: nothing is split.
+
+    Raises NothingToSplit.
+    """
+    more = guaranteed - (quota.guaranteed if quota.pk else 0)
+    parent = quota.department.parent
+    if actor.is_operator or not more or parent is None:
+        return None
+    giver = Quota.objects.filter(department=parent, pool=quota.pool).select_related("department", "pool").first()
+    giver = giver or Quota(department=parent, pool=quota.pool, version=0)
+    if giver.guaranteed < more:
+        raise NothingToSplit(
+            field="guaranteed", parent=parent.name, left=giver.guaranteed, needed=more, unit=quota.pool.unit
+        )
+    giver.guaranteed -= more
+    return giver
+
+
+def _split(actor: Actor, quota: Quota, guaranteed: int) -> None:
+    giver = split_of(actor, quota, guaranteed)
+    if giver is None:
+        return
+    before = Quota.objects.filter(pk=giver.pk).values_list("guaranteed", flat=True).first()
+    giver.version += 1
+    giver.save()
+    parent = giver.department
+    audit.record(
+        actor, "quota.changed", f"{parent.slug}/{giver.pool.slug}", department=parent,
+        before=_numbers(giver) | {"guaranteed": before or 0},
+        after=_numbers(giver) | {"why": f"split with {quota.department.slug}"},
+    )  # fmt: skip
+    emit("quota.changed", department=parent, pool=giver.pool.slug)
+
+
+def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> None:
+    """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock. `given`: somebody
+    else's guarantee gives the difference, so the sum stays."""
     pool = quota.pool
     others = Quota.objects.filter(pool=pool).exclude(department=quota.department)
     promised = (others.aggregate(total=Sum("guaranteed"))["total"] or 0) + guaranteed
-    if promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
+    if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
         raise OverPromised(field="guaranteed", promised=promised, nominal=pool.nominal, unit=pool.unit, pool=pool.name)
     fixed = sum(
         claim.units

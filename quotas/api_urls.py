@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, policies, pools, quotas, recalls
+from quotas.api import log, moves, policies, pools, quotas, recalls
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("decisions/", log.Decisions.as_view(), name="decisions"),
     path("decisions/<slug:decision>/", log.DecisionView.as_view(), name="decision"),
+    path("departments/<slug:department>/preview/", moves.DepartmentPreview.as_view(), name="department-preview"),
     path("departments/<slug:department>/quotas/", quotas.Quotas.as_view(), name="quotas"),
     path("departments/<slug:department>/quotas/<slug:pool>/", quotas.QuotaView.as_view(), name="quota"),
     path("departments/<slug:department>/policy/", policies.DepartmentPolicy.as_view(), name="department-policy"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from portal.models import Department, User
 from quotas.live import Live, available, ceiling, coming, free, held, read, recalled
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota
+from quotas.tree import upwards
 
 UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
 
@@ -118,8 +119,14 @@ def usage(live: Live, department: int, pool: int) -> PoolUsage:
         free_now=max(0, min(free(live, pool, inside), right)),
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
-        per_user=_per_user(entries, foreign, live.caps.get((department, pool))),
+        per_user=_per_user(entries, foreign, _cap(live, department, pool)),
     )
+
+
+def _cap(live: Live, department: int, pool: int) -> int | None:
+    """What is said above holds in every team as well: the smallest cap counts."""
+    caps = (live.caps.get((above.pk, pool)) for above in upwards(live.departments, department))
+    return min((cap for cap in caps if cap is not None), default=None)
 
 
 def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], cap: int | None) -> tuple[UserUsage, ...]:

@@ -34,9 +34,9 @@ class Point:
 def trend(
     pools: Iterable[Pool], *, departments: Collection[int] | None = None, days: int = 7, step: dt.timedelta = HOUR
 ) -> dict[int, list[Point]]:
-    """Pool id → points of `step` each, oldest first, only where hours were metered. One query.
+    """Pool id → points of `step` each, oldest first, only where hours were metered. Two queries.
 
-    `departments`: ids to add up; None: everybody.
+    `departments`: ids to add up; None: everybody. What they lent among themselves is their own use, seen from outside.
     """
     begun = timezone.now().replace(minute=0, second=0, microsecond=0)
     elapsed = max(60.0, (timezone.now() - begun).total_seconds())  # the running hour is metered so far
@@ -47,19 +47,36 @@ def trend(
     rows = hours.values("pool_id", "hour").annotate(
         guaranteed_s=Sum("guaranteed"), own_s=Sum("own"), borrowed_s=Sum("borrowed"), lent_s=Sum("lent")
     )
+    among = _among(departments, begun - dt.timedelta(days=days)) if departments and len(departments) > 1 else {}
     boxes: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
         box = int((row["hour"].timestamp() + shift) // step.total_seconds())
         seconds = elapsed if row["hour"] == begun else 3600
-        boxes[row["pool_id"], box].append(
-            (row["guaranteed_s"], row["own_s"], row["borrowed_s"], row["lent_s"], seconds)
-        )
+        inner = min(among.get((row["pool_id"], row["hour"]), 0.0), row["borrowed_s"], row["lent_s"])
+        used = (row["own_s"] + inner, row["borrowed_s"] - inner, row["lent_s"] - inner)
+        boxes[row["pool_id"], box].append((row["guaranteed_s"], *used, seconds))
     points: dict[int, list[Point]] = defaultdict(list)
     for (pool, box), found in sorted(boxes.items()):
         at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
         *sums, seconds = (sum(column) for column in zip(*found, strict=True))
         points[pool].append(Point(at, *(total / seconds for total in sums)))
     return points
+
+
+def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, dt.datetime], float]:
+    """(pool id, hour) → unit-seconds that these departments lent each other."""
+    found: dict[tuple[int, dt.datetime], float] = defaultdict(float)
+    now = timezone.now()
+    entries = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False)
+    for entry in entries.filter(department__in=departments, lender__in=departments):
+        end = entry.ended_at or now
+        at = max(entry.started_at, begin)
+        while at < end:
+            hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+            until = min(end, hour + HOUR)
+            found[entry.pool_id, hour] += entry.units * (until - at).total_seconds()
+            at = until
+    return found
 
 
 @dataclass(slots=True)

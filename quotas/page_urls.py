@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/pools/", operator.pools, name="operator_pools"),
     path("operator/departments/<slug:department>/policy/", policies.department, name="department_policy"),
     path("operator/departments/<slug:department>/policy/<slug:pool>/", policies.quota, name="quota_policy"),
+    path("operator/departments/<slug:department>/preview/", operator.department_preview, name="department_preview"),
     path("operator/policies/", policies.policies, name="policies"),
     path("operator/pools/<slug:pool>/", operator.pool, name="operator_pool"),
     path("operator/pools/<slug:pool>/policy/", policies.pool, name="pool_policy"),

@@ -12,7 +12,7 @@ from portal.access import Actor, Right
 from portal.models import Department
 from portal.words import amount
 from quotas import windows
-from quotas.actions import OWNERS_FIELDS, Lending, check_promises
+from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
 from quotas.board import usage_of
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
@@ -42,9 +42,10 @@ def preview_quota(
     if lending is not None:
         windows.check(lending.windows, lending.zone)
     row = Quota.objects.filter(department=department, pool=pool).first() or Quota(department=department, pool=pool)
-    check_promises(row, guaranteed)
-    before = {name: getattr(row, name) for name in OWNERS_FIELDS}
     row.pool, row.department = pool, department
+    giver = split_of(actor, row, guaranteed)
+    check_promises(row, guaranteed, given=giver is not None)
+    before = {name: getattr(row, name) for name in OWNERS_FIELDS}
     row.guaranteed, row.borrow_limit, row.lend_limit = guaranteed, borrow_limit, lend_limit
     for name, value in (lending.columns() if lending is not None else {}).items():
         setattr(row, name, value)
@@ -52,7 +53,13 @@ def preview_quota(
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
-    return preview_of(effect_of(actor, what_if(snapshot, changed)), windows_lines(row, now=now))
+    lines = windows_lines(row, now=now)
+    if giver is not None:
+        parent = e.DepartmentId(giver.department.slug)
+        changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
+        text = _("%(parent)s would keep %(left)s of its own.")
+        lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
+    return preview_of(effect_of(actor, what_if(snapshot, changed)), lines)
 
 
 def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from django.conf import settings
 
@@ -16,7 +16,10 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
+from quotas.tree import upwards
 from quotas.windows import most_lent, planned_limit
+
+K = TypeVar("K", bound=Hashable)
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
@@ -106,6 +109,7 @@ def _departments(pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...
     for cap in UserCap.objects.filter(pool__in=pools).select_related("pool"):
         caps[cap.department_id][e.PoolId(cap.pool.slug)] = cap.units
     rows = list(Department.objects.all())
+    tree = {row.pk: row for row in rows}
     slugs = {row.pk: e.DepartmentId(row.slug) for row in rows}
     return tuple(
         e.Department(
@@ -114,11 +118,20 @@ def _departments(pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...
             weight=row.weight,
             quotas=quotas[row.pk],
             policy=policy_from_json(row.policy) if row.policy else None,
-            paused=row.paused,
-            user_caps=caps[row.pk],
+            paused=any(above.paused for above in upwards(tree, row.pk)),
+            user_caps=lowest_caps(caps[above.pk] for above in upwards(tree, row.pk)),
         )
         for row in rows
     )
+
+
+def lowest_caps(caps: Iterable[Mapping[K, int]]) -> dict[K, int]:
+    """What is said above holds in every team as well: the smallest cap counts."""
+    found: dict[K, int] = {}
+    for each in caps:
+        for pool, units in each.items():
+            found[pool] = min(units, found.get(pool, units))
+    return found
 
 
 def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:

@@ -26,6 +26,7 @@ from quotas.engine.units import grace_of, notice_of
 from quotas.engine.verdict import usage_of
 from quotas.lending import DAY, Limit, Schedule, Window, overlap
 from quotas.models import WINDOW, Claim, LedgerEntry, Pool, PoolGroup, Quota
+from quotas.tree import upwards
 
 MOST_WINDOWS = 20
 SLACK = dt.timedelta(seconds=15)  # the beat comes every few seconds
@@ -215,11 +216,11 @@ def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now:
         .values_list("lender__slug")
         .annotate(units=Sum("units"))
     )
-    mine = set(_upwards(rows, borrower.pk))
+    mine = {above.pk for above in upwards(rows, borrower.pk)}
     total: dict[int, int] = defaultdict(int)
     concerned: set[int] = set()
     for row in rows.values():
-        for pk in _upwards(rows, row.pk):
+        for pk in [above.pk for above in upwards(rows, row.pk)]:
             if pk not in mine and pk in quotas:
                 total[pk] += lent.get(row.slug, 0) + asked.get(row.slug, 0)
                 concerned |= {pk} if row.slug in asked else set()
@@ -229,9 +230,3 @@ def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now:
         if fall is not None and fall[1] is not None:
             found.append(Return(fall[0], rows[pk], fall[1]))
     return min(found, key=lambda each: (each.at, each.lender.slug), default=None)
-
-
-def _upwards(rows: dict[int, Department], pk: int | None) -> Iterator[int]:
-    while pk is not None:
-        yield pk
-        pk = rows[pk].parent_id

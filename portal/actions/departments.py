@@ -67,10 +67,10 @@ def change_department(
     actor.require_operator()
     _check(name, weight)
     with durable():
+        if department.parent_id != (parent.pk if parent else None):
+            _lock_tree()
         now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
-        if parent is not None and now.parent_id != parent.pk:
-            _require_no_loop(now, parent)
-            _require_no_work(parent)
+        check_move(now, parent)
         before = _facts(now)
         changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
             name=name.strip(), weight=weight, parent=parent, version=F("version") + 1
@@ -132,8 +132,20 @@ def _check(name: str, weight: int) -> None:
         raise Invalid(N_("The weight is 1 or more."), field="weight")
 
 
+def check_move(department: Department, parent: Department | None) -> None:
+    """Raises Invalid when the department would stand below itself, HasWork when the new parent has work of its own."""
+    if parent is not None and department.parent_id != parent.pk:
+        _require_no_loop(department, parent)
+        _require_no_work(parent)
+
+
+def _lock_tree() -> None:
+    """Two moves at once could close a loop that neither of them sees."""
+    list(Department.objects.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+
+
 def _require_no_loop(department: Department, parent: Department) -> None:
-    above: Department | None = parent
+    above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
     while above is not None:
         if above.pk == department.pk:
             raise Invalid(

@@ -21,20 +21,52 @@ from portal.models import Department, Membership, Role
 from portal.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 
 
+class Tree:
+    """All departments, read once for an answer."""
+
+    def __init__(self) -> None:
+        self.rows = {
+            pk: (slug, parent) for pk, slug, parent in Department.objects.values_list("pk", "slug", "parent_id")
+        }
+        self.inner = {parent for _slug, parent in self.rows.values() if parent is not None}
+
+    def path(self, pk: int | None) -> list[str]:
+        found: list[str] = []
+        while pk is not None:
+            slug, pk = self.rows[pk]
+            found.insert(0, slug)
+        return found
+
+
 class DepartmentOut(serializers.ModelSerializer[Department]):
     id = serializers.CharField(source="slug")
     parent = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)  # type: ignore[assignment]
+    path = serializers.SerializerMethodField(help_text="The departments it belongs to, from the top, itself last.")
+    is_leaf = serializers.SerializerMethodField(help_text="Only departments without teams have workloads.")
     role = serializers.SerializerMethodField(help_text="Yours; empty for an operator without a membership.")
     rights = serializers.SerializerMethodField(help_text="What you may do here, as token scopes.")
 
     class Meta:
         model = Department
-        fields = ["id", "name", "parent", "weight", "paused", "version", "role", "rights"]
+        fields = ["id", "name", "parent", "path", "is_leaf", "weight", "paused", "version", "role", "rights"]
 
     @property
     def actor(self) -> Actor:
         actor: Actor = self.context["actor"]
         return actor
+
+    @property
+    def tree(self) -> Tree:
+        if "tree" not in self.context:
+            self.context["tree"] = Tree()
+        tree: Tree = self.context["tree"]
+        return tree
+
+    def get_path(self, department: Department) -> list[str]:
+        return self.tree.path(department.pk)
+
+    def get_is_leaf(self, department: Department) -> bool:
+        return department.pk not in self.tree.inner
 
     def get_role(self, department: Department) -> str:
         return self.actor.roles.get(department.pk, "")

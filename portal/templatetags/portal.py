@@ -49,6 +49,12 @@ for plain in (words.amount, words.memory, words.file_size, words.cores, words.du
     register.filter(plain)
 
 
+@register.filter
+def steps(depth: int) -> range:
+    """One for each level below the first: how far a row of a tree is moved in."""
+    return range(max(0, depth - 1))
+
+
 @register.simple_tag
 def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
     """A time as distance from now, kept right by portal.js; absolute in the reader's zone on hover."""

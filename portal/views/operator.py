@@ -183,7 +183,8 @@ class DepartmentChangeForm(DepartmentForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 def departments(request: HttpRequest) -> HttpResponse:
     actor = operator_of(request)
-    form = DepartmentForm(request.POST or None)
+    below = Department.objects.filter(slug=request.GET.get("below", "")).first()
+    form = DepartmentForm(request.POST or None, initial={"parent": below, "weight": 1})
     if request.method == "POST" and form.is_valid():
         try:
             made = department_actions.create_department(actor=actor, **form.cleaned_data)
@@ -199,7 +200,7 @@ def departments(request: HttpRequest) -> HttpResponse:
 def tree() -> list[tuple[Department, int, int]]:
     """(department, depth, members), each below its parent."""
     children: dict[int | None, list[Department]] = {}
-    for row in Department.objects.order_by("slug"):
+    for row in Department.objects.select_related("parent").order_by("slug"):
         children.setdefault(row.parent_id, []).append(row)
     counts = Membership.objects.values_list("department").annotate(n=Count("pk"))
     members: dict[int, int] = dict(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from quotas.chart import Chart, draw
 from quotas.history import Loan, Point, loans, trend
 from quotas.live import Live, read
 from quotas.models import Claim, ClaimState, Pool
+from quotas.tree import upwards
 from quotas.telling import Teller, lends, named_claims
 
 PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
@@ -62,7 +63,8 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         "days": days_of(request),
         "periods": PERIODS,
         "may_steer": actor.may(Right.STEER, here),
-        "teams": [live.departments[pk] for pk in inside[1:]],
+        "above": [above for above in upwards(live.departments, here.parent_id)][::-1],
+        "paused_above": next((above for above in upwards(live.departments, here.parent_id) if above.paused), None),
         **_now(live, actor, here, inside),
     }
     if not request.headers.get("HX-Request"):
@@ -83,12 +85,20 @@ def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[
     ]
     rows = [_row(usage, running, inside) for usage in usages(live, here.pk)]
     return {
+        "teams": list(_teams(live, here.pk)),
         "rows": rows,
         "any_use": any(row.usage.per_user for row in rows),
         "returns": returns.coming_back(live, inside, seen),
         "departures": returns.going_away(live, inside),
         "queue": _queue(live, sorted(waiting, key=_turn), actor),
     }
+
+
+def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Department, int, list[PoolUsage]]]:
+    """Everyone below, each after its parent: (department, depth, its use of each pool with all below it)."""
+    for pk in sorted(live.children[department], key=lambda pk: live.departments[pk].slug):
+        yield live.departments[pk], depth, usages(live, pk)
+        yield from _teams(live, pk, depth + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -14,11 +15,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.access import Actor, actor_of
 from portal.errors import Problem
 from portal.forms import blame
+from portal.models import Department
 from quotas import actions, policies, soundness
 from quotas.cardmap import pool_overview
 from quotas.forms import NominalForm
 from quotas.live import read
 from quotas.models import Cluster, Node, Pool
+from quotas.moves import preview_department
 from quotas.policy_forms import RulesForm
 from quotas.policy_previews import preview_rules
 from quotas.previews import preview_drain
@@ -128,3 +131,26 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
     preview = preview_drain(actor=actor, node=row)
     context = {"node": row, "cards": cards, "preview": preview}
     return render(request, "quotas/operator_node.html", context)
+
+
+class PlaceForm(forms.Form):
+    """The part of the department's form (portal/views/operator.py) that matters to quotas."""
+
+    parent = forms.ModelChoiceField(queryset=Department.objects.all(), required=False)
+    weight = forms.IntegerField(min_value=1, max_value=1_000_000)
+
+
+@login_required
+@require_safe
+def department_preview(request: HttpRequest, department: str) -> HttpResponse:
+    """The panel beside the department's form: what moving it, or another weight, would change."""
+    actor = operator_of(request)
+    row = get_object_or_404(Department.objects.select_related("parent"), slug=department)
+    form = PlaceForm(request.GET)
+    context: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        try:
+            context["preview"] = preview_department(actor=actor, department=row, **form.cleaned_data)
+        except Problem as problem:
+            context["problem"] = problem
+    return render(request, "quotas/preview.html", context)

@@ -1,0 +1,32 @@
+"""`departments/{d}/preview/`: what moving a department, or another weight, would change. Nothing is changed."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import Right, department_for
+from portal.api.base import ApiView
+from portal.api.departments import parent_named
+from quotas.api.quotas import PreviewOut, preview_answer
+from quotas.moves import preview_department
+
+
+class DepartmentPreview(ApiView):
+    @extend_schema(
+        operation_id="departments_preview",
+        responses=PreviewOut,
+        parameters=[
+            OpenApiParameter("parent", str, description="The new one; empty: at the top. Absent: as it is."),
+            OpenApiParameter("weight", int),
+        ],
+    )
+    def get(self, request: Request, department: str) -> Response:
+        where = department_for(self.actor, department, Right.OPERATE)
+        sent = "parent" in request.query_params
+        parent = parent_named(self.text("parent") or None) if sent else where.parent
+        weight = self.number("weight", where.weight, 1_000_000) or 1
+        return preview_answer(
+            preview_department(actor=self.actor, department=where, parent=parent, weight=weight), None
+        )

@@ -1,0 +1,14 @@
+"""Walking the tree of departments, once all of them are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from portal.models import Department
+
+
+def upwards(tree: Mapping[int, Department], pk: int | None) -> Iterator[Department]:
+    """The department and those above it, itself first. `tree`: all departments by id."""
+    while pk is not None:
+        yield tree[pk]
+        pk = tree[pk].parent_id
