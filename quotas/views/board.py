@@ -21,8 +21,8 @@ from quotas.chart import Chart, draw
 from quotas.history import Loan, Point, loans, trend
 from quotas.live import Live, read
 from quotas.models import Claim, ClaimState, Pool
-from quotas.tree import upwards
 from quotas.telling import Teller, lends, named_claims
+from quotas.tree import upwards
 
 PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
 
@@ -63,7 +63,7 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         "days": days_of(request),
         "periods": PERIODS,
         "may_steer": actor.may(Right.STEER, here),
-        "above": [above for above in upwards(live.departments, here.parent_id)][::-1],
+        "above": list(upwards(live.departments, here.parent_id))[::-1],
         "paused_above": next((above for above in upwards(live.departments, here.parent_id) if above.paused), None),
         **_now(live, actor, here, inside),
     }
