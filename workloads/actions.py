@@ -125,6 +125,7 @@ def request_of(workload: Workload) -> WorkloadRequest:
         max_runtime=workload.max_runtime,
         max_wait=workload.max_wait,
         own_only=workload.own_only,
+        preemptible=workload.preemptible,
         setup=workload.settings,
         preset=workload.preset,
         rerun_of=workload,

@@ -40,7 +40,8 @@ def body_of(request: WorkloadRequest) -> dict[str, Any]:
         "setup": request.setup.as_json(),
         "preset": request.preset.slug if request.preset else "",
     }
-    return body | {name: value for name, value in optional.items() if value}
+    body |= {name: value for name, value in optional.items() if value}
+    return body if request.preemptible else body | {"preemptible": False}
 
 
 def as_json(body: dict[str, Any]) -> str:

@@ -40,6 +40,11 @@ class WorkloadForm(AmountFields, SetupFields):
         help_text=_("8h, 90 min, 1d 12h. A short limit starts sooner; extend later."),
     )
     own_only = forms.BooleanField(label=_("Own quota only, never recalled by others"), required=False)
+    must_stay = forms.BooleanField(
+        label=_("Must not be stopped"),
+        required=False,
+        help_text=_("Runs inside the guarantee only; not even more important work of the department stops it."),
+    )
     cpu = forms.DecimalField(label=_("CPU cores"), min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
     memory_mib = MemoryField(label=_("Memory"), help_text=_("Of the machine, not of the card: 8 GiB"))
     env = VariablesField(
@@ -97,6 +102,7 @@ class WorkloadForm(AmountFields, SetupFields):
             max_runtime=data["max_runtime"],
             max_wait=data["max_wait"],
             own_only=data["own_only"],
+            preemptible=not data["must_stay"],
             preset=data["preset"],
             rerun_of=self.origin(),
         )
@@ -164,6 +170,7 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
             "name": origin.name,
             "env": origin.env,
             "own_only": origin.own_only,
+            "must_stay": not origin.preemptible,
             "max_wait": origin.max_wait,
             "preset": origin.preset.slug if origin.preset else "",
             "rerun_of": origin.public_id,

@@ -52,6 +52,7 @@ class WorkloadRequest:
     max_runtime: int | None = None
     max_wait: int | None = None
     own_only: bool = False
+    preemptible: bool = True
     setup: Setup = field(default_factory=Setup)
     preset: Preset | None = None
     rerun_of: Workload | None = None
@@ -89,6 +90,7 @@ class WorkloadRequest:
             memory_mib=self.memory_mib,
             priority=self.priority,
             own_only=self.own_only,
+            preemptible=self.preemptible,
             setup=self.setup.as_json(),
             max_runtime=self.max_runtime,
             max_wait=self.max_wait,

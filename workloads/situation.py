@@ -94,6 +94,8 @@ def lenders_of(claim: Claim) -> list[Department | None]:
 def shares_of(workload: Workload, claim: Claim) -> list[str]:
     """Own or borrowed, and what borrowing means."""
     pool = workload.pool
+    if not claim.preemptible:
+        return [_("Inside the guarantee only, and no other work stops it: it stays until it ends.")]
     if not claim.borrowed:
         return [_("All from your department's own quota: nobody can recall it.")]
     lenders = lenders_of(claim)

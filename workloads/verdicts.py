@@ -165,7 +165,7 @@ def _told(
         headline=facts.headline,
         title=title,
         lines=tuple(lines),
-        contract=words.contract(own_only=asked.own_only),
+        contract=words.contract(own_only=asked.own_only, preemptible=asked.preemptible),
         alternatives=alternatives,
         by=moment(facts.by) if facts.by is not None else None,
         facts=facts,
@@ -215,8 +215,10 @@ class Words:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
         return _("Cannot run as asked."), lines
 
-    def contract(self, *, own_only: bool) -> str:
+    def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""
+        if not preemptible:
+            return _("Inside the guarantee only, and no other work stops it: it stays until it ends.")
         if own_only:
             return _("From your own quota only: no other department can call it back.")
         if self.facts.headline is Headline.CANNOT:

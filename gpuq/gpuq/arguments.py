@@ -107,13 +107,15 @@ def request(made: argparse.ArgumentParser) -> None:
     made.add_argument("--max-runtime", type=duration, metavar="8h")
     made.add_argument("--max-wait", type=duration, metavar="30m")
     made.add_argument("--own-only", action="store_true", default=None, help="never borrow, never be recalled by others")
+    made.add_argument("--must-stay", dest="preemptible", action="store_false", default=None,
+                      help="inside the guarantee only, and stopped by nobody's work")  # fmt: skip
     made.add_argument("words", nargs="*", metavar="-- command")
 
 
 def body_of(arguments: argparse.Namespace, unit: str) -> dict[str, Any]:
     """The request's JSON; what was not given is left to the preset or the portal. `unit` is the pool's."""
     names = ("preset", "kind", "pods", "pool", "profile", "image", "name", "cpu", "memory_mib", "priority", "max_runtime",
-             "max_wait", "own_only")  # fmt: skip
+             "max_wait", "own_only", "preemptible")  # fmt: skip
     body = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     setup = {name: getattr(arguments, name) for name in SETUP if getattr(arguments, name) is not None}
     body |= {"setup": setup} if setup else {}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from quotas.engine.ledger import Ledger
+from quotas.engine.ledger import Account, Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import UNPROMISED, ClaimId, ClaimState, DepartmentId, PoolId, Snapshot
 
@@ -80,13 +80,18 @@ def _idle(ledger: Ledger) -> tuple[Idle, Idle]:
     lendable: Idle = []
     kept: Idle = []
     for department, account in ledger.accounts.items():
-        idle = max(0, account.guaranteed - account.usage)
+        idle = max(0, account.guaranteed - _direct(account))
         limit = idle if account.quota.lend_limit is None else min(idle, account.quota.lend_limit)
         lendable.append((-limit, department))
         kept.append((limit - idle, department))
     heapify(lendable)
     heapify(kept)
     return lendable, kept
+
+
+def _direct(account: Account) -> int:
+    """What the department itself uses, without those below it."""
+    return account.usage - sum(max(0, child.usage - child.kept) for child in account.children)
 
 
 def _take(idle: Idle, units: int, shares: dict[DepartmentId, int]) -> int:

@@ -15,6 +15,12 @@ def test_who_came_first_has_its_departments_own_units() -> None:
     assert (loan.claim, loan.borrower, loan.lender, loan.units) == ("late", "a", "b", 3)
 
 
+def test_a_parents_own_guarantee_is_lent_to_its_teams_by_the_parent() -> None:
+    departments = [a_department("lab", 2), a_department("one", 4, parent="lab"), a_department("two", 4, parent="lab")]
+    loans = loans_of(a_snapshot(a_pool(10), departments, [holding("x", "one", 10)]), "gpu")  # type: ignore[arg-type]
+    assert {loan.lender: loan.units for loan in loans} == {"two": 4, "lab": 2}
+
+
 def test_what_was_lent_before_a_limit_fell_is_still_the_owners() -> None:
     departments = [a_department("a"), a_department("b", 4, lend_limit=1), a_department("c", 2)]
     loans = loans_of(a_snapshot(a_pool(6), departments, [holding("x", "a", 5)]), "gpu")  # type: ignore[arg-type]

@@ -231,6 +231,9 @@ class WorkloadIn(Strict):
     )
     max_wait = serializers.IntegerField(min_value=1, max_value=LONGEST, required=False, allow_null=True, help_text="s")
     own_only = serializers.BooleanField(required=False, help_text="Never borrow, never be recalled by others.")
+    preemptible = serializers.BooleanField(
+        required=False, help_text="false: inside the guarantee only, and stopped by nobody's work."
+    )
     setup = SetupIn(required=False)
 
 
