@@ -63,7 +63,7 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         "days": days_of(request),
         "periods": PERIODS,
         "may_steer": actor.may(Right.STEER, here),
-        "above": list(upwards(live.departments, here.parent_id))[::-1],
+        "above": [(each, actor.may(Right.SEE, each)) for each in upwards(live.departments, here.parent_id)][::-1],
         "paused_above": next((above for above in upwards(live.departments, here.parent_id) if above.paused), None),
         **_now(live, actor, here, inside),
     }

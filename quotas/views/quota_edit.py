@@ -92,7 +92,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
             return redirect("quotas:quotas", here.slug)
     context = {
         "department": here, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
-        "may_promise": may_promise(actor, here),
+        "may_promise": may_promise(actor, here), "giver": None if actor.is_operator else here.parent,
     }  # fmt: skip
     return render(request, "quotas/quota_edit.html", context, status=422 if forms.errors else 200)
 
