@@ -57,9 +57,10 @@ class DepartmentOut(serializers.ModelSerializer[Department]):
 
     @property
     def tree(self) -> Tree:
-        if "tree" not in self.context:
-            self.context["tree"] = Tree()
-        tree: Tree = self.context["tree"]
+        context: Any = self.context
+        if "tree" not in context:
+            context["tree"] = Tree()
+        tree: Tree = context["tree"]
         return tree
 
     def get_path(self, department: Department) -> list[str]:
