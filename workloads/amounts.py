@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from portal.errors import N_, Invalid
 from portal.words import memory
@@ -260,13 +259,12 @@ def said(pool: Pool, units: int, profile: str = "") -> str:
     share = Fraction(units, pool.units_per_card)
     if pool.unit == "card" or (share.denominator == 1 and pool.unit != "replica"):
         count = int(share)
-        numbers = {"count": count, "card": name, "a_card": _with_article(name, "a whole")}
-        text = ngettext("%(a_card)s", "%(count)s whole %(card)s", count) % numbers
+        text = (_("a whole %(card)s") if count == 1 else _("%(count)s whole %(card)s")) % {"count": count, "card": name}
         return _joined(text, card * count if card else None, about_it=True)
     if pool.unit == "MiB":
         return _joined(_part(share, name), units, about_it=False)
     if pool.unit == "replica":
-        numbers = {"replicas": pool.units_per_card, "card": name, "a_card": _with_article(name)}
+        numbers = {"replicas": pool.units_per_card, "a_card": _with_article(name)}
         text = _("one of %(replicas)s shares of %(a_card)s") % numbers
         limited = pool.sharing == "mps"
         return _joined(text, round(card / pool.units_per_card) if card and limited else None, about_it=True)
@@ -274,7 +272,7 @@ def said(pool: Pool, units: int, profile: str = "") -> str:
 
 
 def _part(share: Fraction, name: str) -> str:
-    numbers = {"card": name, "a_card": _with_article(name)}
+    numbers = {"a_card": _with_article(name)}
     if share == Fraction(1, 2):
         return _("half %(a_card)s") % numbers
     nice = share.limit_denominator(64)
@@ -283,9 +281,10 @@ def _part(share: Fraction, name: str) -> str:
     return _("%(share)s of %(a_card)s") % (numbers | {"share": said_share(nice)})
 
 
-def _with_article(name: str, article: str = "") -> str:
-    """English only: other languages' sentences use %(card)s."""
-    return f"{article or ('an' if name[:1] in 'AEFHILMNORSX' else 'a')} {name}"
+def _with_article(name: str) -> str:
+    """As English says it; languages without articles translate both alike."""
+    said = _("an %(card)s") if name[:1] in "AEFHILMNORSX" else _("a %(card)s")
+    return said % {"card": name}
 
 
 def _joined(text: str, mib: int | None, *, about_it: bool) -> str:
