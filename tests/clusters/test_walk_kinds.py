@@ -20,7 +20,7 @@ from workloads.models import Attempt, Workload
 from workloads.setups import Setup
 from workloads.specs import ref_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 SAVES = """
 import os, pathlib, signal, sys, time
 saved = pathlib.Path(f"checkpoint-{os.environ['RANK']}.txt")
@@ -47,7 +47,7 @@ def log_of(attempt: Attempt, rank: int) -> str:
 @pytest.mark.parametrize("template", ["torch", "tensorflow"])
 def test_two_pods_meet_by_name_and_exchange_data(bed: PodBed, admin: Admin, template: str) -> None:  # noqa: F811
     work = gang(bed, MEET, template)
-    bed.until(lambda: bed.state(work) == "succeeded", 120)
+    bed.until(lambda: bed.state(work) == "succeeded", 240)
     attempt = work.attempts.get()
     assert [log_of(attempt, rank) for rank in (0, 1)] == ["['rank 1']\n", "welcome\n"]
     assert [(rank["phase"], rank["node"]) for rank in attempt.ranks] == [("succeeded", "real-0")] * 2
@@ -64,7 +64,7 @@ def test_two_pods_meet_by_name_and_exchange_data(bed: PodBed, admin: Admin, temp
 def test_a_rank_that_fails_ends_the_others_and_all_begin_again(bed: PodBed) -> None:  # noqa: F811
     program = f"import os, sys\nif os.environ['RANK'] == '1': print('no'); sys.exit(3)\n{FOREVER}"
     work = gang(bed, program, max_restarts=1)
-    bed.until(lambda: bed.state(work) == "failed", 180)
+    bed.until(lambda: bed.state(work) == "failed", 400)
     assert [(each.outcome, each.exit_code) for each in work.attempts.order_by("number")] == [("failed", 3)] * 2
     last = work.attempts.get(number=2)
     assert [(rank["exit_code"], rank["reason"]) for rank in last.ranks] == [(143, "Stopped"), (3, "Error")]
@@ -75,11 +75,11 @@ def test_a_rank_that_fails_ends_the_others_and_all_begin_again(bed: PodBed) -> N
 def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(bed: PodBed) -> None:  # noqa: F811
     setup = Setup(template="torch")
     work = bed.submit(bed.bob, bed.nlp, SAVES, cards=2, kind="distributed", pods=2, setup=setup, **SMALL)
-    bed.until(lambda: bed.state(work) == "running", 60)
+    bed.until(lambda: bed.state(work) == "running", 200)
     bed.until(lambda: all("from 0" in log_of(work.attempts.get(), rank) for rank in (0, 1)))
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
     bed.until(lambda: bed.state(work) == "recalled")
-    bed.until(lambda: bed.state(owner) == "running", 60)
+    bed.until(lambda: bed.state(owner) == "running", 200)
     first, second = work.attempts.order_by("number")
     assert (bed.state(work), first.outcome) == ("queued", "recalled")
     assert [log_of(first, rank) for rank in (0, 1)] == ["from 0\nsaved\n"] * 2
@@ -87,7 +87,7 @@ def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(bed
     actions.cancel(actor=Actor(bed.alice), workload=owner)
     bed.until(lambda: bed.state(owner) == "cancelled")
     Claim.objects.filter(pk=second.claim_id).update(backoff_until=None)
-    bed.until(lambda: bed.state(work) == "running", 60)
+    bed.until(lambda: bed.state(work) == "running", 200)
     second.refresh_from_db()
     for rank in (0, 1):
         bed.until(lambda rank=rank: log_of(second, rank).startswith("from "))  # type: ignore[misc]
@@ -96,25 +96,25 @@ def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(bed
 
 def test_a_gang_whose_pod_somebody_deletes_is_queued_again_whole(bed: PodBed, admin: Admin) -> None:  # noqa: F811
     work = gang(bed, FOREVER)
-    bed.until(lambda: bed.state(work) == "running", 60)
+    bed.until(lambda: bed.state(work) == "running", 200)
     attempt = work.attempts.get()
     selector = f"gpu-quota-portal%2Fsubmission={attempt.submission_id}"
     found = admin.call("GET", f"/api/v1/namespaces/{attempt.namespace}/pods?labelSelector={selector}")["items"]
     admin.call(
         "DELETE", f"/api/v1/namespaces/{attempt.namespace}/pods/{found[0]['metadata']['name']}?gracePeriodSeconds=1"
     )
-    bed.until(lambda: work.attempts.count() == 2 and bed.state(work) == "running", 120)
+    bed.until(lambda: work.attempts.count() == 2 and bed.state(work) == "running", 240)
     assert work.attempts.get(number=1).outcome == "lost"
 
 
 def test_a_service_answers_is_healthy_and_goes_when_it_is_stopped(bed: PodBed) -> None:  # noqa: F811
     setup = Setup(port=8080, ready_path="/healthz")
     work = bed.submit(bed.alice, bed.vision, SERVE, kind="service", setup=setup, **SMALL)
-    bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True, 60)
+    bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True, 200)
     attempt = work.attempts.get()
     where = driver_for(attempt.cluster).endpoint(ref_of(attempt))
     assert where is not None
     assert httpx.get(f"http://{where[0]}:{where[1]}/", trust_env=False).text == "here"
     actions.cancel(actor=Actor(bed.alice), workload=work)
-    bed.until(lambda: bed.state(work) == "cancelled", 60)
+    bed.until(lambda: bed.state(work) == "cancelled", 200)
     assert "GET /healthz" in log_of(work.attempts.get(), 0)

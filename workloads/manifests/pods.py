@@ -128,13 +128,18 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
         paths["PORTAL_READY_FILE"] = READY_FILE
     env = {"HOME": WORKDIR} | environment(spec) | paths | dict(patch.env)
     resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
+    devices = dict(patch.limits)
+    if spec.setup.rdma:
+        if not options.rdma_resource:
+            raise Unsupported("this cluster offers no RDMA devices: its option rdma_resource is empty")
+        devices[options.rdma_resource] = str(spec.setup.rdma)
     container: Json = {
         "name": CONTAINER,
         "image": spec.image,
         "imagePullPolicy": options.image_pull_policy,
         "workingDir": WORKDIR,
         "env": variables(spec, env),
-        "resources": {"requests": resources, "limits": resources | dict(patch.limits)},
+        "resources": {"requests": resources, "limits": resources | devices},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
             {"name": "workdir", "mountPath": WORKDIR},
