@@ -3,18 +3,21 @@ victims."""
 
 import gzip
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from quotas.engine.books import Books, free_vectors
 from quotas.engine.permission import Fairness, permitted, taker_of
-from quotas.engine.types import Claim, DecisionKind, Snapshot
+from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from quotas.engine.victims import cost
 from quotas.engine.wire import parse_snapshot
 from tests.engine.brute import Flat
 from tests.engine.builders import answers
+from tests.engine.effort import examples
 
 CASES = Path(__file__).parent / "cases" / "kueue_departments.jsonl.gz"
 
@@ -58,3 +61,64 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
             assert cost(books, taker, ours) <= cost(books, taker, theirs), snapshot.id
             better += cost(books, taker, ours)[:-1] < cost(books, taker, theirs)[:-1]
     assert better > 40
+
+
+# Cases like Kueue's ---------------------------------------------------------------------------------------------------
+
+
+def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
+    """A case like this one: other sizes, priorities, ages, quotas, policies and capacity; at most nine who run."""
+    taker = next(claim for claim in snapshot.claims if claim.id == "in")
+    others = [claim for claim in snapshot.claims if claim is not taker]
+    claims = tuple(
+        replace(
+            claim,
+            units_per_pod=chance.choice([claim.units_per_pod, 1, 2, 3, 4]),
+            priority=chance.choice([claim.priority, 0, 1, 2]),
+            started_at=None if claim.started_at is None else -chance.randrange(1, 2000),
+        )
+        for claim in [taker, *chance.sample(others, min(9, len(others)))]
+    )
+    departments = [
+        replace(
+            department,
+            quotas={
+                p: replace(q, guaranteed=max(0, q.guaranteed + chance.randint(-2, 3)))
+                for p, q in department.quotas.items()
+            },
+            policy=replace(
+                department.policy or Policy(), reclaim=chance.choice(["any", "any", "lower_priority", "never"])
+            ),
+        )
+        for department in sorted(snapshot.departments, key=lambda d: d.id != taker.department)
+    ]
+    capacity = sum(claim.units for claim in claims if claim.id != "in") + chance.choice([0, 0, 1, 2])
+    left = capacity
+    for index, department in enumerate(departments):
+        quotas = {p: replace(q, guaranteed=min(q.guaranteed, left)) for p, q in department.quotas.items()}
+        left -= sum(quota.guaranteed for quota in quotas.values())
+        departments[index] = replace(department, quotas=quotas)
+    pool = replace(snapshot.pools[0], capacity=capacity, nominal=None)
+    return replace(snapshot, pools=(pool,), departments=tuple(departments), claims=claims)
+
+
+def test_in_cases_like_these_the_kind_and_the_victims_are_what_trying_every_set_finds() -> None:
+    chance, kinds = random.Random(1), Counter[str]()
+    found = list(cases())
+    for _ in range(examples(200, 4000)):
+        snapshot = changed(chance.choice(found)[0], chance)
+        claim = next(claim for claim in snapshot.claims if claim.id == "in")
+        flat, decision = Flat(snapshot, claim), answers(snapshot)["in"]
+        if decision.decision is DecisionKind.IMPOSSIBLE:
+            continue
+        best = None if flat.fits(()) else flat.best()
+        expected = "admit" if flat.fits(()) else "wait" if best is None else "reclaim"
+        if flat.inside or not snapshot.settings.fair_sharing:
+            assert decision.decision == expected, snapshot
+            kinds[f"{'inside' if flat.inside else 'above'} {expected}"] += 1
+        if best is not None and not snapshot.settings.fair_sharing:
+            named = {other.id: other for other in snapshot.claims}
+            victims = tuple(named[victim] for victim in decision.victims)
+            assert flat.permitted(victims)
+            assert flat.cost(victims) == flat.cost(best), snapshot
+    assert min(kinds[f"inside {kind}"] for kind in ("admit", "reclaim", "wait")) > 5, kinds

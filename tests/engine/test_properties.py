@@ -3,6 +3,7 @@
 import copy
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +14,12 @@ from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from quotas.engine.victims import choose
 from quotas.engine.wire import parse_snapshot, snapshot_to_json
 from tests.engine.builders import carried_out
+from tests.engine.effort import NIGHTLY, examples
 from tests.engine.strategies import snapshots
 
 ANY = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
-many = settings(max_examples=50, deadline=None)
+pytestmark = pytest.mark.timeout(7200 if NIGHTLY else 300)
+many = settings(max_examples=examples(50, 3000), deadline=None)
 
 
 @many

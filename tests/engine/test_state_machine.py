@@ -4,15 +4,20 @@ hold and nobody is forgotten."""
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
-from quotas.engine.types import Claim, ClaimState, Pool, Settings, Snapshot
+from quotas.engine.loans import loans_of
+from quotas.engine.types import Claim, ClaimState, DecisionKind, Plan, Pool, Settings, Snapshot
+from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
+from tests.engine.effort import NIGHTLY, examples
 from tests.engine.strategies import SIZES, departments
+from tests.engine.test_properties import news
 
 GRACE = 10
 
@@ -40,9 +45,30 @@ class Portal(RuleBasedStateMachine):
         self.plan()
 
     def plan(self) -> None:
-        plan = decide(self.now)
-        assert invariants.of_plan(self.now, plan) == ()
-        self.now = carried_out(self.now, plan)
+        """Plan and carry out; then everything that the rules page promises of a pass."""
+        before = self.now
+        plan = decide(before)
+        assert invariants.of_plan(before, plan) == ()
+        backwards = replace(before, claims=before.claims[::-1], departments=before.departments[::-1])
+        assert decide(backwards) == plan
+        self.now = carried_out(before, plan)
+        self.nothing_is_left_to_decide(plan)
+        self.borrowed_is_lent()
+
+    def nothing_is_left_to_decide(self, plan: Plan) -> None:
+        """But for an owner whose turn came after a borrower had started: it may call that borrower back."""
+        again = decide(self.now)
+        started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
+        if not any(started & {*decision.victims} for decision in again.decisions):
+            assert news(again) == []
+
+    def borrowed_is_lent(self) -> None:
+        holding = tuple(claim for claim in self.now.claims if claim.state is ClaimState.HOLDING)
+        pool = self.now.pools[0].id
+        loans, ledger = loans_of(self.now, pool), usage_of(replace(self.now, claims=holding), pool)
+        for department, account in ledger.accounts.items():
+            borrowed = sum(loan.units for loan in loans if loan.borrower == department)
+            assert borrowed == max(0, account.usage - account.guaranteed)
 
     @rule(
         department=st.sampled_from("ab"),
@@ -63,6 +89,13 @@ class Portal(RuleBasedStateMachine):
     def a_claim_ends(self, data: st.DataObject) -> None:
         if self.now.claims:
             self.drop(data.draw(st.sampled_from([claim.id for claim in self.now.claims])))
+
+    @rule()
+    def a_node_comes_back(self) -> None:
+        (pool,) = self.now.pools
+        if pool.nodes is not None and len(pool.nodes) < 4:
+            self.now = replace(self.now, pools=(replace(pool, nodes=nodes(4, 4, 4, 4)),))
+            self.plan()
 
     @rule(data=st.data(), guaranteed=st.integers(0, 6))
     def a_quota_changes(self, data: st.DataObject, guaranteed: int) -> None:
@@ -108,6 +141,7 @@ class Portal(RuleBasedStateMachine):
 
 
 TestPortal = Portal.TestCase
+TestPortal.pytestmark = [pytest.mark.timeout(7200 if NIGHTLY else 300)]  # type: ignore[attr-defined]
 TestPortal.settings = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100, 2000), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,5 +1,6 @@
 """Which victims: never better found by trying every set."""
 
+import pytest
 from hypothesis import assume, given, settings
 
 from quotas.engine.books import Books, free_vectors
@@ -9,9 +10,12 @@ from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Flat
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
+from tests.engine.effort import NIGHTLY, examples
 from tests.engine.strategies import reclaims, snapshots
 
-EXAMPLES = 100
+EXAMPLES = examples(100, 2000)
+CANDIDATES = examples(9, 14)
+pytestmark = pytest.mark.timeout(7200 if NIGHTLY else 300)
 
 
 def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
@@ -19,8 +23,8 @@ def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
     return books, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(reclaims() | snapshots(fair=False, takers=1))
+@settings(max_examples=examples(300, 5000), deadline=None)
+@given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, takers=1))
 def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
     flat = Flat(snapshot, claim)
