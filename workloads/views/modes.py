@@ -100,6 +100,7 @@ def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any
             "kept": kept(about),
         },
         "losses": _losses(node, target),
+        "same": target.mode == node.sharing == "mig" and target.instances == node.instances,
         "table": table_of(node),
     }
     if target.mode == "mig" and target.mig:
