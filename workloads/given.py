@@ -69,7 +69,7 @@ def isolation_word(system: About) -> str:
 
 def kept(system: About) -> tuple[Kept, ...]:
     levels = {"full": _("kept apart"), "soft": _("limited by software"), "none": _("shared")}
-    rows = ((_("Memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
+    rows = ((_("GPU memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
     return tuple(Kept(what, level, levels[level]) for what, level in rows)
 
 
