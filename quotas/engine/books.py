@@ -11,9 +11,10 @@ from typing import Any
 
 from quotas.engine.departures import Departures
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Places, Vector, add, capacity_vector, find_places, fits, occupied
+from quotas.engine.placement import Places, Vector, add, capacity_vector, fits, occupied
 from quotas.engine.recallable import Recallable
 from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.room import Room, find_places
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, young_until
 
@@ -40,7 +41,7 @@ class Books:
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give.
     """
 
-    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Vector, free_later: Vector) -> None:
+    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
         self.ledger = Ledger(pool, snapshot.departments)
@@ -59,7 +60,7 @@ class Books:
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
-        self.empty: Vector = {**free_now, **capacity_vector(pool, snapshot.departments)}
+        self.empty = Room({**free_now, **capacity_vector(pool, snapshot.departments)})
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holds: dict[ClaimId, Hold] = {}
@@ -83,14 +84,14 @@ class Books:
         self.holding.setdefault(claim.department, {})[claim.id] = claim
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now
-        add(self.free_now, vector, -1)
-        add(self.free_later, vector, -1)
+        self.free_now.add(vector, -1)
+        self.free_later.add(vector, -1)
 
     def _enter_leaving(self, claim: Claim) -> None:
         vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
         self.standing.charges[claim.id] = claim.units
         self.departures.enter(claim)
-        add(self.free_now, vector, -1)
+        self.free_now.add(vector, -1)
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -134,8 +135,8 @@ class Books:
             self._fits_empty[key] = find_places(claim, self.pool, self.empty) is not None
         return self._fits_empty[key]
 
-    def places(self, claim: Claim, free: Vector) -> Places | None:
-        """Places for the claim in a free vector; those it has reserved if it still can."""
+    def places(self, claim: Claim, free: Room) -> Places | None:
+        """Places for the claim in what is free; those it has reserved if it still can."""
         asked = self.asked(claim)
         kept = claim.reserved.places if claim.reserved is not None else ()
         if kept and fits(free, occupied(claim, self.pool, kept, asked)):
@@ -152,8 +153,8 @@ class Books:
             self.recalled[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)
         self._count_user(claim, claim.units)
-        add(self.free_now, vector, -1)
-        add(self.free_later, vector, -1)
+        self.free_now.add(vector, -1)
+        self.free_later.add(vector, -1)
 
     def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
@@ -179,8 +180,8 @@ class Books:
             self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.held_now += hold.now["pool", self.pool.id]
         self.ledger.add(hold.claim.department, hold.charged)
-        add(self.free_now, hold.now, -1)
-        add(self.free_later, hold.later, -1)
+        self.free_now.add(hold.now, -1)
+        self.free_later.add(hold.later, -1)
 
     def lift(self, hold: Hold) -> None:
         """Take a hold out again, for a while or for good."""
@@ -189,8 +190,8 @@ class Books:
         self.strict.get(hold.claim.department, {}).pop(hold.claim.id, None)
         self.held_now -= hold.now["pool", self.pool.id]
         self.ledger.remove(hold.claim.department, hold.charged)
-        add(self.free_now, hold.now)
-        add(self.free_later, hold.later)
+        self.free_now.add(hold.now)
+        self.free_later.add(hold.later)
 
     def unsettle(self, claim: Claim) -> None:
         """Mark a reservation to be looked at again."""
@@ -236,13 +237,13 @@ class Books:
         """Count claims as gone, by right and in what is free later."""
         for claim in claims:
             self.ledger.remove(claim.department, self.standing.charges[claim.id])
-            add(self.free_later, self.vectors[claim.id])
+            self.free_later.add(self.vectors[claim.id])
 
     def stay(self, claims: Iterable[Claim]) -> None:
         """Count claims that leave as if they stayed."""
         for claim in claims:
             self.ledger.add(claim.department, self.standing.charges[claim.id])
-            add(self.free_later, self.vectors[claim.id], -1)
+            self.free_later.add(self.vectors[claim.id], -1)
 
     # Those who leave --------------------------------------------------------------------------------------------------
 
@@ -280,9 +281,9 @@ class Books:
         return claim.submitted_at if claim.started_at is None else claim.started_at
 
 
-def free_vectors(snapshot: Snapshot) -> tuple[Vector, Vector]:
+def free_vectors(snapshot: Snapshot) -> tuple[Room, Room]:
     """The capacity of all pools of the group, twice: to become free_now and free_later."""
     vector: Vector = {}
     for pool in snapshot.pools:
         vector.update(capacity_vector(pool, snapshot.departments))
-    return vector, dict(vector)
+    return Room(vector), Room(vector)

@@ -5,12 +5,14 @@
 exists only while the claim's limits and the present capacity could satisfy it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 
 from quotas.engine.books import Books, Hold
-from quotas.engine.placement import Key, Places, add, find_places, free_on, occupied
-from quotas.engine.types import Claim, ClaimId, Decision
+from quotas.engine.placement import Places, capacity_vector, occupied
+from quotas.engine.room import Room, find_places, free_units
+from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
 
 Attempt = Callable[[Claim], Decision | None]
@@ -101,23 +103,26 @@ class Holds:
     def _places_after(self, claim: Claim, count: int) -> Places | None:
         """Places once the first `count` running claims with an end are gone."""
         books = self._books
-        total: Key = ("pool", books.pool.id)
-        free = dict(books.free_later) if books.pool.nodes is not None else {total: books.free_later[total]}
-        for _, ended in self._ends[:count]:
-            add(free, books.vectors[ended])
-        return books.places(claim, free)
+        with books.free_later.also(books.vectors[ended] for _, ended in self._ends[:count]):
+            return books.places(claim, books.free_later)
 
     def _anywhere(self, claim: Claim) -> Places:
-        """On the nodes where most is free already, when nobody knows what ends first."""
+        """On the nodes where most is free already, as few as will do, when nobody knows what ends first."""
         books, pool = self._books, self._books.pool
         if pool.nodes is None or claim.is_recall:
             return ()
-        nodes = sorted(pool.nodes, key=lambda node: (-free_on(pool, node, books.free_later), node.name))
-        for count in range(1, len(nodes) + 1):
-            places = find_places(claim, replace(pool, nodes=tuple(nodes[:count])), books.empty)
-            if places is not None:
-                return self._on_free_cards(places)
-        return ()
+        free = zip(free_units(pool, books.free_later), pool.nodes, strict=True)
+        nodes = [node for _, node in sorted(free, key=lambda entry: (-entry[0], entry[1].name))]
+        most = 1
+        while most < len(nodes) and self._places_on(nodes[:most], claim) is None:
+            most = min(2 * most, len(nodes))
+        few = bisect_left(range(most), True, most // 2, key=lambda n: self._places_on(nodes[:n], claim) is not None)
+        return self._on_free_cards(self._places_on(nodes[:few], claim) or ())
+
+    def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
+        """Places on these nodes alone, were they empty."""
+        pool = replace(self._books.pool, nodes=tuple(nodes))
+        return find_places(claim, pool, Room(capacity_vector(pool, ())))
 
     def _on_free_cards(self, places: Places) -> Places:
         """The same nodes, on cards that are free already rather than on busy ones; only whole cards can be swapped."""

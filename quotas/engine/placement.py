@@ -22,6 +22,7 @@ from quotas.engine.units import capacity_of
 Key = tuple[str | int, ...]
 Vector = dict[Key, int]
 Places = tuple[Placed, ...]
+Shape = tuple[int, int | None, str | None, int, int]
 
 CPU_OF_A_CARD = 10_000
 """CPU in milli that work on a whole card usually wants. GPU share on a node beyond its free CPU is as good as lost."""
@@ -83,12 +84,12 @@ def occupied(claim: Claim, pool: Pool, places: Places | None, units: int | None 
     """What the claim takes of the pool at `places`; `units` overrides what it counts for in the pool as a whole."""
     vector: Vector = {("pool", pool.id): claim.units if units is None else units}
     for placed in places or ():
-        for key, amount in _pod_vector(claim, pool, placed):
+        for key, amount in pod_vector(claim, pool, placed):
             vector[key] = vector.get(key, 0) + amount
     return vector
 
 
-def _pod_vector(claim: Claim, pool: Pool, placed: Placed) -> Iterator[tuple[Key, int]]:
+def pod_vector(claim: Claim, pool: Pool, placed: Placed) -> Iterator[tuple[Key, int]]:
     node, profile = placed.node, profile_of(pool.mig, claim.profile)
     if claim.cpu_milli:
         yield ("cpu", node), claim.cpu_milli
@@ -112,74 +113,19 @@ def _instance_vector(pool: Pool, node: str, card: int, profile: Profile, start: 
         yield ("slice", pool.id, node, card, slice_), 1
 
 
-# Finding places -------------------------------------------------------------------------------------------------------
+# Spots on one node ----------------------------------------------------------------------------------------------------
 
 
-def find_places(claim: Claim, pool: Pool, free: Vector, units: int | None = None) -> Places | None:
-    """Places for all pods of the claim in the `free` vector, () where the pool has no nodes; None when it does not fit.
+def shape_of(claim: Claim) -> Shape:
+    """All that matters for where one pod of the claim can go."""
+    return claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.cpu_milli, claim.memory_mib
 
-    `free` is the same afterwards. `units` is what the claim charges to the pool as a whole, if not all its units.
-    """
-    if free["pool", pool.id] < (claim.units if units is None else units):
+
+def spot_on(node: Node, claim: Claim, pool: Pool, free: Mapping[Key, int], pod: int = 0) -> Spot | None:
+    """The least wasteful spot for one pod on the node, None when it does not fit there."""
+    if not _machine_fits(claim, node, free):
         return None
-    if pool.nodes is None or claim.is_recall:
-        return ()
-    if not claim.same_domain:
-        return _place_pods(claim, pool, pool.nodes, free)
-    for _, nodes in sorted(_domains(pool, free)):
-        places = _place_pods(claim, pool, [pool.nodes[index] for index in nodes], free)
-        if places is not None:
-            return places
-    return None
-
-
-def _domains(pool: Pool, free: Vector) -> list[tuple[tuple[int, str], list[int]]]:
-    """The pool's domains as node indexes, ranked by how few units are free in them; nodes without a domain belong to
-    none."""
-    members: dict[str, list[int]] = {}
-    for index, node in enumerate(pool.nodes or ()):
-        if node.domain is not None:
-            members.setdefault(node.domain, []).append(index)
-    return [
-        ((sum(free_on(pool, (pool.nodes or ())[index], free) for index in nodes), domain), nodes)
-        for domain, nodes in members.items()
-    ]
-
-
-def _place_pods(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Vector) -> Places | None:
-    """Pod by pod, each at its best spot; what was taken on the way is given back."""
-    taken: Vector = {}
-    places: list[Placed] = []
-    for pod in range(claim.pods):
-        spot = best_spot(claim, pool, nodes, free, pod)
-        if spot is None:
-            break
-        places.append(spot.placed)
-        for key, amount in _pod_vector(claim, pool, spot.placed):
-            if key in free:
-                free[key] -= amount
-                taken[key] = taken.get(key, 0) + amount
-    add(free, taken)
-    return tuple(places) if len(places) == claim.pods else None
-
-
-def pods_that_fit(claim: Claim, pool: Pool, free: Vector) -> int:
-    """How many of the claim's pods find a place at the same time."""
-    left = dict(free)
-    for pod in range(claim.pods):
-        spot = best_spot(claim, pool, pool.nodes or (), left, pod)
-        if spot is None:
-            return pod
-        add(left, dict(_pod_vector(claim, pool, spot.placed)), -1)
-    return claim.pods
-
-
-def best_spot(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Vector, pod: int) -> Spot | None:
-    """The least wasteful spot for one pod."""
-    spots = (
-        spot for node in nodes if _machine_fits(claim, node, free) for spot in _spots(claim, pool, node, free, pod)
-    )
-    return min(spots, key=lambda spot: spot.waste, default=None)
+    return min(_spots(claim, pool, node, free, pod), key=lambda spot: spot.waste, default=None)
 
 
 def _machine_fits(claim: Claim, node: Node, free: Mapping[Key, int]) -> bool:
@@ -274,17 +220,13 @@ def free_on(pool: Pool, node: Node, free: Mapping[Key, int]) -> int:
     return sum(free["card", pool.id, node.name, index] for index in range(len(node.cards)))
 
 
-def largest_pod(pool: Pool, free: Mapping[Key, int]) -> int:
-    """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
-    best = 0
-    for node in pool.nodes or ():
-        left = [free["card", pool.id, node.name, i] for i in range(len(node.cards))] if pool.mig is None else []
-        whole = max((card.units for card in node.cards), default=0)
-        empty = sum(1 for units in left if units == whole)
-        best = max(best, empty * whole, *left, 0)
-        for name in PRODUCTS.get(pool.mig or "", {}):
-            profile = profile_of(pool.mig, name)
-            probe = Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
-            if profile is not None and any(True for _ in _spots(probe, pool, node, free, 0)):
-                best = max(best, profile.size)
+def largest_on(pool: Pool, node: Node, free: Mapping[Key, int]) -> int:
+    """The most units one pod of any shape could get on the node (on one card, where cards are shared)."""
+    left = [free["card", pool.id, node.name, i] for i in range(len(node.cards))] if pool.mig is None else []
+    whole = max((card.units for card in node.cards), default=0)
+    best = max(left.count(whole) * whole, *left, 0)
+    for name, profile in PRODUCTS.get(pool.mig or "", {}).items():
+        probe = Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
+        if profile.size > best and any(True for _ in _spots(probe, pool, node, free, 0)):
+            best = profile.size
     return best

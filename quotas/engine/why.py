@@ -7,7 +7,6 @@ from quotas.engine.books import Books
 from quotas.engine.largest import largest
 from quotas.engine.ledger import Account
 from quotas.engine.mig import profile_of
-from quotas.engine.placement import largest_pod, pods_that_fit
 from quotas.engine.reasons import (
     AboveCeiling,
     BackoffUntil,
@@ -25,6 +24,7 @@ from quotas.engine.reasons import (
     UserCap,
     WaitingForGang,
 )
+from quotas.engine.room import largest_pod, pods_that_fit
 from quotas.engine.types import Claim
 from quotas.engine.units import must_stay_inside
 

@@ -1,0 +1,166 @@
+"""Room: what is free of a group of pools, and the best place for a pod in it without looking at every node again.
+
+Pods of one shape ask the same of every node, and between two questions only few nodes change. So the answers are kept
+in order for each shape, and only those of changed nodes are worked out anew. The choice is that of a scan over all
+nodes: the lowest waste, then the first in the pool's order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
+
+from quotas.engine.placement import Key, Places, Spot, free_on, largest_on, pod_vector, shape_of, spot_on
+from quotas.engine.types import Claim, Node, Placed, Pool
+
+Rank = tuple[float, ...]
+
+
+class Room(dict[Key, int]):
+    """A vector of free amounts. Change it only with `add`, which remembers the nodes that changed."""
+
+    def __init__(self, free: Mapping[Key, int]) -> None:
+        super().__init__(free)
+        self._changed: list[str] = []
+        self._rankings: dict[tuple[object, ...], Ranking] = {}
+
+    def add(self, vector: Mapping[Key, int], times: int = 1) -> None:
+        """self += times × vector; keys that are not there (a lost node's) are left out."""
+        names = set()
+        for key, amount in vector.items():
+            if key in self:
+                self[key] += times * amount
+                if key[0] != "pool":
+                    names.add(str(key[2 if len(key) > 2 else 1]))
+        self._changed += names
+
+    @contextmanager
+    def also(self, vectors: Iterable[Mapping[Key, int]]) -> Iterator[None]:
+        """As if the vectors were free too, for a while."""
+        lent = list(vectors)
+        for vector in lent:
+            self.add(vector)
+        try:
+            yield
+        finally:
+            for vector in lent:
+                self.add(vector, -1)
+
+    def ranking(
+        self, question: object, pool: Pool, rank: Callable[[Node], Rank | None], domain: str | None = None
+    ) -> "Ranking":
+        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node."""
+        key = pool.id, domain, question
+        if key not in self._rankings:
+            nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
+            self._rankings[key] = Ranking(self._changed, nodes, rank)
+        return self._rankings[key]
+
+
+class Ranking:
+    """Nodes by a rank that depends only on what is free there; None is no rank. `changed` grows by those that change."""
+
+    def __init__(self, changed: list[str], nodes: Sequence[Node], rank: Callable[[Node], Rank | None]) -> None:
+        self._changed, self._seen = changed, len(changed)
+        self._nodes, self._rank = nodes, rank
+        self._at = {node.name: index for index, node in enumerate(nodes)}
+        self._ranks = [rank(node) for node in nodes]
+        self._heap: list[tuple[Rank, int]] = []
+        self._order()
+
+    def first(self) -> Node | None:
+        """The node of the lowest rank, the first of those that are equal."""
+        ranks = self.ranks()
+        while self._heap and ranks[self._heap[0][1]] != self._heap[0][0]:
+            heappop(self._heap)
+        return self._nodes[self._heap[0][1]] if self._heap else None
+
+    def ranks(self) -> Sequence[Rank | None]:
+        """The rank of every node, in the order of the nodes."""
+        for name in {*self._changed[self._seen :]} & self._at.keys():
+            index = self._at[name]
+            rank = self._rank(self._nodes[index])
+            if rank != self._ranks[index]:
+                self._ranks[index] = rank
+                if rank is not None:
+                    heappush(self._heap, (rank, index))
+        self._seen = len(self._changed)
+        if len(self._heap) > 4 * len(self._nodes):
+            self._order()
+        return self._ranks
+
+    def _order(self) -> None:
+        self._heap = [(rank, index) for index, rank in enumerate(self._ranks) if rank is not None]
+        heapify(self._heap)
+
+
+# Finding places -------------------------------------------------------------------------------------------------------
+
+
+def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) -> Places | None:
+    """Places for all pods of the claim in the room, () where the pool has no nodes; None when it does not fit.
+
+    The room is the same afterwards. `units` is what the claim charges to the pool as a whole, if not all its units.
+    """
+    if room["pool", pool.id] < (claim.units if units is None else units):
+        return None
+    if pool.nodes is None or claim.is_recall:
+        return ()
+    for domain in _domains(pool, room) if claim.same_domain else (None,):
+        places = _place_pods(claim, pool, room, domain)
+        if len(places) == claim.pods:
+            return places
+    return None
+
+
+def pods_that_fit(claim: Claim, pool: Pool, room: Room) -> int:
+    """How many of the claim's pods find a place at the same time."""
+    return len(_place_pods(claim, pool, room, None))
+
+
+def free_units(pool: Pool, room: Room) -> list[int]:
+    """Free units on every node of the pool, in their order."""
+    ranks = room.ranking("free", pool, lambda node: (free_on(pool, node, room),)).ranks()
+    return [int(rank[0]) for rank in ranks if rank is not None]
+
+
+def largest_pod(pool: Pool, room: Room) -> int:
+    """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
+    node = room.ranking("largest", pool, lambda node: (-largest_on(pool, node, room),)).first()
+    return 0 if node is None else largest_on(pool, node, room)
+
+
+def _domains(pool: Pool, room: Room) -> list[str]:
+    """The pool's domains, those with few free units first; nodes without a domain belong to none."""
+    free: dict[str, int] = {}
+    for node, units in zip(pool.nodes or (), free_units(pool, room), strict=True):
+        if node.domain is not None:
+            free[node.domain] = free.get(node.domain, 0) + units
+    return sorted(free, key=lambda domain: (free[domain], domain))
+
+
+def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Places:
+    """Places for the claim's pods one by one, each at its best spot, as far as there are any."""
+    places: list[Placed] = []
+    taken: list[dict[Key, int]] = []
+    while len(places) < claim.pods:
+        spot = _best_spot(claim, pool, room, len(places), domain)
+        if spot is None:
+            break
+        places.append(spot.placed)
+        if len(places) < claim.pods:
+            taken.append(dict(pod_vector(claim, pool, spot.placed)))
+            room.add(taken[-1], -1)
+    for vector in taken:
+        room.add(vector)
+    return tuple(places)
+
+
+def _best_spot(claim: Claim, pool: Pool, room: Room, pod: int, domain: str | None) -> Spot | None:
+    """The least wasteful spot for one pod."""
+
+    def waste(node: Node) -> Rank | None:
+        spot = spot_on(node, claim, pool, room)
+        return None if spot is None else spot.waste
+
+    node = room.ranking(shape_of(claim), pool, waste, domain).first()
+    return None if node is None else spot_on(node, claim, pool, room, pod)
