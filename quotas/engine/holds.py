@@ -49,6 +49,7 @@ class Holds:
         return [self._starving] if self._starving is not None and self._books.inside(claim) else []
 
     def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
+        """The attempt as if the holds were not there; they are put back after it."""
         for hold in holds:
             self._books.lift(hold)
         decision = attempt(claim)

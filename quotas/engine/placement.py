@@ -128,6 +128,12 @@ def spot_on(node: Node, claim: Claim, pool: Pool, free: Mapping[Key, int], pod: 
     return min(_spots(claim, pool, node, free, pod), key=lambda spot: spot.waste, default=None)
 
 
+def best_spot(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Mapping[Key, int], pod: int = 0) -> Spot | None:
+    """The least wasteful spot of all nodes for one pod, by looking at each (room.py remembers instead)."""
+    spots = (spot for node in nodes if (spot := spot_on(node, claim, pool, free, pod)) is not None)
+    return min(spots, key=lambda spot: spot.waste, default=None)
+
+
 def _machine_fits(claim: Claim, node: Node, free: Mapping[Key, int]) -> bool:
     return (node.cpu_milli is None or free["cpu", node.name] >= claim.cpu_milli) and (
         node.memory_mib is None or free["memory", node.name] >= claim.memory_mib

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.placement import capacity_vector, occupied, spot_on
+from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.room import Room, find_places, largest_pod, pods_that_fit
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
 from tests.engine.builders import pending
@@ -50,10 +50,10 @@ def scanned(claim: Claim, pool: Pool, free: dict[object, int]) -> list[Placed]:
     """The plain way: each pod at the best spot of all nodes, one after the other, as far as there are any."""
     room, places = Room(free), []  # type: ignore[arg-type]
     for pod in range(claim.pods):
-        spots = [spot for node in pool.nodes or () if (spot := spot_on(node, claim, pool, room, pod)) is not None]
-        if not spots:
+        spot = best_spot(claim, pool, pool.nodes or (), room, pod)
+        if spot is None:
             break
-        places.append(min(spots, key=lambda spot: spot.waste).placed)
+        places.append(spot.placed)
         room.add({**occupied(claim, pool, places[-1:]), ("pool", pool.id): 0}, -1)
     return places
 
