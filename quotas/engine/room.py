@@ -105,7 +105,8 @@ def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) 
         return None
     if pool.nodes is None or claim.is_recall:
         return ()
-    for domain in _domains(pool, room) if claim.same_domain else (None,):
+    domains: Sequence[str | None] = _domains(pool, room) if claim.same_domain else (None,)
+    for domain in domains:
         places = _place_pods(claim, pool, room, domain)
         if len(places) == claim.pods:
             return places
