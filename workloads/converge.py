@@ -6,14 +6,24 @@ the race does nothing. A process killed between two lines leaves work that the n
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 
 import structlog
 from django.utils import timezone
 
 from quotas.models import Cluster
-from workloads import archive, happenings
-from workloads.clusters.base import ClusterDriver, ClusterError, Observed, Refused, RunRef, Unreachable
+from workloads import archive, happenings, homes
+from workloads.clusters.base import (
+    EXCEEDED,
+    ClusterDriver,
+    ClusterError,
+    Observed,
+    Refused,
+    RunRef,
+    RunSpec,
+    Unreachable,
+)
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.manifests import Options
@@ -105,7 +115,7 @@ def view_of(attempt: Attempt) -> View:
         max_runtime=workload.max_runtime,
         finished=attempt.finished_at is not None,
         reason=attempt.reason,
-        give_up_after=attempt.cluster.options.get("give_up_after", Options().give_up_after),
+        give_up_after=patience_of(attempt),
         ranks=attempt.ranks,
     )
 
@@ -150,12 +160,35 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
 
 
 def _ensure(attempt: Attempt, driver: ClusterDriver) -> bool:
+    """What the plan admitted, the second lock must let in: it is brought up to date first where nobody would hear of a
+    refusal (a controller makes the pods), else after one. One that still refuses is somebody else's, or lags."""
+    spec = spec_of(attempt)
     try:
-        driver.ensure(spec_of(attempt))
+        if attempt.workload.kind in (Kind.DISTRIBUTED, Kind.SERVICE):
+            homes.keep_home(attempt, driver)
+        driver.ensure(spec)
     except Refused as error:
+        if error.code == EXCEEDED:
+            homes.keep_home(attempt, driver, fresh=True)
+            if timezone.now() - (attempt.admitted_at or timezone.now()) < patience_of(attempt):
+                return _again(driver, spec)
         happenings.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
         return False
     return True
+
+
+def _again(driver: ClusterDriver, spec: RunSpec) -> bool:
+    try:
+        driver.ensure(spec)
+    except Refused as error:
+        log.warning("cluster.second_lock", run=spec.ref.name, error=error.detail)  # the next turn tries again
+        return False
+    return True
+
+
+def patience_of(attempt: Attempt) -> dt.timedelta:
+    """How long the cluster may fail to start it."""
+    return dt.timedelta(seconds=attempt.cluster.options.get("give_up_after", Options().give_up_after))
 
 
 def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster) -> None:

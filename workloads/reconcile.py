@@ -38,7 +38,7 @@ class View:
     cancel: bool
     max_runtime: int | None
     finished: bool
-    give_up_after: int = 600  # s that the cluster may fail to start it
+    give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # that the cluster may fail to start it
     reason: str = ""  # why it has not started yet, as last written down
     ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
 
@@ -187,8 +187,9 @@ def _stuck(view: View, run: Observed, now: dt.datetime) -> bool:
     """The cluster says why it does not start; one that says nothing may be pulling a large image. NEVER will not change."""
     if run.phase is not Phase.PENDING or view.created_at is None:
         return False
-    patience = view.give_up_after * (1 if run.reason else SILENT)
-    return now - view.created_at > (NEVER_WAIT if run.reason in NEVER else dt.timedelta(seconds=patience))
+    return now - view.created_at > (
+        NEVER_WAIT if run.reason in NEVER else view.give_up_after * (1 if run.reason else SILENT)
+    )
 
 
 def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:

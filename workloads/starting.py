@@ -20,7 +20,7 @@ from portal.locks import durable
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState
 from workloads import happenings
-from workloads.clusters.base import ClusterError, Refused
+from workloads.clusters.base import EXCEEDED, ClusterError, Refused
 from workloads.converge import ROWS
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State, step
@@ -46,7 +46,7 @@ def start(claims: Iterable[str], creators: Executor) -> list[str]:
         for attempt, error in zip(mine, creators.map(_create, mine), strict=True):
             if error is None:
                 created.append(attempt)
-            elif isinstance(error, Refused):
+            elif isinstance(error, Refused) and error.code != EXCEEDED:
                 refused.append((attempt, error))
             else:  # the next reconcile tries again
                 log.warning("cluster.unreachable", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))

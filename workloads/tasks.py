@@ -10,9 +10,10 @@ from django.utils import timezone
 
 from portal.jobs import claimed_tick
 from quotas.models import Claim, Cluster
-from workloads import cleaning, deadlines, inventory
+from workloads import cleaning, deadlines, homes, inventory
 from workloads.clusters.base import ClusterError
 from workloads.converge import converge_claim, converge_cluster
+from workloads.drivers import driver_for
 from workloads.modes import changes
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,7 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
         for cluster in Cluster.objects.filter(active=True):
             try:
                 inventory.refresh(cluster)
+                homes.keep_homes(cluster, driver_for(cluster))
             except ClusterError as error:
                 log.error("cluster.failed", cluster=cluster.name, error=str(error))
 

@@ -17,6 +17,7 @@ from workloads.clusters import kubeapi
 from workloads.clusters.base import Refused, Unreachable
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import Connection, KubernetesCluster
+from workloads.clusters.pod_orders import Orders
 
 Reply = tuple[int, Any]
 
@@ -143,21 +144,29 @@ class TestRaces:
     def drive(self, *replies: Reply) -> tuple[KubernetesCluster, Any]:
         driver = KubernetesCluster("east", Connection("", {"volume": "emptyDir"}))
         driver.api, _ = api(*replies)
-        driver._namespaces.add("gqp-vision")
+        driver.orders = Orders(driver.api)
+        driver.homes._open.add("gqp-vision")
         bed = PlainBed(driver, "image", "python", "n1", namespace="gqp-vision")
         return driver, bed.spec("hello")
 
     def pod(self, submission: str) -> dict[str, Any]:
         notes = {"gpu-quota-portal/submission": submission}
-        return {"metadata": {"uid": "u", "annotations": notes}, "spec": {}, "status": {}}
+        return {
+            "metadata": {"name": "w", "namespace": "gqp-vision", "uid": "u", "annotations": notes},
+            "spec": {},
+            "status": {},
+        }
 
     @pytest.mark.parametrize("status", [403, 409])
     def test_a_post_that_came_second_finds_the_first_ones_pod(self, status: int) -> None:
         driver, spec = self.drive()
         found = self.pod(spec.ref.submission_id)
-        driver.api, server = api((404, {}), (status, {"message": "exceeded quota: second-lock"}), (200, found))
+        driver.api, server = api(
+            (404, {}), (status, {"message": "exceeded quota: second-lock"}), (200, found), (409, {})
+        )
+        driver.orders = Orders(driver.api)
         driver.ensure(spec)
-        assert [method for method, _, _ in server.asked] == ["GET", "POST", "GET"]
+        assert [method for method, _, _ in server.asked] == ["GET", "POST", "GET", "POST"]
 
     def test_a_post_that_came_second_to_anothers_pod_is_refused(self) -> None:
         driver, spec = self.drive((404, {}), (409, {}), (200, self.pod("somebody-elses")))
@@ -175,7 +184,7 @@ class TestRaces:
         driver, spec = self.drive((404, {}), (403, going), (404, {}))
         with pytest.raises(Unreachable):
             driver.ensure(spec)
-        assert "gqp-vision" not in driver._namespaces
+        assert "gqp-vision" not in driver.homes._open
 
     def test_an_object_the_cluster_will_never_take_is_refused_with_its_words(self) -> None:
         driver, spec = self.drive((404, {}), (422, {"message": "spec.containers[0].image: Required value"}))

@@ -17,14 +17,15 @@ from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, seen, up
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_files import asked as asked_again
 from tests.clusters.test_gangs import OVER, gang, service, until
-from workloads.clusters.base import Phase, volume_of
+from workloads.clusters.base import Home, Phase, volume_of
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import KubernetesCluster
 
 pytestmark = pytest.mark.cluster
 
 RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
-GROUPS = {"", "resource.k8s.io", "batch", "apps", "networking.k8s.io", "gateway.networking.k8s.io"}
+GROUPS = {"", "resource.k8s.io", "batch", "apps", "networking.k8s.io", "gateway.networking.k8s.io",
+          "scheduling.k8s.io"}  # fmt: skip
 PATH = re.compile(
     r"/(?:api/v1|apis/[a-z0-9.]+/v1)(?:/namespaces/[^/]+(?=/))?/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$"
 )
@@ -136,6 +137,10 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     eventually(lambda: seen(driver, spec.ref) is None)
     driver.discard(volume_of(spec))
     driver.nodes()
+    driver.keep_home(Home(spec.ref.namespace, "vision", {}))
+    asked |= {
+        (each, "create") for each in ("resourcequotas", "limitranges", "networkpolicies", "priorityclasses")
+    }  # an apply that makes
     files = driver.files(volume_of(kubernetes_bed.spec("hello")))
     assert files is not None
     asked_again(lambda: files.get(""))

@@ -14,14 +14,14 @@ from django.test import Client
 
 from portal.access import Actor
 from portal.crypt import encrypt
-from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, LedgerEntry, Pool
+from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, LedgerEntry, Pool, Quota
 from tests import builders as make
 from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.workloads.conftest import Bed
 from tests.workloads.test_main_path import CHECKPOINTS, FOREVER, log_of
-from workloads import actions, inventory
+from workloads import actions, homes, inventory
 from workloads.copies import manifest_of
 from workloads.drivers import driver_for
 from workloads.models import Attempt, Image, Workload
@@ -227,3 +227,24 @@ def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin
         admin.call("PATCH", path, {"spec": {"unschedulable": None}}, merge)
     inventory.refresh(bed.cluster)
     assert bed.cluster.nodes.get(name="kai-a100-80").held_back == ""
+
+
+def test_a_raised_quota_lets_the_next_run_in_at_once_and_a_lowered_one_leaves_what_runs(
+    bed: PodBed, admin: Admin
+) -> None:
+    here = f"/api/v1/namespaces/{bed.cluster.options['namespace_prefix']}vision/resourcequotas/gpu-quota-portal"
+
+    def most() -> str:
+        return str(admin.call("GET", here)["spec"]["hard"]["requests.nvidia.com/gpu"])
+
+    Quota.objects.update(guaranteed=1, borrow_limit=0)
+    homes.keep_homes(bed.cluster, driver_for(bed.cluster))
+    assert most() == "1"
+    Quota.objects.filter(department=bed.vision).update(guaranteed=2)
+    job = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
+    bed.until(lambda: bed.state(job) == "running", seconds=100)
+    assert most() == "2"
+    Quota.objects.filter(department=bed.vision).update(guaranteed=1)
+    homes.keep_homes(bed.cluster, driver_for(bed.cluster))
+    assert most() == "2"  # what it holds: not more, and not less
+    assert bed.state(job) == "running"

@@ -14,6 +14,7 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
 | `files(volume)` | the files of a working directory: workloads/clusters/files.py | `Unreachable`, `Refused` | – |
 | `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
+| `keep_home(home)` | makes a department's place what it should be, where the cluster has such places | `Unreachable`, `Refused` | harmless |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
 
 A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
@@ -76,8 +77,13 @@ class Unreachable(ClusterError):
         self.retry_after = retry_after
 
 
+EXCEEDED = "exceeded_quota"
+
+
 class Refused(ClusterError):
-    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help."""
+    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help, except where
+    the code is EXCEEDED: the department's ResourceQuota may be behind the plan.
+    """
 
     code = "refused"
 
@@ -116,6 +122,15 @@ class VolumeRef:
     department: str
     user: str
     nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A department's place on a cluster. `hard`: resource, as a ResourceQuota names it → how many at most."""
+
+    namespace: str
+    department: str
+    hard: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +369,7 @@ class ClusterDriver(Protocol):
         ...
 
     def discard(self, volume: VolumeRef) -> None: ...
+
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        """`fresh`: written again even if this process remembers having written it."""
+        ...

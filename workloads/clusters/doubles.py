@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from workloads.clusters.base import (
+    Home,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -148,6 +149,9 @@ class InMemoryCluster:
 
     def files(self, volume: VolumeRef) -> None:
         return None
+
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        """Nothing to keep: all runs are beside each other."""
 
     def discard(self, volume: VolumeRef) -> None:
         pass

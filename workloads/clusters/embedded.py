@@ -25,6 +25,7 @@ from typing import Any
 
 from workloads.clusters import nvml
 from workloads.clusters.base import (
+    Home,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -181,6 +182,9 @@ class EmbeddedCluster:
         with unreachable():
             directory.mkdir(mode=0o700, exist_ok=True)
         return directory
+
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        """Nothing to keep: all runs are beside each other."""
 
     def discard(self, volume: VolumeRef) -> None:
         with unreachable(), contextlib.suppress(FileNotFoundError):

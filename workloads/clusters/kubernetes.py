@@ -30,6 +30,8 @@ from kubernetes.config.config_exception import ConfigException
 from workloads import manifests, sharing
 from workloads.clusters import claims, owned, pod_files, pods, reflector
 from workloads.clusters.base import (
+    EXCEEDED,
+    Home,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -42,6 +44,7 @@ from workloads.clusters.base import (
     VolumeRef,
     volume_of,
 )
+from workloads.clusters.homes import Homes
 from workloads.clusters.kubeapi import Answer, Api
 from workloads.clusters.kubernetes_nodes import NodeKeeper
 from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
@@ -112,7 +115,7 @@ class KubernetesCluster:
         self.api = Api(connection.client, (ApiException,))
         self.orders = Orders(self.api)
         self.owners = Owners(self.api, self.options, self._create)
-        self._namespaces: set[str] = set()
+        self.homes = Homes(self.api, self.options)
 
     # what should be
 
@@ -149,7 +152,7 @@ class KubernetesCluster:
 
     def _ensure_volume(self, volume: VolumeRef) -> bool:
         """Namespace and claim. Whether the claim was there before."""
-        self._ensure_namespace(volume.namespace, volume.department)
+        self.homes.open(volume.namespace, volume.department)
         if self.options.volume != "pvc":
             return False
         collection = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims"
@@ -180,18 +183,13 @@ class KubernetesCluster:
     def _refusal(self, answer: Answer, wanted: Json) -> Refused | Unreachable:
         causes = [cause.get("reason") for cause in (answer.body.get("details") or {}).get("causes") or ()]
         if answer.status in (404, 409) or "NamespaceTerminating" in causes:
-            self._namespaces.discard(wanted["metadata"].get("namespace", ""))
+            self.homes.forget(wanted["metadata"].get("namespace", ""))
             return Unreachable(answer.message)  # something is going away just now: next time it is another world
         quota = answer.status == 403 and "exceeded quota" in answer.message
-        return Refused(answer.message, code="exceeded_quota" if quota else "refused")
+        return Refused(answer.message, code=EXCEEDED if quota else "refused")
 
-    def _ensure_namespace(self, name: str, department: str) -> None:
-        if name in self._namespaces:
-            return
-        found = self._create("/api/v1/namespaces", manifests.namespace(name, department, self.options))
-        if (found["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
-            raise Refused(f"the namespace {name} is not the portal's", code="name_taken")
-        self._namespaces.add(name)
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        self.homes.keep(home, fresh=fresh)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
         if ref.kind in COLLECTIONS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workloads.clusters.base import VolumeRef
+from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import INSTANCE, MANAGED_BY, PREFIX, ROLE, label, volume_labels
 from workloads.manifests.options import Options
 
@@ -46,6 +47,7 @@ def pod(volume: VolumeRef, options: Options, program: str, node: str = "") -> Js
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "priorityClassName": PRIORITY_CLASS,
             "securityContext": security(options),
             "affinity": {"nodeAffinity": _affinity(volume, node)},
             "tolerations": [*tolerations, *map(dict, options.tolerations)],

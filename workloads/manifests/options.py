@@ -23,6 +23,10 @@ class Options:
     run_as: int = 1000  # uid and gid in the container
     ready_probe_seconds: int = 5  # how often PORTAL_READY_FILE is looked for in the container; 0: never
     give_up_after: int = 600  # s that a pod may fail to start before its claim is given back
+    priority: int = 1000  # of our pods among others of the cluster, when its scheduler has to choose
+    portal_namespace: str = "gpu-quota-portal"  # may reach every pod of ours; "": the portal is outside
+    portal_addresses: tuple[str, ...] = ()  # CIDRs that may, too: of a portal outside of the cluster
+    ingress_namespaces: tuple[str, ...] = ()  # may, too: of the controller that leads to services
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 from workloads import sharing
 from workloads.clusters.base import RunSpec, environment
 from workloads.manifests.files import security
+from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
 from workloads.manifests.options import Options
 from workloads.manifests.secrets import variables
@@ -44,6 +45,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "terminationGracePeriodSeconds": max(1, spec.grace),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "priorityClassName": PRIORITY_CLASS,
         "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
         "securityContext": security(options),
         "tolerations": [

@@ -1,0 +1,51 @@
+"""A department's namespace on a real API server: what stands there, and what the plan admits gets in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.clusters.beds import PlainBed, eventually, in_phase
+from tests.clusters.realcluster import Admin
+from workloads.clusters.base import EXCEEDED, Home, Phase, Refused
+
+pytestmark = pytest.mark.cluster
+GPU = "requests.nvidia.com/gpu"
+
+
+def hard(admin: Admin, namespace: str) -> Any:
+    found = admin.call("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/gpu-quota-portal")
+    return found.get("spec", {}).get("hard")
+
+
+def test_everything_stands_there_and_follows(kubernetes_bed: PlainBed, admin: Admin) -> None:
+    driver, spec = kubernetes_bed.driver, kubernetes_bed.spec("forever")
+    here = spec.ref.namespace
+    driver.keep_home(Home(here, "vision", {GPU: 0}))
+    assert hard(admin, here) == {GPU: "0"}
+    eventually(
+        lambda: admin.call("GET", f"/api/v1/namespaces/{here}/resourcequotas/gpu-quota-portal")["status"].get("hard")
+    )
+    with pytest.raises(Refused) as refused:
+        driver.ensure(spec)
+    assert refused.value.code == EXCEEDED
+    driver.keep_home(Home(here, "vision", {GPU: 1}))
+    driver.ensure(spec)
+    in_phase(driver, spec.ref, Phase.RUNNING)
+    pod = admin.call("GET", f"/api/v1/namespaces/{here}/pods/{spec.ref.name}")
+    assert pod["spec"]["preemptionPolicy"] == "Never"
+    policies = admin.call("GET", f"/apis/networking.k8s.io/v1/namespaces/{here}/networkpolicies")["items"]
+    assert {each["metadata"]["name"] for each in policies} == {"gpu-quota-portal", "gpu-quota-portal-files"}
+    assert admin.call("GET", f"/api/v1/namespaces/{here}/limitranges/gpu-quota-portal")["spec"]["limits"]
+    path = f"/api/v1/namespaces/{here}/resourcequotas/gpu-quota-portal"
+    before = admin.call("GET", path)["metadata"].get("generation")
+    driver.keep_home(Home(here, "vision", {GPU: 1}), fresh=True)
+    assert admin.call("GET", path)["metadata"].get("generation") == before
+
+
+def test_a_namespace_of_others_is_not_furnished(kubernetes_bed: PlainBed, admin: Admin) -> None:
+    with pytest.raises(Refused) as refused:
+        kubernetes_bed.driver.keep_home(Home("default", "vision", {GPU: 1}))
+    assert refused.value.code == "name_taken"
+    assert hard(admin, "default") is None

@@ -1,0 +1,88 @@
+"""The second lock never refuses what the plan admits, and refuses what is above it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads import sharing
+from workloads.clusters.base import Home
+from workloads.manifests import Options, homes
+
+A100 = "NVIDIA-A100-SXM4-80GB"
+POOLS = {
+    "whole": sharing.Request(A100, 0, units_per_card=1),
+    "timeslicing": sharing.Request("Tesla-T4-SHARED", 0, units_per_card=4),
+    "memory": sharing.Request("Tesla-T4", 0, units_per_card=15360),
+    "mig": sharing.Request(A100, 4, profile="3g.40gb", units_per_card=8),
+}
+SETTINGS = sharing.Settings()
+
+
+def limits(key: str, units: int) -> dict[str, int]:
+    pool = POOLS[key]
+    request = sharing.Request(pool.product, units, profile=pool.profile, units_per_card=pool.units_per_card)
+    if sharing.SYSTEMS[key].validate(request, SETTINGS):
+        return {}
+    made = sharing.SYSTEMS[key].manifest(request, SETTINGS).limits
+    return {name: int(amount) for name, amount in made.items() if "/" in name}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(sorted(POOLS)), st.integers(1, 64), min_size=1),
+    st.lists(st.tuples(st.sampled_from(sorted(POOLS)), st.integers(1, 16)), max_size=40),
+)
+def test_whatever_fits_under_the_ceilings_of_all_pools_fits_under_the_lock(
+    ceilings: dict[str, int], asked: list[tuple[str, int]]
+) -> None:
+    """Pods that come and go: at every moment those that are there, the leaving ones too, are within their ceiling."""
+    unit = {"memory": 1024, "mig": 4}
+    most = {key: amount * unit.get(key, 1) for key, amount in ceilings.items()}
+    lock = homes.hard((homes.proportions(POOLS[key], SETTINGS, key), units) for key, units in most.items())
+    assert lock
+    used: dict[str, int] = {}
+    taken = dict.fromkeys(ceilings, 0)
+    for key, amount in asked:
+        units = unit["mig"] if key == "mig" else amount * unit.get(key, 1)
+        if taken.get(key, 0) + units > most.get(key, -1):
+            continue  # the plan refuses it
+        taken[key] += units
+        for name, count in limits(key, units).items():
+            used[f"requests.{name}"] = used.get(f"requests.{name}", 0) + count
+    assert all(used[name] <= lock.get(name, math.inf) for name in used)
+
+
+@pytest.mark.parametrize("key", ["whole", "memory", "mig"])
+def test_what_is_above_the_ceiling_is_above_the_lock(key: str) -> None:
+    step = {"memory": 1024, "mig": 4}.get(key, 1)
+    lock = homes.hard([(homes.proportions(POOLS[key], SETTINGS, key), 3 * step)])
+    ((name, one),) = limits(key, step).items()
+    assert 4 * one > lock[f"requests.{name}"] >= 3 * one
+
+
+def test_a_resource_that_one_pool_asks_for_without_proportion_is_not_limited() -> None:
+    fixed, free = homes.proportions(POOLS["whole"], SETTINGS, "whole"), {"nvidia.com/gpu": None}
+    assert homes.hard([(fixed, 4), (free, 4)]) == {}
+    assert homes.hard([(fixed, 4), (free, 0)]) == {"requests.nvidia.com/gpu": 4}  # it may use none of that pool
+
+
+def test_every_systems_proportions_can_be_worked_out_or_are_left_out() -> None:
+    for key in sharing.SYSTEMS:
+        homes.proportions(sharing.Request(A100, 0, units_per_card=100), SETTINGS, key)
+
+
+def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
+    home = Home("gqp-vision", "vision", {"requests.nvidia.com/gpu": 4})
+    _quota, _limits, wall, silent = homes.furniture(home, Options())
+    assert wall["spec"]["policyTypes"] == ["Ingress"]
+    (rule,) = wall["spec"]["ingress"]
+    assert rule["from"] == [
+        {"podSelector": {}},
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gpu-quota-portal"}}},
+    ]
+    assert "ingress" not in silent["spec"]
+    assert "egress" not in silent["spec"]

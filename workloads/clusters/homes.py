@@ -1,0 +1,80 @@
+"""A department's namespace on Kubernetes and what stands in it, kept as it should be. By server-side apply: what is as it
+should be is not written again, and what others added beside it stays.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from workloads import manifests
+from workloads.clusters.base import Home, Refused, Unreachable
+from workloads.clusters.kubeapi import Api
+from workloads.manifests import INSTANCE, MANAGED_BY, PREFIX, Options, homes, label
+
+Json = dict[str, Any]
+APPLY = "application/apply-patch+yaml"
+MANAGER = PREFIX
+REMEMBERED = 60.0  # s that this process trusts what it has written: another one may have written since
+PLURALS = {"ResourceQuota": "resourcequotas", "LimitRange": "limitranges", "NetworkPolicy": "networkpolicies"}
+
+
+@dataclass(slots=True)
+class Homes:
+    api: Api
+    options: Options
+    _kept: dict[str, tuple[Home, float]] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    _classes: bool = False
+
+    def keep(self, home: Home, *, fresh: bool = False) -> None:
+        """Raises Unreachable; Refused("name_taken") for a namespace of somebody else."""
+        known = self._kept.get(home.namespace)
+        if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
+            return
+        self.open(home.namespace, home.department)
+        for thing in homes.furniture(home, self.options):
+            self._apply(thing)
+        self._kept[home.namespace] = (home, time.monotonic())
+
+    def forget(self, name: str) -> None:
+        """It is going away, or is gone."""
+        self._open.discard(name)
+        self._kept.pop(name, None)
+
+    def open(self, name: str, department: str) -> None:
+        """The namespace and the priority class, made if they are not there."""
+        if name in self._open:
+            return
+        wanted = manifests.namespace(name, department, self.options)
+        found = self.api.get(f"/api/v1/namespaces/{name}")
+        if found is None:
+            answer = self.api.call("POST", "/api/v1/namespaces", wanted)
+            if not answer.ok and answer.status != 409:
+                raise Refused(answer.message)
+            found = answer.body if answer.ok else (self.api.get(f"/api/v1/namespaces/{name}") or {"metadata": {}})
+        marks = found["metadata"].get("labels") or {}
+        if (marks.get(MANAGED_BY), marks.get(INSTANCE)) != (PREFIX, label(self.options.instance)):
+            raise Refused(f"the namespace {name} is not the portal's", code="name_taken")
+        self._classify()
+        self._open.add(name)
+
+    def _classify(self) -> None:
+        if self._classes:
+            return
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        if self.api.get(f"{path}/{homes.PRIORITY_CLASS}") is None:
+            answer = self.api.call("POST", path, homes.priority_class(self.options))
+            if not answer.ok and answer.status != 409:
+                raise Refused(answer.message)
+        self._classes = True
+
+    def _apply(self, thing: Json) -> None:
+        base = "/api/v1" if thing["apiVersion"] == "v1" else f"/apis/{thing['apiVersion']}"
+        meta = thing["metadata"]
+        path = f"{base}/namespaces/{meta['namespace']}/{PLURALS[thing['kind']]}/{meta['name']}"
+        answer = self.api.call("PATCH", path, thing, APPLY, fieldManager=MANAGER, force="true")
+        if not answer.ok:
+            self.forget(meta["namespace"])
+            raise Unreachable(f"{thing['kind']} of {meta['namespace']}: {answer.message}")

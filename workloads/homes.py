@@ -1,0 +1,76 @@
+"""What each department's namespace on a cluster should allow, worked out of quotas and claims; the driver makes it so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+from django.db.models import Q
+
+from portal.models import Department
+from quotas import live
+from quotas.engine.mig import PRODUCTS
+from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
+from workloads import sharing
+from workloads.clusters.base import ClusterDriver, ClusterError, Home
+from workloads.manifests import Options, homes
+from workloads.models import Attempt
+from workloads.specs import namespace_of
+
+log = structlog.get_logger(__name__)
+
+
+def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
+    """Every department that has a quota or a run there. Returns how many were looked after."""
+    if cluster.kind != ClusterKind.KUBERNETES:
+        return 0
+    books, kept = live.read(_pools(cluster)), 0
+    concerned = Q(quotas__pool__group__cluster=cluster) | Q(
+        pk__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload__department")
+    )
+    for department in Department.objects.filter(concerned).distinct():
+        try:
+            driver.keep_home(home_of(cluster, department, books))
+        except ClusterError as error:
+            log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
+            continue
+        kept += 1
+    return kept
+
+
+def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:
+    """Of the department that an attempt is of, before its pods come. Raises Unreachable, Refused."""
+    if attempt.cluster.kind == ClusterKind.KUBERNETES:
+        driver.keep_home(home_of(attempt.cluster, attempt.workload.department), fresh=fresh)
+
+
+def home_of(cluster: Cluster, department: Department, books: live.Live | None = None) -> Home:
+    """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered)."""
+    books = books or live.read(_pools(cluster))
+    options = Options.from_json(cluster.options)
+    parts = []
+    for pool in books.pools.values():
+        if pool.sharing not in sharing.SYSTEMS:
+            continue
+        most = max(live.ceiling(books, department.pk, pool.pk), _held(department, pool))
+        for request in _requests(pool):
+            units = most // request.units * request.units if request.profile else most
+            parts.append((homes.proportions(request, options.sharing, pool.sharing), units))
+    return Home(namespace_of(cluster, department.slug), department.slug, homes.hard(parts))
+
+
+def _pools(cluster: Cluster) -> list[Pool]:
+    return list(Pool.objects.filter(group__cluster=cluster).select_related("group__cluster"))
+
+
+def _held(department: Department, pool: Pool) -> int:
+    """Leaving ones too: their pods are still there."""
+    claims = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING)
+    return sum(claim.units for claim in claims if not claim.is_recall)
+
+
+def _requests(pool: Pool) -> list[sharing.Request]:
+    """One for each kind of pod that the pool can hold."""
+    plain = sharing.Request(pool.product, 0, units_per_card=pool.units_per_card)
+    profiles = PRODUCTS.get(pool.mig, {})
+    return [replace(plain, profile=name, units=each.size) for name, each in profiles.items()] if pool.mig else [plain]
