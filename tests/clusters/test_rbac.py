@@ -138,9 +138,8 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     driver.discard(volume_of(spec))
     driver.nodes()
     driver.keep_home(Home(spec.ref.namespace, "vision", {}))
-    asked |= {
-        (each, "create") for each in ("resourcequotas", "limitranges", "networkpolicies", "priorityclasses")
-    }  # an apply that makes
+    made = ("resourcequotas", "limitranges", "networkpolicies", "priorityclasses")  # by apply, or once a cluster
+    asked |= {(each, "create") for each in made}
     files = driver.files(volume_of(kubernetes_bed.spec("hello")))
     assert files is not None
     asked_again(lambda: files.get(""))

@@ -50,7 +50,7 @@ def _limits(system: sharing.System, request: sharing.Request, settings: sharing.
 
 
 def hard(parts: Iterable[tuple[Mapping[str, Fraction | None], int]]) -> dict[str, int]:
-    """Proportions and the units at most, pool by pool → what a ResourceQuota says. Unproportional where it has any: not at all."""
+    """Proportions and the units at most, pool by pool → what a ResourceQuota says, which is silent of what has none."""
     found: dict[str, Fraction] = {}
     without: set[str] = set()
     for proportion, units in parts:
