@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 from django.utils import timezone
 
 from quotas.models import Cluster
-from workloads import archive, happenings, homes
+from workloads import archive, happenings, homes, lost_nodes
 from workloads.clusters.base import (
     EXCEEDED,
     ClusterDriver,
@@ -62,6 +63,7 @@ def converge_cluster(cluster: Cluster) -> int:
         happenings.cluster_unreachable(cluster, str(error), now=began)
         return 0
     happenings.cluster_reached(cluster, now=began)
+    silent = lost_nodes.given_up(cluster, now=began)
     attempts = Attempt.objects.filter(cluster=cluster, removed_at=None).select_related(*ROWS)
     moved = 0
     for attempt in attempts:
@@ -69,11 +71,17 @@ def converge_cluster(cluster: Cluster) -> int:
         if run is not None and run.ref.submission_id != attempt.submission_id:
             run = None
         try:
-            moved += converge(attempt, driver, Seen(began, run))
+            moved += converge(attempt, driver, _seen(began, run, silent))
         except Exception:  # one attempt's trouble is not another's; the next turn tries again
             log.exception("attempt.failed", cluster=cluster.name, attempt=attempt.run_name)
     _remove_orphans(driver, observed.values(), cluster)
     return moved
+
+
+def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:
+    if run is None or run.node not in silent:
+        return Seen(began, run)
+    return Seen(began, replace(run, reason=run.reason or "NodeLost"), given_up=True)
 
 
 def converge(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) -> bool:

@@ -99,15 +99,18 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
 
 
 def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
-    kept = set()
+    kept: dict[int, Card] = {}
     for offer in info.offers:
         pool = pools.get(key_of(offer))
         for card in offer.cards:
-            kept.add(card.index)
             facts = {"units": card.units, "cores": card.cores, "uuid": card.uuid, "healthy": card.healthy}
-            Card.objects.update_or_create(node=node, index=card.index, defaults={"pool": pool, **facts})
+            kept[card.index] = Card(node=node, index=card.index, pool=pool, **facts)
         if pool is not None and pool.card_mib is None and (memory := memory_of(offer)):
             Pool.objects.filter(pk=pool.pk, card_mib=None).update(card_mib=memory)
+    Card.objects.bulk_create(
+        kept.values(), update_conflicts=True, unique_fields=["node", "index"],
+        update_fields=["pool", "units", "cores", "uuid", "healthy"],
+    )  # fmt: skip
     gone = Card.objects.filter(node=node).exclude(index__in=kept)
     if info.offers:  # of another kind than the node is now: nothing waits for them
         gone.exclude(pool__in=pools.values()).delete()

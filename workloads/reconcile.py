@@ -49,6 +49,7 @@ class Seen:
 
     at: dt.datetime
     run: Observed | None
+    given_up: bool = False  # its node has not answered for as long as the operator waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
         sure = view.created_at is not None and seen.at > view.created_at + SURE
         return (Happened(Event.LOST),) if sure else ()
     if seen.run.phase not in ENDED:
-        return ()
+        # Deleted before it is queued again: should the node come back, the first thing it does is to end it.
+        return (Stop(0), Happened(Event.LOST, seen.run)) if seen.given_up else ()
     if view.ready:  # it said "take me" and went: recalled, whatever the code
         return (Happened(Event.STOP),) if view.state is State.RECALLED else (Happened(_exit(seen.run), seen.run),)
     return (Happened(_exit(seen.run), seen.run),)
@@ -240,4 +242,6 @@ def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
         return (Happened(GONE[view.stop_cause]),) if sure else ()
     if seen.run.phase in ENDED:
         return (Happened(GONE[view.stop_cause], seen.run),)
+    if seen.given_up:
+        return (Stop(0), Happened(GONE[view.stop_cause], seen.run))
     return () if seen.run.stopping else (Stop(view.grace),)

@@ -46,6 +46,7 @@ def run(phase: Phase, **facts: object) -> Seen:
 
 
 ABSENT = Seen(NOW, None)
+SILENT = dataclasses.replace(run(Phase.RUNNING, node="n1"), given_up=True)
 RECALLED = a(State.RECALLED, claim="leaving", reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
 
 RANKS = (Rank(0, Phase.RUNNING), Rank(1, Phase.FAILED, exit_code=3))
@@ -68,6 +69,11 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("it ended badly", RUNNING, run(Phase.FAILED, exit_code=3), Event.EXITED_BAD),
     ("its node is gone", RUNNING, run(Phase.LOST), Event.LOST),
     ("its pod is gone", RUNNING, ABSENT, Event.LOST),
+    ("its node does not answer, and the operator waits", RUNNING, run(Phase.RUNNING, node="n1"), ()),
+    ("its node has not answered for too long: it is deleted first", RUNNING, SILENT,
+     (Stop(0), Happened(Event.LOST, SILENT.run))),
+    ("it was being stopped on such a node", a(State.STOPPING, stop_cause="cancelled"), SILENT,
+     (Stop(0), Happened(Event.GONE_CANCELLED, SILENT.run))),
     ("a listing older than the creation proves nothing", a(State.STARTING, created_at=NOW), ABSENT, ()),
     ("the plan tells it to go", a(State.RUNNING, claim="leaving"), run(Phase.RUNNING), Event.RECALL),
     ("it ended before it was told", a(State.RUNNING, claim="leaving"), run(Phase.SUCCEEDED), Event.EXITED_OK),

@@ -31,6 +31,7 @@ class Options:
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, str], ...] = ()
+    lost_after: int = 0  # s without a sign of its node until a run is given up; 0: not before the node is removed
     # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
     plugin_config: str = "gpu-operator/device-plugin-config"
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"

@@ -1,0 +1,35 @@
+"""Nodes that do not answer. What runs there may still run: it is given up only when the operator says so, by the option
+`lost_after` of the cluster, by the taint node.kubernetes.io/out-of-service, or by removing the node.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+from quotas.models import Cluster, Node
+
+NOT_READY = "not ready since "  # of the inventory's notes; what follows is the cluster's own time
+
+
+def given_up(cluster: Cluster, *, now: dt.datetime) -> frozenset[str]:
+    """Names of the nodes without a sign of life for longer than the operator waits."""
+    patience = cluster.options.get("lost_after", 0)
+    if not patience:
+        return frozenset()
+    late = now - dt.timedelta(seconds=patience)
+    rows = Node.objects.filter(cluster=cluster, present=True).exclude(held_back_by=[])
+    return frozenset(
+        name for name, notes in rows.values_list("name", "held_back_by") if (at := silent_since(notes)) and at < late
+    )
+
+
+def silent_since(notes: Iterable[dict[str, Any]]) -> dt.datetime | None:
+    for note in notes:
+        if str(note.get("message", "")).startswith(NOT_READY):
+            try:
+                return dt.datetime.fromisoformat(note["params"]["since"])
+            except (KeyError, ValueError):
+                return None
+    return None
