@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.utils import OperationalError
 from django.test import Client
+from django.utils import timezone
 
 from portal import health
+from portal.models import Heartbeat
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +31,15 @@ def test_live_asks_nothing_of_the_database(client: Client, monkeypatch: pytest.M
 @pytest.mark.django_db
 def test_ready_when_database_and_migrations_are_there(client: Client) -> None:
     answer = client.get("/readyz", headers={"host": "10.1.2.3:8000"})
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "failed": []})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "failed": [], "watching": {}})
+
+
+@pytest.mark.django_db
+def test_ready_tells_since_when_no_watcher_gave_a_sign_of_life(client: Client) -> None:
+    Heartbeat.objects.create(name="watch:here", at=timezone.now() - dt.timedelta(seconds=90))
+    answer = client.get("/readyz")
+    assert (answer.status_code, list(answer.json()["watching"])) == (200, ["here"])
+    assert 90 <= answer.json()["watching"]["here"] < 120
 
 
 @pytest.mark.django_db
