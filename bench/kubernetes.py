@@ -333,7 +333,7 @@ def main() -> None:
         made.start("web", "watcher", "worker", "beat")
         from tests import servers
 
-        servers.wait("web", lambda: servers.listening(int(os.environ["PORT"])))
+        servers.wait("web", lambda: servers.listening(int(os.environ["PORT"])), 180)
         if parts != ["submission"]:
             kueue = Kueue(made, api)
             kueue.queue("k-vision", "big", 100_000)

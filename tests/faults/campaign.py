@@ -1,0 +1,281 @@
+"""`python -m tests.faults.campaign --runs 20 --seed 1`: a whole installation at work while things go wrong, by a seed.
+
+Each run submits, ends, stops and deletes work through the API while one fault, or two at once, come and go. Then the
+installation must come to rest, with: no accepted workload lost, none with two pods at any look, no pod without a live
+attempt, no card given twice, every claim released once, `check_invariants` clean. A seed makes the same choices again;
+what the processes do in between is theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from bench._installation import Installation, installed, wait
+from tests import servers
+from tests.faults import faults
+from tests.faults.proxy import Proxy
+
+NODES, CARDS = 3, 8
+MERGE = "application/merge-patch+json"
+OURS = "/api/v1/pods?labelSelector=app.kubernetes.io/managed-by%3Dgpu-quota-portal"
+
+
+class Broken(Exception):
+    """Something that must never be so."""
+
+
+class Machines(Installation):
+    def kill(self, name: str) -> None:
+        process = self.running.pop(name, None)
+        if process is None:
+            return
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (process.pid, *map(int, children)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+    def start(self, *names: str) -> None:
+        super().start(*(name for name in names if name not in self.running))
+
+
+class World:
+    """The installation, what was accepted, and a look at the pods every half second."""
+
+    def __init__(self, made: Machines, proxy: Proxy, rest: float) -> None:
+        from quotas.models import Pool
+        from tests import builders as make
+        from tests.clients import token_of
+        from workloads.models import Image
+
+        self.made, self.admin, self.proxy, self.rest, self.nodes = made, made.admin, proxy, rest, NODES
+        Image.objects.create(name="python:3.11", title="Python")
+        self.pool = Pool.objects.get()
+        Pool.objects.update(notice=0, grace=0)
+        self.tokens = {}
+        for name in ("vision", "nlp"):
+            department = make.department(name)
+            make.quota(department, self.pool, NODES * CARDS // 2)
+            self.tokens[name] = token_of(make.member(department), department, ["read", "submit"])[1]
+        self.http = urllib3.PoolManager(maxsize=16, retries=False, timeout=urllib3.Timeout(connect=2, read=20))
+        self.accepted: dict[str, str] = {}  # id → department
+        self.asked_to_end: set[str] = set()
+        self.doubled: list[str] = []
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def pods(self) -> list[dict[str, Any]]:
+        return list(self.admin.call("GET", OURS).get("items") or ())
+
+    def _look(self) -> None:
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                alive = Counter(
+                    pod["metadata"]["annotations"]["gpu-quota-portal/workload"]
+                    for pod in self.pods()
+                    if pod["status"].get("phase") in ("Pending", "Running") and pod["spec"].get("nodeName")
+                )
+                self.doubled += [name for name, count in alive.items() if count > 1]
+            time.sleep(0.5)
+
+    def ask(self, method: str, path: str, department: str, body: Any = None, key: str = "") -> Any:
+        """Asked again with the same key until the portal answers, as a pipeline would."""
+        headers = {"Authorization": f"Bearer {self.tokens[department]}"} | ({"Idempotency-Key": key} if key else {})
+        end = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(urllib3.exceptions.HTTPError):
+                answer = self.http.request(method, f"{self.made.base}{path}", json=body, headers=headers)
+                if answer.status < 500 and answer.status not in (409, 429):
+                    return answer
+            if time.monotonic() > end:
+                raise Broken(f"{method} {path} was not answered in 120 s")
+            time.sleep(0.5)
+
+    def submit(self, chance: random.Random, key: str) -> None:
+        department = chance.choice(("vision", "nlp"))
+        body = {
+            "name": key, "kind": "job", "image": "python:3.11", "command": ["python", "train.py"],
+            "pool": self.pool.slug, "units_per_pod": chance.choice((1, 1, 2, 4)), "cpu": 1, "memory_mib": 512,
+        }  # fmt: skip
+        answer = self.ask("POST", f"/departments/{department}/workloads/", department, body, key)
+        if answer.status != 202:
+            raise Broken(f"{answer.status}: {answer.data[:300]!r}")
+        self.accepted[answer.json()["id"]] = department
+
+    def end(self, chance: random.Random) -> None:
+        """One is stopped by its author, one ends by itself."""
+        left = sorted(set(self.accepted) - self.asked_to_end)
+        if not left:
+            return
+        name = chance.choice(left)
+        self.asked_to_end.add(name)
+        if chance.random() < 0.5:
+            self.ask("DELETE", f"/workloads/{name}/", self.accepted[name])
+            return
+        with contextlib.suppress(OSError, ValueError):
+            for pod in self.pods():
+                if pod["metadata"]["annotations"]["gpu-quota-portal/workload"] == name:
+                    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+                    self.admin.call("PATCH", path, {"metadata": {"annotations": {"sim/run-for": "0s"}}}, MERGE)
+                    return
+        self.asked_to_end.discard(name)  # it waits, or nobody can be asked
+
+    def clear(self) -> None:
+        """Everything is stopped; the next run begins with an empty cluster."""
+        for name, department in self.accepted.items():
+            self.ask("DELETE", f"/workloads/{name}/", department)
+        self.asked_to_end = set(self.accepted)
+        self.until_rest()
+        self.accepted, self.asked_to_end = {}, set()
+
+    def until_rest(self) -> float:
+        """Seconds until nothing is under way any more. Raises Broken with what still is."""
+        began = time.monotonic()
+        while left := self.under_way():
+            if time.monotonic() - began > self.rest:
+                raise Broken(f"not at rest after {self.rest:.0f} s: {left}")
+            time.sleep(0.5)
+        return time.monotonic() - began
+
+    def under_way(self) -> str:
+        from django.db import Error, close_old_connections
+
+        from workloads.models import Attempt, Workload
+
+        close_old_connections()
+        try:
+            if could := self.room_that_waits():
+                return could
+            states = dict(Workload.objects.filter(public_id__in=self.accepted).values_list("public_id", "state"))
+            live = Attempt.objects.filter(removed_at=None).exclude(workload__state="queued", finished_at=None)
+            runs = set(live.values_list("run_name", flat=True))
+            there = {pod["metadata"]["name"] for pod in self.pods()}
+        except (Error, OSError, ValueError) as error:
+            return f"nobody can look: {error}"
+        if lost := set(self.accepted) - set(states):
+            raise Broken(f"accepted and not known: {lost}")
+        moving = {
+            name: state for name, state in states.items() if state in ("admitted", "starting", "stopping", "recalled")
+        }
+        unended = {name for name in self.asked_to_end if states[name] in ("queued", "running")}
+        if moving or unended or runs != there:
+            return f"moving {moving}, not ended {unended}, without pod {runs - there}, pods too many {there - runs}"
+        return ""
+
+    def room_that_waits(self) -> str:
+        """Somebody waits though a card is free for them."""
+        from django.utils import timezone
+
+        from quotas.engine import types as e
+        from quotas.engine.admission import decide
+        from quotas.snapshots import load_snapshot
+
+        plan = decide(load_snapshot(self.pool.group, now=timezone.now()))
+        could = [d.claim for d in plan.decisions if d.decision is e.DecisionKind.ADMIT]
+        return f"could start: {could}" if could else ""
+
+    def check(self) -> None:
+        from quotas import invariants as of_quotas
+        from workloads import invariants as of_workloads
+
+        found = [*of_quotas.violations(), *of_workloads.violations()]
+        if self.doubled:
+            found.append(f"two pods at once: {sorted(set(self.doubled))}")
+        if found:
+            raise Broken("; ".join(found))
+
+
+def run(world: World, seed: int) -> str:
+    """One run; says what was done. Raises Broken."""
+    chance = random.Random(seed)
+    names = chance.sample(faults.NAMES, 1 if chance.random() < 0.6 else 2)
+    for number in range(chance.randint(3, 8)):
+        world.submit(chance, f"{seed}-{number}")
+    time.sleep(chance.uniform(0, 1.5))
+    with contextlib.ExitStack() as going:
+        for name in names:
+            going.enter_context(faults.begin(name, world, chance))
+        during = time.monotonic() + chance.uniform(2, 8)
+        number = 100
+        while time.monotonic() < during:
+            act = chance.random()
+            if act < 0.5 and "kill web" not in names:
+                world.submit(chance, f"{seed}-{number}")
+                number += 1
+            elif "kill web" not in names:
+                world.end(chance)
+            time.sleep(chance.uniform(0.1, 1))
+    took = world.until_rest()
+    world.check()
+    world.clear()
+    world.check()
+    return f"{' + '.join(names)}: {len(names)} faults, at rest after {took:.0f} s"
+
+
+@contextlib.contextmanager
+def world(rest: float, seed: int) -> Iterator[World]:
+    with installed(NODES, CARDS, WEB_WORKERS="1") as plain:
+        made = Machines(plain.admin, plain.info, plain.log)
+        proxy = Proxy(made.admin.server, made.admin.tls, seed)
+        through(made, proxy)
+        try:
+            here = World(made, proxy, rest)
+            made.start("web", "worker", "beat", "watcher")
+            wait("web", lambda: servers.listening(int(os.environ["PORT"])), 300)
+            yield here
+        finally:
+            made.stop(*made.running)
+
+
+def through(made: Machines, proxy: Proxy) -> None:
+    """The portal's connection leads through the proxy; the cluster does not ask who it is twice."""
+    import yaml
+
+    from portal.crypt import decrypt, encrypt
+    from quotas.models import Cluster
+
+    row = Cluster.objects.get()
+    config = yaml.safe_load(decrypt(row.connection))
+    config["clusters"][0]["cluster"] = {"server": proxy.url}
+    Cluster.objects.filter(pk=row.pk).update(connection=encrypt(yaml.safe_dump(config)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow")
+    parser.add_argument("--rest", type=float, default=60, help="seconds in which it must come to rest")
+    parser.add_argument("--minutes", type=float, default=600, help="no run begins later")
+    arguments = parser.parse_args()
+    failed, done, end = [], 0, time.monotonic() + arguments.minutes * 60
+    with world(arguments.rest, arguments.seed) as here:
+        for seed in range(arguments.seed, arguments.seed + arguments.runs):
+            if time.monotonic() > end:
+                break
+            done += 1
+            try:
+                print(f"seed {seed:4} ok      {run(here, seed)}", flush=True)
+            except Broken as error:
+                failed.append(seed)
+                print(f"seed {seed:4} BROKEN  {error}", flush=True)
+                here.doubled.clear()
+                with contextlib.suppress(Broken):
+                    here.clear()
+    print(f"{done} runs, {len(failed)} broken {failed or ''}")
+    return 1 if failed or not done else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
