@@ -17,7 +17,8 @@ from quotas.models import Claim, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.lifecycle import State
-from workloads.models import Attempt, ModeChange, Workload
+from workloads.models import Attempt, Workload
+from workloads.modes.models import ModeChange
 
 IMAGE = gettext_lazy(
     "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
