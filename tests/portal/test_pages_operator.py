@@ -186,9 +186,9 @@ def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
     assert client.post("/operator/images/new/", data).status_code == 302
     image = Image.objects.get()
     preset = {
-        "slug": "small", "title": "Small", "kind": Kind.JOB, "pool": Pool.objects.get().pk, "units_per_pod": 1,
-        "image": image.pk, "command": "python 'my train.py' --epochs 3", "cpu_milli": 1000, "memory_mib": 1024, "order": 1,
-        "active": "on",
+        "slug": "small", "title": "Small", "kind": Kind.JOB, "pool": Pool.objects.get().pk, "pods": 1,
+        "units_per_pod": 1, "image": image.pk, "command": "python 'my train.py' --epochs 3", "cpu_milli": 1000,
+        "memory_mib": 1024, "order": 1, "active": "on",
     }  # fmt: skip
     assert client.post("/operator/presets/new/", preset).status_code == 302
     made = Preset.objects.get()

@@ -93,7 +93,7 @@ def test_a_service_is_ready_when_its_path_answers_and_begins_again_when_it_exits
     driver.ensure(asked)
     running(driver)
     assert seen(driver).ranks[0].ready is False
-    (driver.files("w-one") / "warm").touch()
+    (driver.directory("w-one") / "warm").touch()
     eventually(lambda: seen(driver).ranks[0].ready)
     host, port = eventually(lambda: driver.endpoint(asked.ref))
     assert urllib.request.urlopen(f"http://{host}:{port}/x", timeout=5).read() == b"here"

@@ -23,7 +23,7 @@ from tests.workloads.embedded_bed import (
     spec,
     up,
 )
-from workloads.clusters.base import Phase
+from workloads.clusters.base import Phase, PodPlacement
 from workloads.clusters.embedded import EmbeddedCluster
 from workloads.clusters.embedded_record import Record
 
@@ -126,8 +126,10 @@ def test_without_its_supervisor_a_run_is_lost_its_processes_end_and_it_never_run
 
 def test_shutdown_stops_everything_as_lost_so_that_it_is_queued_again(driver: EmbeddedCluster) -> None:
     driver.ensure(spec(POLITE))
-    driver.ensure(spec(STUBBORN, name="w-two-1", workload_id="two", volume="w-two"))
-    driver.ensure(spec("print('done')", name="w-three-1", workload_id="three", volume="w-three"))
+    elsewhere = (PodPlacement(0, "n1", (0, 1)),)
+    driver.ensure(spec(STUBBORN, name="w-two-1", workload_id="two", volume="w-two", placement=elsewhere))
+    elsewhere = (PodPlacement(0, "n1", (2, 3)),)
+    driver.ensure(spec("print('done')", name="w-three-1", workload_id="three", volume="w-three", placement=elsewhere))
     ended(driver, "w-three-1")
     up(driver)
     up(driver, "w-two-1")
