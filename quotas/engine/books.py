@@ -49,6 +49,7 @@ class Books:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
+        self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.departures = Departures(lambda leaver: (self.gone_by(leaver), leaver.id))
         self.standing: Standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), self.now)
         self.recalled = dict(self.standing.left)
@@ -57,6 +58,8 @@ class Books:
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
         self.recallable: dict[bool, Recallable] = {}
+        self._usage_moved = self.ledger.watch()
+        self._usage_seen: dict[DepartmentId, int] = {}
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
@@ -81,11 +84,17 @@ class Books:
         charge = self.standing.charges[claim.id]
         vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement, charge)
         self.ledger.add(claim.department, charge)
-        self.holding.setdefault(claim.department, {})[claim.id] = claim
+        self._settle_in(claim)
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now
         self.free_now.add(vector, -1)
         self.free_later.add(vector, -1)
+
+    def _settle_in(self, claim: Claim) -> None:
+        """The claim holds: it stands in its department and on its nodes."""
+        self.holding.setdefault(claim.department, {})[claim.id] = claim
+        for placed in claim.placement or ():
+            self.on_node.setdefault(placed.node, {})[claim.id] = claim
 
     def _enter_leaving(self, claim: Claim) -> None:
         vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
@@ -212,12 +221,22 @@ class Books:
         """The victims are told to leave: for rights they are gone, their places are coming."""
         for victim in victims:
             del self.holding[victim.department][victim.id]
+            for placed in victim.placement or ():
+                self.on_node[placed.node].pop(victim.id, None)
             self.openings += 1
             self._changed(victim.department)
             self.told[victim.id] = victim
             self.departures.enter(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
+
+    def departments_grown(self) -> list[DepartmentId]:
+        """Departments that use more than when this was asked last."""
+        usage = {department: self.ledger[department].usage for department in self._usage_moved}
+        grown = [d for d, used in usage.items() if used > self._usage_seen.get(d, -1)]
+        self._usage_seen.update(usage)
+        self._usage_moved.clear()
+        return grown
 
     def _changed(self, department: DepartmentId) -> None:
         self.moved.add(department)
@@ -228,7 +247,7 @@ class Books:
         self.openings += 1
         del self.told[victim.id]
         self.departures.stay(victim)
-        self.holding[victim.department][victim.id] = victim
+        self._settle_in(victim)
         self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])

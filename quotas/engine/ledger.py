@@ -101,9 +101,8 @@ class Ledger:
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
         mine = self.accounts[department]
-        if units > 0:
-            for grown in self._watching:
-                grown.add(department)
+        for moved in self._watching:
+            moved.add(department)
         account: Account | None = mine
         while account is not None and units:
             before = max(0, account.usage - account.kept)
@@ -116,10 +115,10 @@ class Ledger:
             self.above.discard(department)
 
     def watch(self) -> set[DepartmentId]:
-        """A set that every department is added to whose usage grows from now on; the caller empties it."""
-        grown: set[DepartmentId] = set()
-        self._watching.append(grown)
-        return grown
+        """A set that every department is added to whose usage moves from now on; the caller empties it."""
+        moved: set[DepartmentId] = set()
+        self._watching.append(moved)
+        return moved
 
     def remove(self, department: DepartmentId, units: int) -> None:
         self.add(department, -units)

@@ -6,7 +6,7 @@ priority, over all departments. Only when the best of those would take more from
 when there is no such set – is the exact search over departments needed (exact.py).
 
 Claims are kept in order between takers. A claim that does not qualify is put aside with its department until that
-department's usage has grown.
+department's usage has moved.
 """
 
 from bisect import insort
@@ -28,7 +28,7 @@ class Recallable:
         self, ledger: Ledger, holding: dict[DepartmentId, dict[ClaimId, Claim]], offers: Iterable[Offer]
     ) -> None:
         self._ledger, self._holding = ledger, holding
-        self._grown = ledger.watch()
+        self._moved = ledger.watch()
         self._shelves: dict[int, dict[int, list[Offer]]] = {}
         self._aside: dict[DepartmentId, list[Offer]] = {}
         for offer in sorted(offers):
@@ -70,11 +70,11 @@ class Recallable:
         return shelf[:many]
 
     def _look_again(self) -> None:
-        """Put back what was set aside of departments that have grown since."""
-        for department in self._grown:
+        """Put back what was set aside of departments whose usage has moved since."""
+        for department in self._moved:
             for offer in self._aside.pop(department, ()):
                 insort(self._shelf(offer[2]), offer)
-        self._grown.clear()
+        self._moved.clear()
 
     def _borrowed(self, claims: Iterable[Claim]) -> bool:
         """Whether no department would fall below its guarantee without the claims."""

@@ -8,11 +8,12 @@ nodes: the lowest waste, then the first in the pool's order.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from quotas.engine.placement import Key, Places, Spot, free_on, largest_on, pod_vector, shape_of, spot_on
 from quotas.engine.types import Claim, Node, Placed, Pool
 
-Rank = tuple[float, ...]
+Rank = tuple[Any, ...]
 
 
 class Room(dict[Key, int]):
@@ -32,6 +33,10 @@ class Room(dict[Key, int]):
                 if key[0] != "pool":
                     names.add(str(key[2 if len(key) > 2 else 1]))
         self._changed += names
+
+    def touch(self, nodes: Iterable[str]) -> None:
+        """Ask these nodes anew: something else has changed that ranks depend on."""
+        self._changed += nodes
 
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]]) -> Iterator[None]:
@@ -73,6 +78,25 @@ class Ranking:
         while self._heap and ranks[self._heap[0][1]] != self._heap[0][0]:
             heappop(self._heap)
         return self._nodes[self._heap[0][1]] if self._heap else None
+
+    def walk(self) -> Iterator[tuple[Rank, Node]]:
+        """The nodes from the lowest rank on. Each is asked anew when its turn comes, as ranks may rise unnoticed."""
+        self.ranks()
+        passed: dict[int, Rank] = {}
+        try:
+            while self._heap:
+                rank, index = heappop(self._heap)
+                if index in passed or rank != self._ranks[index]:
+                    continue
+                now = self._ranks[index] = self._rank(self._nodes[index])
+                if now == rank:
+                    passed[index] = rank
+                    yield rank, self._nodes[index]
+                elif now is not None:
+                    heappush(self._heap, (now, index))
+        finally:
+            for index, rank in passed.items():
+                heappush(self._heap, (rank, index))
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""

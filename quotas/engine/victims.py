@@ -5,11 +5,12 @@ exact.py and the best of them all. Trees and gangs are searched, see search.py.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 
 from quotas.engine.books import Books
-from quotas.engine.exact import Goods, Problem, best_set, need_of
+from quotas.engine.exact import Problem, best_set, need_of
 from quotas.engine.ledger import Share, share
 from quotas.engine.permission import (
     Fairness,
@@ -21,9 +22,10 @@ from quotas.engine.permission import (
     stoppable,
     taker_of,
 )
-from quotas.engine.placement import Key, Places
+from quotas.engine.placement import Places
 from quotas.engine.recallable import Recallable
 from quotas.engine.search import makes_room, search
+from quotas.engine.sites import Bound, has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
 
@@ -106,21 +108,59 @@ def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen
 def _best(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
-    counted = books.pool.nodes is None
-    if books.ledger.flat and (counted or taker.claim.pods <= 1):
-        found: list[Chosen] = []
-        for gives, lacking in _sites(books, taker, own, rivals):
-            problem = Problem(books, taker, own, rivals, gives, need_of(books, taker, lacking), fairness)
-            chosen = _settled(books, taker, best_set(problem), fairness)
-            if chosen is not None:
-                found.append(chosen)
-        if found:
-            return min(found, key=lambda chosen: cost(books, taker, chosen.victims))
-    if counted and books.ledger.flat:
-        return None
+    counted = books.pool.nodes is None or taker.claim.is_recall
+    if books.ledger.flat and (counted or books.places(taker.claim, books.free_later) is not None):  # room, but no right
+        need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
+        return _settled(books, taker, best_set(Problem(books, taker, own, rivals, None, need, fairness)), fairness)
+    if books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool, taker.claim):
+        tried, chosen = _best_on_a_node(books, taker, own, rivals, fairness)
+        if chosen is not None or (taker.inside and not tried):
+            return chosen
     claims = own + [claim for department in rivals for claim in candidates_of(books, taker, department)]
+    return _searched(books, taker, claims, fairness)
+
+
+def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
+    """The best set that a search finds among the claims."""
     victims = search(books, taker, claims, fairness, lambda victims: cost(books, taker, victims))
     return _settled(books, taker, victims, fairness)
+
+
+def _best_on_a_node(
+    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
+) -> tuple[bool, Chosen | None]:
+    """Whether any place was worth a try, and the best of all; none is looked at that cannot be better than the best."""
+    best: tuple[Cost, Chosen] | None = None
+    least: Bound | None = None
+    with closing(nodes_to_try(books, taker, own, rivals)) as nodes:
+        for least, node in nodes:
+            if best is not None and best[0] <= least:
+                break
+            for chosen in _on_node(books, taker, own, rivals, node, fairness):
+                found = cost(books, taker, chosen.victims), chosen
+                best = found if best is None or found[0] < best[0] else best
+    return least is not None, None if best is None else best[1]
+
+
+def _on_node(
+    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], node: Node, fairness: Fairness
+) -> Iterator[Chosen]:
+    """The best set of each place on the node; where the cards would do, but not its CPU or memory, one that a search
+    finds."""
+    here = books.on_node.get(node.name, {})
+    mine = [claim for claim in own if claim.id in here]
+    theirs = sorted({claim.department for claim in here.values()} & {*rivals})
+    for gives, lacking in sites_on(books, taker, node):
+        need = need_of(books, taker, lacking)
+        problem = Problem(books, taker, mine, theirs, gives, need, fairness)
+        chosen = _settled(books, taker, best_set(problem), fairness) if max(need) > 0 else None
+        if chosen is not None:
+            yield chosen
+        elif taker.claim.cpu_milli or taker.claim.memory_mib or taker.claim.cores_per_pod:
+            candidates = (c for department in theirs for c in candidates_of(books, taker, department) if c.id in here)
+            searched = _searched(books, taker, [*mine, *candidates], fairness)
+            if searched is not None:
+                yield searched
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
@@ -168,50 +208,3 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
     if not permitted(books, taker, kept, fairness):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
-
-
-# Places one pod may go to ---------------------------------------------------------------------------------------------
-
-
-def _sites(
-    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId]
-) -> Iterator[tuple[Goods | None, int]]:
-    """Every place the taker might go to: what each claim would give there (None: all it has), and how much is lacking.
-
-    A pool without nodes is one place; else a node for whole cards, a card for a part of it, a node's instances of a
-    profile. Freely cut cards have no such sum and are searched.
-    """
-    pool, claim = books.pool, taker.claim
-    if pool.nodes is None or claim.is_recall:
-        yield None, taker.asked - books.free_later["pool", pool.id]
-        return
-    on_node = _by_node(own + [c for department in rivals for c in candidates_of(books, taker, department)])
-    for node in pool.nodes:
-        for keys, amount in _site_keys(books, claim, node):
-            lacking = amount - sum(books.free_later[key] for key in keys)
-            gives = {c.id: sum(books.vectors[c.id].get(key, 0) for key in keys) for c in on_node.get(node.name, ())}
-            if sum(gives.values()) >= lacking:
-                yield gives, lacking
-
-
-def _by_node(claims: list[Claim]) -> dict[str, list[Claim]]:
-    found: dict[str, list[Claim]] = {}
-    for claim in claims:
-        for node in dict.fromkeys(placed.node for placed in claim.placement or ()):
-            found.setdefault(node, []).append(claim)
-    return found
-
-
-def _site_keys(books: Books, claim: Claim, node: Node) -> Iterator[tuple[list[Key], int]]:
-    """The keys of the free vector that make up a place on the node, and how much of them the claim needs."""
-    pool = books.pool
-    if pool.mig is not None:
-        if claim.profile in (node.instances or {}):
-            yield [("instance", pool.id, node.name, claim.profile or "")], 1
-        return
-    cards: list[Key] = [("card", pool.id, node.name, index) for index in range(len(node.cards))]
-    whole = max((card.units for card in node.cards), default=0)
-    if whole == 1:
-        yield cards, claim.units_per_pod
-    elif claim.units_per_pod <= whole:
-        yield from (([card], claim.units_per_pod) for card in cards)
