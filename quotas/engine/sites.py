@@ -5,7 +5,7 @@ such sum. For a taker inside its guarantee the nodes are kept in the order of wh
 cheapest borrowed claims that give what is lacking, were each the only one taken from its department.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from quotas.engine.books import Books
 from quotas.engine.exact import Goods
@@ -57,7 +57,7 @@ def _site_keys(books: Books, claim: Claim, node: Node) -> Iterator[tuple[list[Ke
 
 def nodes_to_try(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId]
-) -> Iterator[tuple[Bound, Node]]:
+) -> Generator[tuple[Bound, Node], None, None]:
     """Every node that may have a place, with what a set there costs at least."""
     nodes = books.pool.nodes or ()
     if books.settings.fair_sharing or (not taker.inside and taker.policy.borrow_preempt is not None):
