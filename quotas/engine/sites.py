@@ -63,7 +63,7 @@ def nodes_to_try(
     if books.settings.fair_sharing or (not taker.inside and taker.policy.borrow_preempt is not None):
         yield from (((), node) for node in nodes)
         return
-    if taker.inside and rivals:
+    if taker.inside and rivals and taker.policy.reclaim != "never":
         yield from _by_least_cost(books, taker)
     mine = {placed.node for claim in own for placed in claim.placement or ()}
     yield from (((int(taker.inside),), node) for node in nodes if node.name in mine)
@@ -87,8 +87,6 @@ def _by_least_cost(books: Books, taker: Taker) -> Iterator[tuple[Bound, Node]]:
 
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking."""
-    if taker.policy.reclaim == "never":
-        return None
     offers = [
         (claim, max(0, claim.units - spare))
         for claim in books.on_node.get(node.name, {}).values()
@@ -104,6 +102,8 @@ def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Ra
     least: list[Rank] = []
     for gives, lacking in sites_on(books, taker, node):
         amounts, need = (gives, lacking) if lacking > 0 else machine
+        if need <= 0:  # something that is not counted here, such as a card's compute
+            amounts, need = {claim.id: 1 for claim, _ in offers}, 1
         found = _cheapest(books, offers, amounts, need)
         least += [found] if found is not None else []
     return min(least, default=None)

@@ -25,7 +25,7 @@ from quotas.engine.permission import (
 from quotas.engine.placement import Places
 from quotas.engine.recallable import Recallable
 from quotas.engine.search import makes_room, search
-from quotas.engine.sites import Bound, has_sites, nodes_to_try, sites_on
+from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
 
@@ -109,15 +109,29 @@ def _best(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
     counted = books.pool.nodes is None or taker.claim.is_recall
-    if books.ledger.flat and (counted or books.places(taker.claim, books.free_later) is not None):  # room, but no right
+    found: list[Chosen] = []
+    if books.ledger.flat and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
-        return _settled(books, taker, best_set(Problem(books, taker, own, rivals, None, need, fairness)), fairness)
-    if books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool, taker.claim):
-        tried, chosen = _best_on_a_node(books, taker, own, rivals, fairness)
-        if chosen is not None or (taker.inside and not tried):
+        chosen = _settled(books, taker, best_set(Problem(books, taker, own, rivals, None, need, fairness)), fairness)
+        if chosen is not None or counted:
             return chosen
+    elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool, taker.claim):
+        final, chosen = _best_on_a_node(books, taker, own, rivals, fairness)
+        if final:
+            return chosen
+        found += [chosen] if chosen is not None else []
     claims = own + [claim for department in rivals for claim in candidates_of(books, taker, department)]
-    return _searched(books, taker, claims, fairness)
+    searched = _searched(books, taker, claims, fairness)
+    found += [searched] if searched is not None else []
+    return min(found, key=lambda chosen: cost(books, taker, chosen.victims), default=None)
+
+
+def _has_place(books: Books, taker: Taker) -> bool:
+    """Whether there is a place already, and only units of the pool or the right to them are lacking."""
+    free, pool = books.free_later, books.pool
+    lacking = max(0, taker.asked - free["pool", pool.id])
+    with free.also([{("pool", pool.id): lacking}]):
+        return books.places(taker.claim, free) is not None
 
 
 def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
@@ -129,24 +143,29 @@ def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairnes
 def _best_on_a_node(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
 ) -> tuple[bool, Chosen | None]:
-    """Whether any place was worth a try, and the best of all; none is looked at that cannot be better than the best."""
+    """The best of all places, and whether that is final: a search over all nodes may find more than searches on each, when
+    the pool or the right is lacking too. No node is looked at that cannot be better than the best."""
     best: tuple[Cost, Chosen] | None = None
-    least: Bound | None = None
+    tried = exact = False
     with closing(nodes_to_try(books, taker, own, rivals)) as nodes:
         for least, node in nodes:
             if best is not None and best[0] <= least:
                 break
-            for chosen in _on_node(books, taker, own, rivals, node, fairness):
+            tried = True
+            for exactly, chosen in _on_node(books, taker, own, rivals, node, fairness):
                 found = cost(books, taker, chosen.victims), chosen
                 best = found if best is None or found[0] < best[0] else best
-    return least is not None, None if best is None else best[1]
+                exact = exact or exactly
+    if best is None:
+        return taker.inside and not tried, None
+    return exact or max(need_of(books, taker, 0)) <= 0, best[1]
 
 
 def _on_node(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], node: Node, fairness: Fairness
-) -> Iterator[Chosen]:
-    """The best set of each place on the node; where the cards would do, but not its CPU or memory, one that a search
-    finds."""
+) -> Iterator[tuple[bool, Chosen]]:
+    """The best set of each place on the node, exactly; where the cards would do, but not its CPU or memory, one that a
+    search finds."""
     here = books.on_node.get(node.name, {})
     mine = [claim for claim in own if claim.id in here]
     theirs = sorted({claim.department for claim in here.values()} & {*rivals})
@@ -155,12 +174,12 @@ def _on_node(
         problem = Problem(books, taker, mine, theirs, gives, need, fairness)
         chosen = _settled(books, taker, best_set(problem), fairness) if max(need) > 0 else None
         if chosen is not None:
-            yield chosen
+            yield True, chosen
         elif taker.claim.cpu_milli or taker.claim.memory_mib or taker.claim.cores_per_pod:
             candidates = (c for department in theirs for c in candidates_of(books, taker, department) if c.id in here)
             searched = _searched(books, taker, [*mine, *candidates], fairness)
             if searched is not None:
-                yield searched
+                yield False, searched
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
