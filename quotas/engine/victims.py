@@ -143,8 +143,8 @@ def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairnes
 def _best_on_a_node(
     books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
 ) -> tuple[bool, Chosen | None]:
-    """The best of all places, and whether that is final: a search over all nodes may find more than searches on each, when
-    the pool or the right is lacking too. No node is looked at that cannot be better than the best."""
+    """The best of all places, and whether that is final: a search over all nodes may find more when the pool or the right
+    is lacking too, and own work elsewhere may give the right. No node is looked at that cannot be better than the best."""
     best: tuple[Cost, Chosen] | None = None
     tried = exact = False
     with closing(nodes_to_try(books, taker, own, rivals)) as nodes:
@@ -158,7 +158,8 @@ def _best_on_a_node(
                 exact = exact or exactly
     if best is None:
         return taker.inside and not tried, None
-    return exact or max(need_of(books, taker, 0)) <= 0, best[1]
+    only_the_place = max(need_of(books, taker, 0)) <= 0 and (taker.inside or not rivals)
+    return exact or only_the_place, best[1]
 
 
 def _on_node(

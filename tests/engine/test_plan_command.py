@@ -2,6 +2,7 @@
 
 import io
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_whatever_stands_in_a_line_it_gets_a_plan_or_an_error(snapshot: Snapshot
                 break
             place = place[key]
         if key is not None:
-            place[key] = data.draw(VALUES)
+            place[key] = deepcopy(data.draw(VALUES))  # the next round may write into it
     [answer] = answers([json.dumps(line)])
     assert ("error" in answer) != ("decisions" in answer)
 
