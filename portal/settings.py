@@ -96,7 +96,11 @@ TEMPLATES = [
                 "csp.context_processors.nonce",
                 "portal.web.frame",
             ],
-            "builtins": ["template_partials.templatetags.partials", "portal.templatetags.portal"],
+            "builtins": [
+                "template_partials.templatetags.partials",
+                "portal.templatetags.portal",
+                "workloads.templatetags.sharing",
+            ],
         },
     }
 ]

@@ -9,6 +9,7 @@ from django import forms
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from portal import zones
 from quotas.lending import DAY, Window
@@ -94,7 +95,9 @@ class WindowForm(forms.Form):
         widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
     )
     start = forms.TimeField(label=_("From"), required=False, widget=forms.TimeInput(TIME, "%H:%M"))
-    end = forms.TimeField(label=_("Until"), required=False, widget=forms.TimeInput(TIME, "%H:%M"))
+    end = forms.TimeField(
+        label=pgettext_lazy("time of day", "to"), required=False, widget=forms.TimeInput(TIME, "%H:%M")
+    )
     lend_limit = forms.IntegerField(
         label=_("Lend at most"),
         min_value=0,

@@ -108,7 +108,7 @@ def test_cards_without_a_pool_are_offered_on_the_list_of_nodes(node: Node, opera
     Card.objects.update(pool=None)
     Pool.objects.all().delete()
     text = operator.get("/operator/nodes/unpooled/").content.decode()
-    assert "8 cards NVIDIA-A100-SXM4-80GB (whole) on dgx-1" in text
+    assert "8 cards NVIDIA-A100-SXM4-80GB (Whole cards) on dgx-1" in text
     form = {"kind": "here/NVIDIA-A100-SXM4-80GB/whole/0", "name": "A100", "slug": "a100"}
     assert operator.post("/operator/nodes/unpooled/", form).status_code == 302
     inventory.refresh(Cluster.objects.get())
