@@ -89,8 +89,9 @@ def update(language: str) -> Catalog:
     catalog.obsolete.clear()
     if language == "en":
         for message in catalog:
-            if message.id and not any(texts(message)):
+            if message.id:
                 message.string = message.id
+                message.flags.discard("fuzzy")  # a sentence that got or lost its plural
     path = po_file(language)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:

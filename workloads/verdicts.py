@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from portal.access import Actor, Right
 from portal.errors import N_, Invalid
@@ -194,7 +195,11 @@ class Words:
         by = clock(self.facts.by or 0)
         if not self.facts.returning:
             return _("Starts by %(by)s at the latest.") % {"by": by}, [self._quota()]
-        title = _("Starts by %(by)s at the latest, when %(departments)s has returned %(units)s.") % {
+        title = ngettext(
+            "Starts by %(by)s at the latest, when %(departments)s has returned %(units)s.",
+            "Starts by %(by)s at the latest, when %(departments)s have returned %(units)s.",
+            len(self.facts.returning),
+        ) % {
             "by": by,
             "departments": self._departments(self.facts.returning),
             "units": self._units(sum(self.facts.returning.values())),
