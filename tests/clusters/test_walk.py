@@ -107,7 +107,7 @@ def test_a_pod_that_somebody_deletes_is_queued_again_and_not_called_a_failure(be
     job = bed.submit(bed.alice, bed.vision, FOREVER, **SMALL)
     bed.until(lambda: bed.state(job) == "running")
     admin.call("DELETE", f"{bed.pod(job)}?gracePeriodSeconds=1")
-    bed.until(lambda: job.attempts.count() == 2 and bed.state(job) == "running")
+    bed.until(lambda: job.attempts.count() >= 2 and bed.state(job) == "running")
     assert job.attempts.order_by("number")[0].outcome == "lost"
     assert LedgerEntry.objects.filter(ended_at=None).count() == 1
 

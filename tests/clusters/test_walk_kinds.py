@@ -103,7 +103,7 @@ def test_a_gang_whose_pod_somebody_deletes_is_queued_again_whole(bed: PodBed, ad
     admin.call(
         "DELETE", f"/api/v1/namespaces/{attempt.namespace}/pods/{found[0]['metadata']['name']}?gracePeriodSeconds=1"
     )
-    bed.until(lambda: work.attempts.count() == 2 and bed.state(work) == "running", 240)
+    bed.until(lambda: work.attempts.count() >= 2 and bed.state(work) == "running", 240)
     assert work.attempts.get(number=1).outcome == "lost"
 
 
