@@ -21,6 +21,7 @@ def pytest_report_header() -> list[str]:
 ALONE = {"clusters", "e2e", "faults"}  # each has the machine's one test cluster, or a browser and a whole portal
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers (`--dist loadgroup`) a file stays together, and what takes the whole machine goes one by one."""
     for item in items:
