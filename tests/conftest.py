@@ -21,16 +21,13 @@ def pytest_report_header() -> list[str]:
 ALONE = {"clusters", "e2e", "faults"}  # each has the machine's one test cluster, or a browser and a whole portal
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """With several workers (`--dist loadgroup`) a file stays together, and what takes the whole machine goes one by one."""
-    for item in items:
-        room = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group("machine" if room in ALONE else f"{room}/{item.path.name}"))
-    _leave_out(items)
+    room = item.path.parent.name
+    item.add_marker(pytest.mark.xdist_group("machine" if room in ALONE else f"{room}/{item.path.name}"))
 
 
-def _leave_out(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In CI a test that cannot run is a failure, elsewhere it is skipped and said."""
     if os.environ["DATABASE_URL"].startswith("postgres") or os.environ.get("CI"):
         return
