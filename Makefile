@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python
 MANAGE := $(RUN) manage.py
 # A development checkout needs no secrets; an installation sets these itself (.env.example).
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
-PYTEST_ARGS ?= -n auto --maxprocesses=4 --dist loadgroup
+PYTEST_ARGS ?= -n auto --maxprocesses=4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-reset serve test check format bench docs messages lock cluster cluster-stop install-demo install-dev

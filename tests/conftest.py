@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,17 @@ def pytest_report_header() -> list[str]:
 ALONE = {"clusters", "e2e", "faults"}  # each has the machine's one test cluster, or a browser and a whole portal
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """With several workers (`--dist loadgroup`) a file stays together, and what takes the whole machine goes one by one."""
-    room = item.path.parent.name
-    item.add_marker(pytest.mark.xdist_group("machine" if room in ALONE else f"{room}/{item.path.name}"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers a file stays together, and what takes the whole machine goes one by one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByRoom(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "machine" if file.split("/")[-2] in ALONE else file
+
+    return ByRoom(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
