@@ -134,7 +134,9 @@ def play(site: Site, live: Live) -> None:
             "target": {"apiVersion": "v1", "kind": "Node", "name": live.node},
         }
         answer = site.admin.call("POST", f"{site.path()}/binding", binding)
-        assert answer.get("status") in ("Success", None), answer
+        # the default scheduler may be quicker, once the claim is allocated
+        there = f'already assigned to node "{live.node}"' in answer.get("message", "")
+        assert there or answer.get("status") in ("Success", None), answer
     marks = {kind: live.plays[kind] for kind in ("annotations", "labels") if kind in live.plays}
     if marks:
         site.admin.call("PATCH", site.path(), {"metadata": marks}, MERGE)
