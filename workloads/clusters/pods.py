@@ -99,11 +99,16 @@ def _deleted_by_others(pod: Json) -> bool:
         return False
     asked = due - dt.timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
     ends = [
-        time(container["state"]["terminated"].get("finishedAt"))
+        container["state"]["terminated"]
         for container in pod["status"].get("containerStatuses") or ()
         if (container.get("state") or {}).get("terminated")
     ]
-    return not ends or any(end is None or end >= asked for end in ends)
+    return not ends or any(_by_signal(end) or (time(end.get("finishedAt")) or asked) >= asked for end in ends)
+
+
+def _by_signal(end: Json) -> bool:
+    """SIGTERM or SIGKILL, as a deletion ends it; its time may have been written anew by the deletion's last step."""
+    return end.get("exitCode") in (137, 143)
 
 
 def _said_ready(pod: Json, container: Json) -> bool:
