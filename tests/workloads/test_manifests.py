@@ -198,6 +198,12 @@ class TestObserved:
                 {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
                 (Phase.LOST, "Deleted", None),
             ),
+            # the kubelet's last step of a deletion, which writes its time anew: a second after the container's end
+            (
+                {"phase": "Failed", "containerStatuses": ended(143, at="2031-01-01T00:00:39Z")},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 0},
+                (Phase.LOST, "Deleted", None),
+            ),
             (
                 {"phase": "Failed", "containerStatuses": ended(7, at="2031-01-01T00:00:05Z")},
                 {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
