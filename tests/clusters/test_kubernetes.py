@@ -159,11 +159,11 @@ class TestService:
 
 
 class TestNodes:
-    def test_of_every_kind_are_listed_and_those_not_served_are_held_back(self, kubernetes_bed: PlainBed) -> None:
+    def test_of_every_kind_are_listed_by_the_system_they_run(self, kubernetes_bed: PlainBed) -> None:
         nodes = {node.name: node for node in kubernetes_bed.driver.nodes()}
         assert nodes["gpushare-v100x4"].sharing == "memory"
         assert nodes["dgx-a100-80-mig-mixed"].instances == {"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}
-        assert "HAMi" in nodes["hami-a100-40"].held_back
+        assert (nodes["hami-a100-40"].sharing, len(nodes["hami-a100-40"].cards)) == ("hami", 8)
 
     @pytest.mark.parametrize(
         ("node", "changes"),
