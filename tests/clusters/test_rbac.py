@@ -74,7 +74,8 @@ def by_owners(bed: PlainBed, admin: Admin) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{HTTP_ROUTES['metadata']['name']}"
 
     def served() -> bool:
-        conditions = admin.call("GET", path).get("status", {}).get("conditions", [])
+        # A definition just written has "conditions": null until the server gets to it.
+        conditions = admin.call("GET", path).get("status", {}).get("conditions") or []
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     eventually(served)
