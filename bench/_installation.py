@@ -93,22 +93,23 @@ def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installati
     info = json.loads(subprocess.run([KIT, *arguments], check=True, stdout=subprocess.PIPE).stdout)
     made = Installation(Admin(info), info, folder)
     try:
-        take_over(made)
-        yield made
+        with made.admin.account() as account:
+            take_over(made, account)
+            yield made
+            made.stop(*made.running)
     finally:
         made.stop(*made.running)
         subprocess.run([KIT, "stop", "--state", info["state"]], check=True)
 
 
-def take_over(made: Installation) -> None:
-    """The cluster's row, and its nodes."""
+def take_over(made: Installation, account: str) -> None:
+    """The cluster's row, with the rights of deploy/kubernetes/rbac.yaml and no more, and its nodes."""
     from portal.crypt import encrypt
     from quotas.models import Cluster
     from workloads import inventory
 
     options = {"volume": "emptyDir", "namespace_prefix": "bench-"}
-    connection = encrypt(made.admin.limited())
-    row = Cluster.objects.create(name="bench", kind="kubernetes", connection=connection, options=options)
+    row = Cluster.objects.create(name="bench", kind="kubernetes", connection=encrypt(account), options=options)
     began = time.process_time()
     changed = inventory.refresh(row)
     print(f"inventory: {changed} nodes taken over in {time.process_time() - began:.1f} CPU s", flush=True)
