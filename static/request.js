@@ -32,6 +32,8 @@
   const showKind = () => {
     only("kinds", form.elements.kind.value);
     only("templates", form.elements.template.value);
+    const image = form.elements.image;
+    if (image.selectedOptions[0]?.hidden) image.value = image.querySelector("option:not([hidden])")?.value ?? "";
   };
   form.addEventListener("change", showKind);
   showKind();

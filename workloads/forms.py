@@ -23,11 +23,22 @@ HOUR = 3600
 SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
 
 
+class ImageSelect(forms.Select):
+    """Each image says which kinds it is for, so that the form offers no other."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        option["attrs"]["data-kinds"] = " ".join(value.instance.kinds or Kind.values)
+        return option
+
+
 class WorkloadForm(AmountFields, SetupFields):
     kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
     name = forms.CharField(label=_("Name"), max_length=100)
     pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
-    image = forms.ModelChoiceField(Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None)
+    image = forms.ModelChoiceField(
+        Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None, widget=ImageSelect
+    )
     command = CommandField(
         label=_("Command"),
         required=False,
@@ -175,4 +186,6 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
             "preset": origin.preset.slug if origin.preset else "",
             "rerun_of": origin.public_id,
         }
-    return values | query
+    values |= query
+    fitting = (image for image in Image.objects.filter(active=True) if image.serves(values["kind"]))
+    return {"image": next(fitting, None)} | values

@@ -53,6 +53,9 @@ class Image(models.Model):
     def __str__(self) -> str:
         return self.title
 
+    def serves(self, kind: str) -> bool:
+        return not self.kinds or kind in self.kinds
+
 
 class Preset(models.Model):
     """A filled form: the fast way to a usual workload."""

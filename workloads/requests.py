@@ -152,8 +152,12 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
     if request.kind not in Kind.values:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
-    if not request.image.active or (request.image.kinds and request.kind not in request.image.kinds):
-        errors.append(Invalid(N_("The image %(name)s is not for this kind."), field="image", name=request.image.name))
+    if not request.image.active or not request.image.serves(request.kind):
+        fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]
+        said = N_("The image %(name)s is not for this kind. These are: %(fitting)s.")
+        if not fitting:
+            said = N_("The image %(name)s is not for this kind, and no other is: ask the operator for one.")
+        errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
     if request.kind in {Kind.JOB, Kind.DISTRIBUTED} and not request.command:
         errors.append(Invalid(N_("Say which command the job runs."), field="command"))
     return errors

@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
@@ -174,6 +175,25 @@ def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: Wo
     assert not Workload.objects.exists()
     page = as_(world.alice).post(new(world.vision), world.form(units_per_pod="7")).content.decode()
     assert "Largest that can: 6 cards" in page
+
+
+def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refused_with_those_that_fit(
+    world: World,
+) -> None:
+    Image.objects.create(name="a-notebook:1", title="A notebook", kinds=[Kind.NOTEBOOK])
+    page = as_(world.alice).get(new(world.vision)).content.decode()
+    assert re.search(r'<option value="python:3.11"[^>]* selected', page)
+    assert re.search(r'<option value="a-notebook:1"[^>]*data-kinds="notebook"', page)
+    response = as_(world.alice).post(new(world.vision), world.form(image="a-notebook:1"))
+    assert response.status_code == 422
+    assert "The image a-notebook:1 is not for this kind. These are: python:3.11." in response.content.decode()
+
+
+def test_a_refused_form_asks_for_its_files_again(world: World) -> None:
+    form = world.form(units_per_pod="7", files=[SimpleUploadedFile("data.txt", b"1")])
+    response = as_(world.alice).post(new(world.vision), form)
+    assert response.status_code == 422
+    assert "Choose data.txt again" in response.content.decode()
 
 
 def test_variables_that_would_undo_the_isolation_are_refused_beside_their_field(world: World) -> None:

@@ -64,6 +64,7 @@ def page(
         "offers": offers(pools),
         "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
         "chosen": form["preset"].value(),
+        "lost_files": [file.name for file in request.FILES.getlist("files")],
         "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
         "open_more": any(
             form[name].errors
