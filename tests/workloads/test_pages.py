@@ -131,6 +131,13 @@ def test_the_panel_lists_what_is_missing_instead_of_failing(world: World) -> Non
     assert "“long” is not a duration" in text
 
 
+def test_the_panel_answers_before_name_and_command_are_typed_and_offers_no_copy_yet(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(name="", command=""))
+    assert 'data-verdict="starts_own"' in text
+    assert "Still to fill in: Name, Command." in text
+    assert "curl" not in text
+
+
 def test_the_request_copied_as_curl_is_the_same_request_and_holds_no_secret(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(env="A=1", secret_env="KEY=hunter2"))
     assert "hunter2" not in text

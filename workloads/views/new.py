@@ -18,7 +18,7 @@ from quotas.models import Node
 from workloads import actions, copies, previews
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
-from workloads.models import Preset, Workload
+from workloads.models import Kind, Preset, Workload
 from workloads.requests import InvalidRequest, WorkloadRequest
 from workloads.verdicts import verdict_of
 from workloads.views.files import store_all
@@ -99,14 +99,25 @@ def keep_files(request: HttpRequest, workload: Workload) -> None:
         store_all(request, workload, "")
 
 
+LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quota may still be empty
+COMMANDLESS = {Kind.NOTEBOOK.value, Kind.SERVICE.value}
+
+
 @login_required
 @require_POST
 def verdict(request: HttpRequest, department: str) -> HttpResponse:
     """The panel for what the form holds now; never an error page: it says what is still missing."""
     actor = actor_of(request)
     here = department_for(actor, department, Right.SUBMIT)
-    form = WorkloadForm(request.POST, actor=actor, department=here)
+    filled = request.POST.copy()
+    missing = [name for name in LATER if not filled.get(name, "").strip()]
+    filled.update({name: LATER[name] for name in missing})
+    form = WorkloadForm(filled, actor=actor, department=here)
     context = {"department": here, "form": form, **answer(actor, here, form)}
+    if filled.get("kind") in COMMANDLESS:
+        missing = [name for name in missing if name != "command"]
+    if missing:  # then there is nothing yet that could be sent
+        context |= {"missing": [form.fields[name].label for name in missing], "preview": None, "json": None}
     return render(request, "workloads/verdict.html", context)
 
 
