@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from django.db.models import Q, Sum
+from django.db.models import Max, Q, Sum
 from django.utils import timezone
 
 from portal.models import Department
@@ -39,27 +39,29 @@ def trend(
     `departments`: ids to add up; None: everybody. What they lent among themselves is their own use, seen from outside.
     """
     begun = timezone.now().replace(minute=0, second=0, microsecond=0)
-    elapsed = max(60.0, (timezone.now() - begun).total_seconds())  # the running hour is metered so far
     shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()  # days begin at the reader's midnight
     hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=begun - dt.timedelta(days=days))
     if departments is not None:
         hours = hours.filter(department__in=departments)
     rows = hours.values("pool_id", "hour").annotate(
-        guaranteed_s=Sum("guaranteed"), own_s=Sum("own"), borrowed_s=Sum("borrowed"), lent_s=Sum("lent")
+        seconds_s=Max("seconds"),
+        guaranteed_s=Sum("guaranteed"),
+        own_s=Sum("own"),
+        borrowed_s=Sum("borrowed"),
+        lent_s=Sum("lent"),
     )
     among = _among(departments, begun - dt.timedelta(days=days)) if departments and len(departments) > 1 else {}
     boxes: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
         box = int((row["hour"].timestamp() + shift) // step.total_seconds())
-        seconds = elapsed if row["hour"] == begun else 3600
         inner = min(among.get((row["pool_id"], row["hour"]), 0.0), row["borrowed_s"], row["lent_s"])
         used = (row["own_s"] + inner, row["borrowed_s"] - inner, row["lent_s"] - inner)
-        boxes[row["pool_id"], box].append((row["guaranteed_s"], *used, seconds))
+        boxes[row["pool_id"], box].append((row["guaranteed_s"], *used, row["seconds_s"]))
     points: dict[int, list[Point]] = defaultdict(list)
     for (pool, box), found in sorted(boxes.items()):
         at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
         *sums, seconds = (sum(column) for column in zip(*found, strict=True))
-        points[pool].append(Point(at, *(total / seconds for total in sums)))
+        points[pool].append(Point(at, *(total / max(seconds, 1) for total in sums)))
     return points
 
 

@@ -34,6 +34,7 @@ def _hours(start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
 
 
 def _sum_hour(hour: dt.datetime, *, until: dt.datetime) -> None:
+    seconds = round((until - hour).total_seconds())
     sums: Sums = defaultdict(lambda: defaultdict(int))
     entries = LedgerEntry.objects.filter(started_at__lt=until).filter(Q(ended_at=None) | Q(ended_at__gt=hour))
     for entry in entries.iterator():
@@ -43,13 +44,14 @@ def _sum_hour(hour: dt.datetime, *, until: dt.datetime) -> None:
         if entry.lender_id is not None:
             sums[entry.lender_id, entry.pool_id]["lent"] += spent
     for quota in Quota.objects.all():
-        sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * round(
-            (until - hour).total_seconds()
-        )
+        sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * seconds
     with transaction.atomic():
         UsageHour.objects.bulk_create(
-            [UsageHour(department_id=d, pool_id=p, hour=hour, **columns) for (d, p), columns in sums.items()],
+            [
+                UsageHour(department_id=d, pool_id=p, hour=hour, seconds=seconds, **columns)
+                for (d, p), columns in sums.items()
+            ],
             update_conflicts=True,
             unique_fields=["department", "pool", "hour"],
-            update_fields=["guaranteed", "own", "borrowed", "lent"],
+            update_fields=["seconds", "guaranteed", "own", "borrowed", "lent"],
         )

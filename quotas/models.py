@@ -343,6 +343,7 @@ class UsageHour(models.Model):
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="usage_hours")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
     hour = models.DateTimeField()
+    seconds = models.PositiveIntegerField(default=3600)  # of the hour that are summed: fewer while it runs
     guaranteed = models.PositiveBigIntegerField(default=0)  # unit-seconds promised
     own = models.PositiveBigIntegerField(default=0)
     borrowed = models.PositiveBigIntegerField(default=0)

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from quotas.history import loans, trend
+from quotas.metering import sum_hours
 from quotas.models import UsageHour
 from tests import builders as make
 
@@ -24,6 +25,15 @@ def test_the_trend_is_the_mean_of_its_hours():
     assert (point.at, point.guaranteed, point.own, point.lent, point.idle) == (hour, 8, 2, 0.5, 5.5)
     [everybody] = trend([pool])[pool.pk]
     assert everybody.borrowed == 0.5
+
+
+def test_the_running_hour_is_the_mean_of_what_is_metered_of_it_so_far():
+    pool, vision = make.pool(cards=8), make.department()
+    make.quota(vision, pool, 6)
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    sum_hours(now=hour + dt.timedelta(minutes=2, seconds=11))
+    [point] = trend([pool], departments=[vision.pk])[pool.pk]
+    assert (point.at, point.guaranteed) == (hour, 6)
 
 
 def test_hours_before_the_period_do_not_count():

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from portal.errors import N_
 from workloads import distributed
-from workloads.clusters.base import CardInfo, NodeInfo, Refused, RunSpec, environment
+from workloads.clusters.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
 from workloads.distributed import Gang, Template
 
+DECLARED = Note(N_("declared: no device is behind it"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 LOOPBACK = "127.0.0.1"
 VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -42,7 +44,8 @@ def node_from(data: Mapping[str, Any]) -> NodeInfo:
             )
             for position, card in enumerate(cards)
         ),
-        because="declared: no device is behind it",
+        because=str(DECLARED),
+        because_of=DECLARED,
         **{key: data[key] for key in NODE_KEYS if key in data},
     )
 
