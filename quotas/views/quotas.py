@@ -105,12 +105,13 @@ class Change:
         why = str(after.pop("why", ""))
         slug = entry.target.partition("/")[2]
         pool = pools.get(slug)
-        changed = [
+        told = [
             (label, _said(name, before, pool) if before else "–", _said(name, after, pool))
             for name, label in _names().items()
-            if name in after and (not before or before.get(name) != after[name])
+            if name in after
         ]
-        return Change(entry, pool.name if pool else slug, tuple(changed), why)
+        changed = tuple((label, was, became) for label, was, became in told if was != became)
+        return Change(entry, pool.name if pool else slug, changed, why)
 
 
 def _names() -> dict[str, str]:
