@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-from portal.demo.load import JOBS
-from portal.demo.seed import PEOPLE
 from tests.architecture.sources import ROOT
 from tests.e2e.installation import eventually
 from tests.servers import free_port
 from workloads.clusters.embedded import EmbeddedCluster
+from workloads.demo.load import JOBS
+from workloads.demo.seed import PEOPLE
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from portal.management.commands.check_invariants import violations
 from portal.models import Department
 from quotas.models import Card, Claim, ClaimState, LedgerEntry, Node, Pool, Quota
 from tests import builders as make
 from tests.architecture.doors import workload_of
+from workloads.management.commands.check_invariants import violations
 from workloads.models import Attempt, Workload
 
 pytestmark = pytest.mark.django_db

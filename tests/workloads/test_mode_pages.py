@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from portal.demo.nodes import dgx_a100
 from quotas.models import Card, Cluster, Node, Pool
 from tests import builders as make
 from workloads import inventory
+from workloads.demo.nodes import dgx_a100
 from workloads.modes import changes
 from workloads.modes.models import ModeChange
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from portal.access import Actor
-from portal.demo.seed import GIB, TRAINING
 from portal.models import Department, User
 from quotas.admission import run_pass
 from quotas.models import Pool
 from workloads.actions import submit
+from workloads.demo.seed import GIB, TRAINING
 from workloads.models import Image, Kind, Workload
 from workloads.requests import WorkloadRequest
 

@@ -64,8 +64,8 @@ class Command(BaseCommand):
 
     def prepare(self, *, load: bool) -> None:
         """Each step is quick when there is nothing to do, and goes on where an interrupted one stopped."""
-        from portal.demo.load import submit_load
-        from portal.demo.seed import make_images, seed
+        from workloads.demo.load import submit_load
+        from workloads.demo.seed import make_images, seed
 
         call_command("migrate", verbosity=0, interactive=False)
         call_command("compile_messages", verbosity=0)
@@ -111,7 +111,7 @@ class Command(BaseCommand):
         return stopped
 
     def greet(self, seconds: float) -> None:
-        from portal.demo.seed import PEOPLE
+        from workloads.demo.seed import PEOPLE
 
         rows = [(person.username, person.password, person.what) for person in PEOPLE if person.what]
         lines = [f"  {name:<8} {password:<12} {what}" for name, password, what in rows]

@@ -15,10 +15,10 @@ from typing import Any
 from django.conf import settings
 
 from portal.access import Actor
-from portal.demo.nodes import A100, A100_40, NODES, T4
 from portal.models import Department, Membership, Role, User
 from quotas.actions import set_quota
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
+from workloads.demo.nodes import A100, A100_40, NODES, T4
 from workloads.inventory import refresh
 from workloads.models import Image, Kind, Preset
 from workloads.setups import Setup
