@@ -165,6 +165,10 @@ def ended(code: int, reason: str = "Error", at: str = "2031-01-01T00:00:10Z") ->
     return [{"name": "main", "state": {"terminated": {"exitCode": code, "reason": reason, **times}}}]
 
 
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+           "lastTransitionTime": "2031-01-01T00:00:10Z"}  # fmt: skip
+
+
 class TestObserved:
     @pytest.mark.parametrize(
         ("status", "metadata", "expected"),
@@ -208,6 +212,33 @@ class TestObserved:
                 {"phase": "Failed", "containerStatuses": ended(7, at="2031-01-01T00:00:05Z")},
                 {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
                 (Phase.FAILED, "Error", 7),
+            ),
+            # it heeded SIGTERM and exited as it liked: the work is not done, and has not failed
+            *(
+                (
+                    {"phase": "Failed" if code else "Succeeded", "containerStatuses": ended(code, at="2031-01-01T00:00:12Z"),
+                     "conditions": [EVICTED]},
+                    {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
+                    (Phase.LOST, "EvictionByEvictionAPI", None),
+                )
+                for code in (0, 3)
+            ),
+            (
+                {"phase": "Succeeded", "containerStatuses": ended(0, at="2031-01-01T00:00:39Z")},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 0},
+                (Phase.LOST, "Deleted", None),
+            ),
+            # it had ended when somebody cleaned up behind it
+            (
+                {"phase": "Succeeded", "containerStatuses": ended(0, "Completed", at="2031-01-01T00:00:05Z"),
+                 "conditions": [EVICTED]},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
+                (Phase.SUCCEEDED, "Completed", 0),
+            ),
+            (
+                {"phase": "Failed", "containerStatuses": ended(137, "OOMKilled", at="2031-01-01T00:00:05Z")},
+                {"deletionTimestamp": "2031-01-01T00:00:40Z", "deletionGracePeriodSeconds": 30},
+                (Phase.FAILED, "OOMKilled", 137),
             ),
             # our own stop
             (

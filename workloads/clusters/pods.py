@@ -18,6 +18,8 @@ TAKEN_AWAY = frozenset({"Evicted", "NodeShutdown", "Terminated", "NodeLost", "Pr
 REFUSED_BY_KUBELET = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "TopologyAffinityError"}
 )
+# The kubelet's last step of a deletion writes its time anew and the grace as 0: so long after the container's end at most.
+LAST_STEP = dt.timedelta(seconds=10)
 
 
 def time(text: str | None) -> dt.datetime | None:
@@ -60,23 +62,27 @@ def observed(pod: Json) -> Observed:
     )
 
 
-def _disruption(pod: Json) -> str:
-    """Who took the pod away, if not the portal: PreemptionByScheduler, EvictionByEvictionAPI, DeletionByPodGC, …"""
-    for condition in pod["status"].get("conditions") or ():
+def _taken_by(pod: Json) -> str:
+    """Who took the pod away, if neither the portal did nor it had ended before: PreemptionByScheduler,
+    EvictionByEvictionAPI, DeletionByTaintManager, NodeShutdown, Deleted, …; "" where nobody took it."""
+    status = pod["status"]
+    if STOPPED_AT in pod["metadata"]["annotations"]:
+        return ""
+    for condition in status.get("conditions") or ():
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            return str(condition.get("reason", ""))
-    return ""
+            told = time(condition.get("lastTransitionTime"))
+            return "" if told is not None and _ended_before(pod, told) else str(condition.get("reason", ""))
+    if (reason := str(status.get("reason", ""))) in TAKEN_AWAY | REFUSED_BY_KUBELET:
+        return reason
+    return "Deleted" if _deleted_by_others(pod) else ""
 
 
 def _phase(pod: Json, ended: bool) -> Phase:
     match pod["status"].get("phase"):
-        case "Succeeded":
-            return Phase.SUCCEEDED
+        case "Succeeded":  # one that heeds SIGTERM and exits 0 has not finished its work
+            return Phase.LOST if _taken_by(pod) else Phase.SUCCEEDED
         case "Failed":
-            ours = STOPPED_AT in pod["metadata"]["annotations"]
-            reason = pod["status"].get("reason", "")
-            taken = _disruption(pod) or reason in TAKEN_AWAY or reason in REFUSED_BY_KUBELET or _deleted_by_others(pod)
-            if (taken and not ours) or not (ended or reason):
+            if _taken_by(pod) or not (ended or pod["status"].get("reason")):
                 return Phase.LOST
             # a busy kubelet may write the end of the pod a moment before its container's, which has the exit code
             return Phase.RUNNING if _says_running(pod) else Phase.FAILED
@@ -92,23 +98,27 @@ def _says_running(pod: Json) -> bool:
 
 
 def _deleted_by_others(pod: Json) -> bool:
-    """Deleted without the portal's doing, and before it had ended by itself."""
+    """Before it had ended by itself."""
     meta = pod["metadata"]
-    due = time(meta.get("deletionTimestamp"))  # when it was asked plus the grace, whatever became of the grace later
-    if due is None or STOPPED_AT in meta["annotations"]:
+    due = time(meta.get("deletionTimestamp"))  # when it was asked plus the grace
+    if due is None:
         return False
-    asked = due - dt.timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    grace = meta.get("deletionGracePeriodSeconds") or 0
+    return not _ended_before(pod, due - (dt.timedelta(seconds=grace) or LAST_STEP))
+
+
+def _ended_before(pod: Json, told: dt.datetime) -> bool:
+    """By itself: SIGTERM and SIGKILL are how others end it, whatever the times say."""
     ends = [
         container["state"]["terminated"]
         for container in pod["status"].get("containerStatuses") or ()
         if (container.get("state") or {}).get("terminated")
     ]
-    return not ends or any(_by_signal(end) or (time(end.get("finishedAt")) or asked) >= asked for end in ends)
+    return bool(ends) and all(not _by_signal(end) and (time(end.get("finishedAt")) or told) < told for end in ends)
 
 
 def _by_signal(end: Json) -> bool:
-    """SIGTERM or SIGKILL, as a deletion ends it; its time may have been written anew by the deletion's last step."""
-    return end.get("exitCode") in (137, 143)
+    return end.get("exitCode") in (137, 143) and end.get("reason") != "OOMKilled"
 
 
 def _said_ready(pod: Json, container: Json) -> bool:
@@ -152,12 +162,10 @@ def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
         return "Stopped", ""
     if ended.get("reason") == "OOMKilled":
         return "OOMKilled", str(ended.get("message", ""))
-    if by := _disruption(pod):
+    if by := _taken_by(pod):
         return by, str(status.get("message", ""))
     if status.get("reason"):
         return str(status["reason"]), str(status.get("message", ""))
-    if _deleted_by_others(pod):
-        return "Deleted", ""
     if ended:
         return str(ended.get("reason", "")), str(ended.get("message", ""))
     return waiting_for(pod)
