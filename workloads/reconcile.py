@@ -18,6 +18,7 @@ from workloads.lifecycle import Event, State
 SURE = dt.timedelta(seconds=2)
 NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
 SILENT = 6  # times as long may last what gives no reason
+DISPLACED = dt.timedelta(seconds=30)  # that a service may wait for its node, whose cards may be freed just now
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
 
 
@@ -220,10 +221,17 @@ def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
         return (Happened(Event.LOST),) if sure else ()
     if seen.run.phase not in ENDED:
         # Deleted before it is queued again: should the node come back, the first thing it does is to end it.
-        return (Stop(0), Happened(Event.LOST, seen.run)) if seen.given_up else ()
+        lost = seen.given_up or _displaced(view, seen.run, seen.at)
+        return (Stop(0), Happened(Event.LOST, seen.run)) if lost else ()
     if view.ready:  # it said "take me" and went: recalled, whatever the code
         return (Happened(Event.STOP),) if view.state is State.RECALLED else (Happened(_exit(seen.run), seen.run),)
     return (Happened(_exit(seen.run), seen.run),)
+
+
+def _displaced(view: View, run: Observed, now: dt.datetime) -> bool:
+    """A service that ran, was evicted, and whose controller's new pod finds no place on its node: a drain."""
+    ran = view.started_at is not None and run.phase is Phase.PENDING
+    return ran and run.displaced_at is not None and now - run.displaced_at > DISPLACED
 
 
 def _exit(run: Observed) -> Event:

@@ -6,101 +6,24 @@ import contextlib
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
+from django.test import Client
 
-from portal.crypt import encrypt
-from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Pool
-from tests import builders as make
-from tests.clusters import realcluster
-from tests.clusters.realcluster import Admin
-from tests.workloads.conftest import Bed
+from quotas.models import Card, Claim, ClaimState, Cluster
+from tests.clusters.node_bed import NodeBed, bed, ready  # noqa: F401 a fixture
 from workloads import inventory
 from workloads.clusters.base import Observed
 from workloads.clusters.kubernetes import KubernetesCluster
 from workloads.drivers import driver_for
-from workloads.models import Attempt, Image, Workload
+from workloads.models import Attempt
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-MERGE = "application/merge-patch+json"
 
 
-@dataclass(kw_only=True)
-class NodeBed(Bed):
-    """A simulated node of four cards that nobody else has; `silent` ones are kept by no kubelet, not even KWOK's."""
-
-    admin: Admin
-    name: str
-
-    @property
-    def node(self) -> str:
-        return f"/api/v1/nodes/{self.name}"
-
-    def patch(self, body: dict[str, Any], sub: str = "") -> None:
-        answer = self.admin.call("PATCH", self.node + sub, body, MERGE)
-        assert answer["kind"] == "Node", answer
-
-    def pod(self, workload: Workload) -> dict[str, Any]:
-        attempt = workload.attempts.order_by("number")[0]
-        found = self.admin.call("GET", f"/api/v1/namespaces/{attempt.namespace}/pods/{attempt.run_name}")
-        return dict(found)
-
-    def running(self) -> Workload:
-        job = self.submit(self.alice, self.vision, "train")
-        self.until(lambda: self.state(job) == "running", 60)
-        return job
-
-    def program(self, text: str) -> tuple[str, ...]:
-        return ("python3", text)
-
-
-def node(name: str, managed: bool) -> dict[str, Any]:
-    has = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"}
-    labels = {"nvidia.com/gpu.product": f"GPU-of-{name}", "nvidia.com/gpu.count": "4", "kubernetes.io/hostname": name}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"} if managed else {}},
-        "status": {"capacity": has, "allocatable": has, "conditions": [ready("True")]},
-    }
-
-
-def ready(status: str, since: dt.timedelta = dt.timedelta()) -> dict[str, str]:
-    at = (dt.datetime.now(dt.UTC) - since).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"type": "Ready", "status": status, "reason": "Test", "lastTransitionTime": at, "lastHeartbeatTime": at}
-
-
-@pytest.fixture
-def bed(transactional_db: None, admin: Admin, portal_account: str, tmp_path: Path) -> Iterator[NodeBed]:
-    name = realcluster.unique("loss")
-    admin.call("POST", "/api/v1/nodes", node(name, managed=True))
-    options = {"namespace_prefix": f"{name}-", "volume": "emptyDir"}
-    cluster = Cluster.objects.create(
-        name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account), options=options
-    )
-    inventory.refresh(cluster)
-    pool = Pool.objects.get(product=f"GPU-of-{name}")
-    vision, nlp = make.department("vision"), make.department("nlp")
-    make.quota(vision, pool, 4)
-    image = Image.objects.create(name="python:3.11", title="Python")
-    yield NodeBed(
-        cluster, pool, vision, nlp, make.member(vision), make.member(nlp), image, tmp_path, admin=admin, name=name
-    )
-    driver = driver_for(cluster)
-    admin.call("DELETE", f"/api/v1/nodes/{name}")
-    for run in driver.observe():
-        path = f"/api/v1/namespaces/{run.ref.namespace}/pods/{run.ref.name}"
-        admin.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
-        admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
-    admin.call("DELETE", f"/api/v1/namespaces/{name}-vision")
-    driver.api.close()  # type: ignore[attr-defined]
-
-
-def test_what_ran_on_a_node_that_was_removed_is_queued_again_as_lost(bed: NodeBed) -> None:
+def test_what_ran_on_a_node_that_was_removed_is_queued_again_as_lost(bed: NodeBed) -> None:  # noqa: F811
     job = bed.running()
     bed.admin.call("DELETE", bed.node)
     inventory.refresh(bed.cluster)
@@ -113,7 +36,7 @@ def test_what_ran_on_a_node_that_was_removed_is_queued_again_as_lost(bed: NodeBe
     bed.until(lambda: bed.pod(job).get("code") == 404)
 
 
-def test_a_node_that_falls_silent_keeps_its_work_until_the_operators_time_is_over(bed: NodeBed) -> None:
+def test_a_node_that_falls_silent_keeps_its_work_until_the_operators_time_is_over(bed: NodeBed) -> None:  # noqa: F811
     job = bed.running()
     bed.patch({"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}})  # its kubelet is gone
     bed.patch({"status": {"conditions": [ready("Unknown", dt.timedelta(minutes=10))]}}, "/status")
@@ -132,24 +55,31 @@ def test_a_node_that_falls_silent_keeps_its_work_until_the_operators_time_is_ove
     assert Claim.objects.get(attempt__number=2).state == ClaimState.PENDING
 
 
-def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: NodeBed) -> None:
+def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: NodeBed) -> None:  # noqa: F811
     def healthy() -> int:
         return Card.objects.filter(pool=bed.pool, healthy=True).count()
+
+    def board() -> str:
+        page = Client()
+        page.force_login(bed.alice)
+        return page.get("/pools/").content.decode()
 
     assert healthy() == 4
     bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "3"}}}, "/status")
     inventory.refresh(bed.cluster)
     assert healthy() == 3
+    assert "short: 1 less than promised" in board()
     late = bed.submit(bed.alice, bed.vision, "train", cards=4)
     bed.turn()
     assert bed.state(late) == "queued"
     bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status")
     inventory.refresh(bed.cluster)
     assert healthy() == 4
+    assert "short:" not in board()
     bed.until(lambda: bed.state(late) == "running")
 
 
-def test_the_watch_tells_of_a_cordon_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:
+def test_the_watch_tells_of_a_cordon_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster), threading.Event()
     assert isinstance(driver, KubernetesCluster)
     told: list[Observed | None] = []

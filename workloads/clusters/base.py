@@ -261,6 +261,7 @@ class Observed:
     ranks: tuple[Rank, ...] = ()  # of a gang or service
     over: bool = False  # a rank failed, or the one that decides has finished: the others have no work left
     gated: bool = False  # all ranks are there and wait for another ensure() to start at once
+    displaced_at: dt.datetime | None = None  # since then the pod of a service has no place on its node any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, not
         cards=rank.cards,
         started_at=rank.started_at,
         ranks=(rank,),
+        displaced_at=pods.unschedulable_since(newest) if newest else None,
     )
 
 

@@ -139,6 +139,14 @@ def node_of(pod: Json) -> str:
     return ""
 
 
+def unschedulable_since(pod: Json) -> dt.datetime | None:
+    """When its node was first found to have no place for it; None where that was never said, or is over."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return time(condition.get("lastTransitionTime")) if condition.get("reason") == "Unschedulable" else None
+    return None
+
+
 def waiting_for(pod: Json) -> tuple[str, str]:
     """Why it does not start, and the words for it; ("", "") for one that is on its way."""
     container: Json = next(iter(pod["status"].get("containerStatuses") or ()), {})
