@@ -129,11 +129,12 @@ class ClusterWatch(threading.Thread):
 
 
 def _poll(driver: ClusterDriver, tell: Callable[[None], None], closing: threading.Event) -> None:
-    """For a cluster without a watch: look often, and tell when the picture differs."""
+    """For a cluster without a watch: look often, and tell when the picture differs, and at first: nobody knows since when
+    nobody looked."""
     last: object = None
     while not closing.wait(POLL):
         now = driver.observe()
-        if last is not None and now != last:
+        if now != last:
             tell(None)
         last = now
 
