@@ -43,8 +43,9 @@ class Department(models.Model):
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
     weight = models.PositiveIntegerField(_("weight"), default=1)  # orders departments that borrow
     paused = models.BooleanField(_("paused"), default=False)  # nothing new starts
+    unrestricted = models.BooleanField(_("may lock memory"), default=False)  # has a second namespace on Kubernetes
     policy = models.JSONField(default=dict, blank=True)
-    version = models.PositiveIntegerField(default=1)  # of paused, weight and policy: the ETag
+    version = models.PositiveIntegerField(default=1)  # of paused, unrestricted, weight and policy: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

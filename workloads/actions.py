@@ -200,6 +200,8 @@ def set_shared(*, actor: Actor, workload: Workload, shared: bool) -> Workload:
     if actor.user is None or workload.author_id != actor.user.pk or workload.kind != Kind.NOTEBOOK:
         raise NotVisible
     actor.require(Right.SUBMIT, workload.department)
+    if shared and workload.settings.user_volume:
+        raise Invalid(N_("It mounts your own volume, which others of the department may not open."), code="user_volume")
     with durable():
         if Workload.objects.filter(pk=workload.pk, shared=not shared).update(shared=shared, version=F("version") + 1):
             audit.record(

@@ -8,14 +8,36 @@ import structlog
 
 from portal.events import emit
 from portal.locks import durable
+from quotas.models import Cluster
 from workloads import volumes
 from workloads.clusters.base import ClusterError
+from workloads.drivers import driver_for
 from workloads.lifecycle import FINAL
 from workloads.models import Workload
 
 KEPT = dt.timedelta(days=14)
 AT_ONCE = 200
 log = structlog.get_logger(__name__)
+
+
+def discard_left_files(*, now: dt.datetime) -> int:
+    """Working directories of workloads that the database does not know, or has written off: of a submission that was
+    cut off, or of a newer database than this one, for whose sake they too are kept for KEPT."""
+    removed = 0
+    for cluster in Cluster.objects.filter(active=True):
+        try:
+            driver = driver_for(cluster)
+            old = [each.volume for each in driver.volumes() if each.created_at < now - KEPT]
+            rows = Workload.objects.filter(public_id__in=[volume.workload_id for volume in old], files_removed_at=None)
+            known = set(rows.values_list("public_id", flat=True))
+            for volume in old:
+                if volume.workload_id not in known:
+                    log.warning("files.left", cluster=cluster.name, volume=volume.name, namespace=volume.namespace)
+                    driver.discard(volume)
+                    removed += 1
+        except ClusterError as error:
+            log.warning("files.stay", cluster=cluster.name, error=str(error))
+    return removed
 
 
 def discard_old_files(*, now: dt.datetime) -> int:

@@ -46,7 +46,7 @@ from workloads.reconcile import (
     Waits,
     next_steps,
 )
-from workloads.specs import ref_of, spec_of
+from workloads.specs import ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
@@ -170,8 +170,8 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
 def _ensure(attempt: Attempt, driver: ClusterDriver) -> bool:
     """What the plan admitted, the second lock must let in: it is brought up to date first where nobody would hear of a
     refusal (a controller makes the pods), else after one. One that still refuses is somebody else's, or lags."""
-    spec = spec_of(attempt)
     try:
+        spec = to_start(attempt)
         if attempt.workload.kind in (Kind.DISTRIBUTED, Kind.SERVICE):
             homes.keep_home(attempt, driver)
         driver.ensure(spec)

@@ -182,7 +182,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         claim=claim,
         cluster=cluster,
         run_name=f"w-{workload.public_id}-{number}",
-        namespace=namespace_of(cluster, workload.department.slug),
+        namespace=namespace_of(cluster, workload.department.slug, unrestricted=workload.settings.ipc_lock),
         submission_id=new_id(),
         secrets=secrets,
         token_digest=token_digest,

@@ -30,7 +30,8 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
     )
     for department in Department.objects.filter(concerned).distinct():
         try:
-            driver.keep_home(home_of(cluster, department, books))
+            for unrestricted in (False, True)[: 1 + department.unrestricted]:
+                driver.keep_home(home_of(cluster, department, books, unrestricted=unrestricted))
         except ClusterError as error:
             log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
             continue
@@ -41,11 +42,18 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
 def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:
     """Of the department that an attempt is of, before its pods come. Raises Unreachable, Refused."""
     if attempt.cluster.kind == ClusterKind.KUBERNETES:
-        driver.keep_home(home_of(attempt.cluster, attempt.workload.department), fresh=fresh)
+        unrestricted = attempt.workload.settings.ipc_lock
+        home = home_of(attempt.cluster, attempt.workload.department, unrestricted=unrestricted)
+        driver.keep_home(home, fresh=fresh)
 
 
-def home_of(cluster: Cluster, department: Department, books: live.Live | None = None) -> Home:
-    """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered)."""
+def home_of(
+    cluster: Cluster, department: Department, books: live.Live | None = None, *, unrestricted: bool = False
+) -> Home:
+    """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered).
+
+    Each of its two namespaces is given all of that: which of them its work will be in, nobody knows beforehand.
+    """
     books = books or live.read(_pools(cluster))
     options = Options.from_json(cluster.options)
     parts = []
@@ -56,7 +64,8 @@ def home_of(cluster: Cluster, department: Department, books: live.Live | None = 
         for request in _requests(pool):
             units = most // request.units * request.units if request.profile else most
             parts.append((homes.proportions(request, options.sharing, pool.sharing), units))
-    return Home(namespace_of(cluster, department.slug), department.slug, homes.hard(parts))
+    name = namespace_of(cluster, department.slug, unrestricted=unrestricted)
+    return Home(name, department.slug, homes.hard(parts), unrestricted)
 
 
 def _pools(cluster: Cluster) -> list[Pool]:

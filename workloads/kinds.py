@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from portal.errors import N_, Invalid
-from quotas.models import ClusterKind, Node
+from quotas.models import Cluster, ClusterKind, Node
 from workloads import distributed
 from workloads.models import Kind
 from workloads.setups import MOST_PODS, MOST_RESTARTS, Setup
@@ -19,6 +19,7 @@ OWN_FIELDS = {  # of Setup, by the kinds that have them
     "rdma": {Kind.JOB, Kind.DISTRIBUTED}, "max_restarts": {Kind.JOB, Kind.DISTRIBUTED},
     "port": {Kind.SERVICE}, "ready_path": {Kind.SERVICE},
 }  # fmt: skip
+SHARED_VOLUMES = ("department_volume", "user_volume")  # of Setup, and the cluster's options of these names
 
 
 def faults(request: WorkloadRequest) -> list[Invalid]:
@@ -50,7 +51,29 @@ def _common(request: WorkloadRequest) -> list[Invalid]:
     if setup.rdma and not request.pool.group.cluster.options.get("rdma_resource"):
         text = N_("The cluster %(cluster)s offers no RDMA devices.")
         errors.append(Invalid(text, field="rdma", code="no_rdma", cluster=request.pool.group.cluster.name))
-    return errors
+    return [*errors, *_shared_volumes(request)]
+
+
+def _shared_volumes(request: WorkloadRequest) -> list[Invalid]:
+    """Where the operator offers them; a claim is of one namespace, so work in the second one has none."""
+    setup, cluster = request.setup, request.pool.group.cluster
+    asked = [name for name in SHARED_VOLUMES if getattr(setup, name)]
+    if setup.ipc_lock and asked:
+        text = N_(
+            "What locks memory runs in a namespace of its own, which has no volumes of the department or of people."
+        )
+        return [Invalid(text, field=asked[0], code="no_shared_volume")]
+    text = N_("The cluster %(cluster)s offers no such volume: its option %(option)s is empty.")
+    return [
+        Invalid(text, field=name, code="no_shared_volume", cluster=cluster.name, option=name)
+        for name in asked
+        if not offers(cluster, name)
+    ]
+
+
+def offers(cluster: Cluster, shared_volume: str) -> bool:
+    """Directories of this machine cost nothing; elsewhere the operator says how large the claims are."""
+    return cluster.kind == ClusterKind.EMBEDDED or bool(cluster.options.get(shared_volume))
 
 
 def _gang(request: WorkloadRequest) -> list[Invalid]:

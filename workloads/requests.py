@@ -18,6 +18,7 @@ from workloads.setups import Setup
 from workloads.sharing import SYSTEMS
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
 LONGEST = 30 * 24 * 3600  # s
 
 
@@ -138,6 +139,8 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
         errors.append(
             Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority)
         )
+    if request.setup.ipc_lock and not department.unrestricted:
+        errors.append(Invalid(MAY_NOT_LOCK, code="not_allowed", field="ipc_lock", name=department.name))
     if department.children.exists():
         errors.append(
             Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)

@@ -46,6 +46,17 @@ class SetupFields(forms.Form):
     shm_mib = MemoryField(
         label=_("Shared memory (/dev/shm)"), required=False, help_text=_("Counts as memory. Empty: half of it.")
     )
+    department_volume = forms.BooleanField(
+        label=_("The department's volume"),
+        required=False,
+        help_text=_("At /volumes/department, shared with everybody."),
+    )
+    user_volume = forms.BooleanField(
+        label=_("My own volume"), required=False, help_text=_("At /volumes/user, in everything you start here.")
+    )
+    ipc_lock = forms.BooleanField(
+        label=_("Lock memory (RDMA)"), required=False, help_text=_("Runs as root with the capability IPC_LOCK.")
+    )
     port = forms.IntegerField(
         label=_("Port"), required=False, min_value=1, max_value=65535,
         help_text=_("Where it listens; it finds the number in PORTAL_PORT."),

@@ -22,6 +22,9 @@ class Setup:
     | `max_restarts` | job, distributed | how often all of it begins again after a failure of its own |
     | `shm_mib` | all | size of /dev/shm; None: half of the memory |
     | `port`, `ready_path` | service | where it listens; what answers 2xx or 3xx when it is ready ("": a connection will do) |
+    | `department_volume` | all | mounts the volume that its whole department shares |
+    | `user_volume` | all | mounts its author's own volume in this department |
+    | `ipc_lock` | all | may lock memory (RDMA): runs as root with IPC_LOCK in the department's second namespace |
     | `extra` | all | what else the pool's sharing system may be asked: names of its About.extra |
     """
 
@@ -33,6 +36,9 @@ class Setup:
     shm_mib: int | None = None
     port: int | None = None
     ready_path: str = ""
+    department_volume: bool = False
+    user_volume: bool = False
+    ipc_lock: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

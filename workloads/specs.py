@@ -11,7 +11,8 @@ from django.conf import settings
 
 from portal.crypt import decrypt, encrypt
 from quotas.models import Cluster
-from workloads.clusters.base import PodPlacement, RunRef, RunSpec
+from workloads.clusters.base import PodPlacement, Refused, RunRef, RunSpec, SharedVolume
+from workloads.clusters.places import DEPARTMENT_VOLUME, USER_VOLUME
 from workloads.models import Attempt, Kind, Workload
 
 NOTEBOOK_PORT = 8888
@@ -32,8 +33,19 @@ def tokens_of(attempt: Attempt) -> dict[str, str]:
     return tokens
 
 
-def namespace_of(cluster: Cluster, department: str) -> str:
-    return f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}"
+def namespace_of(cluster: Cluster, department: str, *, unrestricted: bool = False) -> str:
+    """A department has a second one for what the Pod Security Standard `restricted` forbids."""
+    return f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}{'-unrestricted' if unrestricted else ''}"
+
+
+def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:
+    """A person's is known by their number: names may change."""
+    setup, author, found = workload.settings, workload.author, []
+    if setup.department_volume:
+        found.append(SharedVolume("department", DEPARTMENT_VOLUME))
+    if setup.user_volume and author is not None:
+        found.append(SharedVolume(f"user-{author.pk}", USER_VOLUME, author.username))
+    return tuple(found)
 
 
 def ref_of(attempt: Attempt) -> RunRef:
@@ -78,7 +90,16 @@ def spec_of(attempt: Attempt) -> RunSpec:
         token=tokens["notebook"] if port is not None else "",
         shm_mib=setup.shm_mib or workload.memory_mib // 2,
         setup=setup,
+        shared_volumes=shared_volumes_of(workload),
     )
+
+
+def to_start(attempt: Attempt) -> RunSpec:
+    """`spec_of` what may still start. Raises Refused where its department lost a right meanwhile."""
+    workload = attempt.workload
+    if workload.settings.ipc_lock and not workload.department.unrestricted:
+        raise Refused(f"{workload.department.name} may not lock memory any more", code="not_allowed")
+    return spec_of(attempt)
 
 
 def _place(place: dict[str, Any]) -> PodPlacement:

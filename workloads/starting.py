@@ -25,7 +25,7 @@ from workloads.converge import ROWS
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State, step
 from workloads.models import Attempt, Kind, Workload
-from workloads.specs import spec_of
+from workloads.specs import to_start
 
 log = structlog.get_logger(__name__)
 BATCH = 64
@@ -68,7 +68,7 @@ def _batches(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
 def _create(attempt: Attempt) -> ClusterError | None:
     """In a thread of its own, without the database."""
     try:
-        driver_for(attempt.cluster).ensure(replace(spec_of(attempt), untried=True))
+        driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
     except ClusterError as error:
         return error
     return None

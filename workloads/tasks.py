@@ -78,3 +78,4 @@ def clean_up(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("workloads.clean_up", tick=tick) as run:
         if run:
             cleaning.discard_old_files(now=timezone.now())
+            cleaning.discard_left_files(now=timezone.now())

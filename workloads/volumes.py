@@ -66,14 +66,16 @@ REASONS = {
 
 def ref_of(workload: Workload) -> VolumeRef:
     """`workload` with its department, author and the pool's cluster; it need not be saved yet."""
+    unrestricted = workload.settings.ipc_lock
     nodes = Node.objects.filter(cards__pool=workload.pool_id, present=True).values_list("name", flat=True)
     return VolumeRef(
         name=workload.volume,
-        namespace=namespace_of(workload.pool.group.cluster, workload.department.slug),
+        namespace=namespace_of(workload.pool.group.cluster, workload.department.slug, unrestricted=unrestricted),
         workload_id=workload.public_id,
         department=workload.department.slug,
         user=workload.author.username if workload.author else "",
         nodes=tuple(nodes.distinct().order_by("name")[:NODES]),
+        unrestricted=unrestricted,
     )
 
 

@@ -62,8 +62,11 @@ def change_department(
     weight: int,
     parent: Department | None,
     expected_version: int,
+    unrestricted: bool | None = None,
 ) -> Department:
-    """Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
+    """`unrestricted` lets its work lock memory (RDMA); None leaves that as it is.
+
+    Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
     actor.require_operator()
     _check(name, weight)
     with durable():
@@ -73,8 +76,9 @@ def change_department(
         check_move(now, parent)
         before = _facts(now)
         changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
-            name=name.strip(), weight=weight, parent=parent, version=F("version") + 1
-        )
+            name=name.strip(), weight=weight, parent=parent, version=F("version") + 1,
+            unrestricted=now.unrestricted if unrestricted is None else unrestricted,
+        )  # fmt: skip
         if not changed:
             raise DepartmentStale(department=now.name)
         now.refresh_from_db()
@@ -122,6 +126,7 @@ def _facts(department: Department) -> dict[str, Any]:
         "parent": department.parent.slug if department.parent else None,
         "weight": department.weight,
         "paused": department.paused,
+        "unrestricted": department.unrestricted,
     }
 
 

@@ -48,7 +48,19 @@ class DepartmentOut(serializers.ModelSerializer[Department]):
 
     class Meta:
         model = Department
-        fields = ["id", "name", "parent", "path", "is_leaf", "weight", "paused", "version", "role", "rights"]
+        fields = [
+            "id",
+            "name",
+            "parent",
+            "path",
+            "is_leaf",
+            "weight",
+            "paused",
+            "unrestricted",
+            "version",
+            "role",
+            "rights",
+        ]
 
     @property
     def actor(self) -> Actor:
@@ -88,6 +100,9 @@ class DepartmentChange(Strict):
     parent = serializers.CharField(allow_null=True, required=False)  # type: ignore[assignment]
     weight = serializers.IntegerField(min_value=1, max_value=1_000_000, required=False)
     paused = serializers.BooleanField(required=False, help_text="Nothing new starts; send it alone.")
+    unrestricted = serializers.BooleanField(
+        required=False, help_text="Its work may lock memory (setup.ipc_lock), in a second namespace on Kubernetes."
+    )
 
 
 def parent_named(slug: str | None) -> Department | None:
@@ -167,6 +182,7 @@ class DepartmentView(ApiView):
             name=values.get("name", where.name),
             weight=values.get("weight", where.weight),
             parent=parent_named(values["parent"]) if "parent" in values else where.parent,
+            unrestricted=values.get("unrestricted"),
             expected_version=version,
         )
         return self.answer(changed)

@@ -176,6 +176,14 @@ class DepartmentForm(forms.Form):
 
 class DepartmentChangeForm(DepartmentForm):
     slug = None  # type: ignore[assignment]
+    unrestricted = forms.BooleanField(
+        label=gettext_lazy("May lock memory (RDMA)"),
+        required=False,
+        help_text=gettext_lazy(
+            "Work that asks for it runs as root with the capability IPC_LOCK, in a second namespace without the Pod"
+            " Security Standard “restricted”."
+        ),
+    )
     version = forms.IntegerField(widget=forms.HiddenInput)
 
 
@@ -218,7 +226,8 @@ def tree() -> list[tuple[Department, int, int]]:
 def department(request: HttpRequest, department: str) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Department, slug=department)
-    initial = {"name": row.name, "parent": row.parent_id, "weight": row.weight, "version": row.version}
+    initial = {"name": row.name, "parent": row.parent_id, "weight": row.weight, "version": row.version,
+               "unrestricted": row.unrestricted}  # fmt: skip
     form = DepartmentChangeForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
         data = dict(form.cleaned_data)

@@ -32,10 +32,14 @@ PATH = re.compile(
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
-def granted() -> set[tuple[str, str]]:
+def rules() -> list[dict[str, Any]]:
     role = next(d for d in yaml.safe_load_all(RBAC.read_text()) if d["kind"] == "ClusterRole")
-    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == GROUPS
-    return {(r, verb) for rule in role["rules"] for r in rule["resources"] for verb in rule["verbs"]}
+    return list(role["rules"])
+
+
+def granted() -> set[tuple[str, str]]:
+    assert {group for rule in rules() for group in rule["apiGroups"]} == GROUPS
+    return {(r, verb) for rule in rules() for r in rule["resources"] for verb in rule["verbs"]}
 
 
 def right_of(method: str, path: str, query: dict[str, Any]) -> tuple[str, str]:
@@ -68,8 +72,7 @@ HTTP_ROUTES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def by_owners(bed: PlainBed, admin: Admin) -> None:
-    """A gang, and services behind an Ingress and behind a Gateway."""
+def serve_routes(admin: Admin) -> None:
     admin.apply(HTTP_ROUTES)
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{HTTP_ROUTES['metadata']['name']}"
 
@@ -80,6 +83,11 @@ def by_owners(bed: PlainBed, admin: Admin) -> None:
 
     eventually(served)
     time.sleep(1)  # until its paths are, too
+
+
+def by_owners(bed: PlainBed, admin: Admin) -> None:
+    """A gang, and services behind an Ingress and behind a Gateway."""
+    serve_routes(admin)
     driver = bed.driver
     assert isinstance(driver, KubernetesCluster)
     ranks = gang(bed, FOREVER)
@@ -137,6 +145,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     driver.remove(spec.ref)
     eventually(lambda: seen(driver, spec.ref) is None)
     driver.discard(volume_of(spec))
+    driver.volumes()
     driver.nodes()
     driver.keep_home(Home(spec.ref.namespace, "vision", {}))
     made = ("resourcequotas", "limitranges", "networkpolicies", "priorityclasses")  # by apply, or once a cluster

@@ -23,7 +23,9 @@ def test_a_department_is_made_with_its_audit_row(operator):
     team = departments.create_department(actor=operator, slug="vision-seg", name="Segmentation", parent=vision)
     assert (vision.name, team.parent) == ("Vision", vision)
     entry = AuditEntry.objects.get(target="department vision-seg")
-    assert entry.after == {"name": "Segmentation", "parent": "vision", "weight": 1, "paused": False}
+    assert entry.after == {
+        "name": "Segmentation", "parent": "vision", "weight": 1, "paused": False, "unrestricted": False,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

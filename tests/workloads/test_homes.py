@@ -82,6 +82,11 @@ def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
     (rule,) = wall["spec"]["ingress"]
     assert rule["from"] == [
         {"podSelector": {}},
+        {
+            "namespaceSelector": {
+                "matchLabels": {"app.kubernetes.io/instance": "portal", "gpu-quota-portal/department": "vision"}
+            }
+        },
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gpu-quota-portal"}}},
     ]
     assert "ingress" not in silent["spec"]

@@ -48,6 +48,16 @@ class SetupIn(Strict):
         max_length=200, required=False, allow_blank=True,
         help_text="service: an HTTP path that answers 2xx or 3xx when it is ready; empty: a connection will do.",
     )  # fmt: skip
+    department_volume = serializers.BooleanField(
+        required=False, help_text="Mounts the volume of the department, at PORTAL_DEPARTMENT_DIR."
+    )
+    user_volume = serializers.BooleanField(
+        required=False, help_text="Mounts its author's own volume in this department, at PORTAL_USER_DIR."
+    )
+    ipc_lock = serializers.BooleanField(
+        required=False,
+        help_text="May lock memory (RDMA): as root with IPC_LOCK, where the operator allows it to the department.",
+    )
 
 
 class SetupOut(SetupIn):

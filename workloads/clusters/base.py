@@ -10,9 +10,10 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `stop(ref, grace)` | SIGTERM now, SIGKILL after `grace` seconds; returns at once | `Unreachable` | harmless, also for what is gone |
 | `remove(ref)` | forgets a finished run (its pod, process record); the working directory stays | `Unreachable` | harmless |
 | `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
-| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines) | `Unreachable`, `NoSuchRun` | – |
+| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: of a service before its last start, where that has a log of its own (else empty) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
 | `files(volume)` | the files of a working directory: workloads/clusters/files.py | `Unreachable`, `Refused` | – |
+| `volumes()` | the working directories that exist, the portal's own only; clears away what showed their files | `Unreachable` | – |
 | `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
 | `keep_home(home)` | makes a department's place what it should be, where the cluster has such places | `Unreachable`, `Refused` | harmless |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
@@ -34,6 +35,7 @@ Every container finds these in its environment (`environment()`; the driver adds
 |---|---|
 | `PORTAL_WORKLOAD`, `PORTAL_ATTEMPT`, `PORTAL_DEPARTMENT`, `PORTAL_USER` | whose run this is |
 | `PORTAL_WORKDIR` | the working directory, which survives the attempts; commands start in it |
+| `PORTAL_DEPARTMENT_DIR`, `PORTAL_USER_DIR` | the department's and the author's own volume, where they were asked for; on Kubernetes `/volumes/department` and `/volumes/user` |
 | `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
 | `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver does not look for it |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
@@ -47,9 +49,13 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workloads.clusters.places import Home as Home
+from workloads.clusters.places import KeptVolume as KeptVolume
+from workloads.clusters.places import SharedVolume as SharedVolume
+from workloads.clusters.places import VolumeRef as VolumeRef
 from workloads.setups import Setup
 
 if TYPE_CHECKING:
@@ -113,27 +119,6 @@ class RunRef:
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeRef:
-    """Names a working directory on its cluster, and whose it is. `nodes`: where its runs may be, as far as is known."""
-
-    name: str
-    namespace: str
-    workload_id: str
-    department: str
-    user: str
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """A department's place on a cluster. `hard`: resource, as a ResourceQuota names it → how many at most."""
-
-    namespace: str
-    department: str
-    hard: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class PodPlacement:
     """Where one pod goes: a node and the cards on it. MIG: `start` is the first memory slice, else None."""
 
@@ -180,10 +165,12 @@ class RunSpec:
     units_per_card: int = 0  # of the pool
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
+    shared_volumes: tuple[SharedVolume, ...] = ()
 
 
 def volume_of(spec: RunSpec) -> VolumeRef:
-    return VolumeRef(spec.volume, spec.ref.namespace, spec.workload_id, spec.department, spec.user)
+    ref = VolumeRef(spec.volume, spec.ref.namespace, spec.workload_id, spec.department, spec.user)
+    return replace(ref, unrestricted=spec.setup.ipc_lock)
 
 
 TOKENS = ("PORTAL_READY_TOKEN", "PORTAL_TOKEN", "JUPYTER_TOKEN")
@@ -358,8 +345,9 @@ class ClusterDriver(Protocol):
     def observe(self) -> tuple[Observed, ...]: ...
 
     def logs(
-        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
-    ) -> LogChunk: ...
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk: ...  # fmt: skip
 
     def nodes(self) -> tuple[NodeInfo, ...]: ...
 
@@ -368,6 +356,8 @@ class ClusterDriver(Protocol):
     def files(self, volume: VolumeRef) -> Files | None:
         """The working directory, made if it is not there; None where it does not outlive a run."""
         ...
+
+    def volumes(self) -> tuple[KeptVolume, ...]: ...
 
     def discard(self, volume: VolumeRef) -> None: ...
 

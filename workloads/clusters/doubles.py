@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from workloads.clusters.base import (
     Home,
+    KeptVolume,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -123,13 +124,16 @@ class InMemoryCluster:
         )
 
     def logs(
-        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
-    ) -> LogChunk:
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk:  # fmt: skip
         with self.lock:
             run = self._find(ref)
             if run is None:
                 raise NoSuchRun(f"{ref.name} has left no log here")
             seen = self.look(run)
+        if previous:
+            return LogChunk(b"", offset, end=True)
         whole = run.life.log if seen.started_at else b""
         if tail is not None:
             lines = whole.splitlines(keepends=True)
@@ -152,6 +156,9 @@ class InMemoryCluster:
 
     def keep_home(self, home: Home, *, fresh: bool = False) -> None:
         """Nothing to keep: all runs are beside each other."""
+
+    def volumes(self) -> tuple[KeptVolume, ...]:
+        return ()
 
     def discard(self, volume: VolumeRef) -> None:
         pass

@@ -26,6 +26,7 @@ from typing import Any
 from workloads.clusters import nvml
 from workloads.clusters.base import (
     Home,
+    KeptVolume,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -42,6 +43,7 @@ from workloads.clusters.embedded_plan import plan
 from workloads.clusters.embedded_process import write_atomically
 from workloads.clusters.embedded_record import Record
 
+WORKDIRS = "w-"  # how their names begin; those of shared volumes begin with a namespace
 SAFE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
@@ -100,7 +102,7 @@ class EmbeddedCluster:
         with unreachable():
             claimed = record.read("spec")
             if claimed is None:
-                planned = plan(spec, record.directory, self.directory(spec.volume), self.nodes(), self.images).as_json()
+                planned = plan(spec, record.directory, self.directory, self.nodes(), self.images).as_json()
                 claimed = planned if self.claim(record, planned) else record.read("spec") or {}
             if claimed.get("submission_id") != spec.ref.submission_id:
                 raise Refused(f"{spec.ref.name} belongs to another submission", "name_taken")
@@ -154,12 +156,15 @@ class EmbeddedCluster:
             return tuple(seen for record in self.records() if (seen := record.look()) is not None)
 
     def logs(
-        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
-    ) -> LogChunk:
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk:  # fmt: skip
         with unreachable():
             record = self.own(ref)
             if record.read("spec") is None:
                 raise NoSuchRun(f"{ref.name} has left no log here")
+            if previous:  # one log goes on through all starts
+                return LogChunk(b"", offset, end=True)
             return record.log(rank, offset, tail, limit)
 
     def nodes(self) -> tuple[NodeInfo, ...]:
@@ -185,6 +190,15 @@ class EmbeddedCluster:
 
     def keep_home(self, home: Home, *, fresh: bool = False) -> None:
         """Nothing to keep: all runs are beside each other."""
+
+    def volumes(self) -> tuple[KeptVolume, ...]:
+        """Their departments and people are not written down here: a directory has its name only."""
+        found = []
+        with unreachable():
+            for folder in (self.root / "volumes").glob(f"{WORKDIRS}*"):
+                made = dt.datetime.fromtimestamp(folder.stat().st_mtime, dt.UTC)
+                found.append(KeptVolume(VolumeRef(folder.name, "", folder.name.removeprefix(WORKDIRS), "", ""), made))
+        return tuple(found)
 
     def discard(self, volume: VolumeRef) -> None:
         with unreachable(), contextlib.suppress(FileNotFoundError):

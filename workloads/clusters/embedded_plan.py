@@ -7,8 +7,8 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from portal.errors import N_
 from workloads import distributed
 from workloads.clusters.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
 from workloads.distributed import Gang, Template
+from workloads.manifests.volumes import VARIABLE as DIRECTORY
 
 DECLARED = Note(N_("declared: no device is behind it"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
@@ -89,6 +90,7 @@ class Plan:
     port: int | None
     ids: Mapping[tuple[str, int], str]  # of real cards; CUDA may count them in another order than their driver
     gang: Gang | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)  # variables that say where shared volumes are
 
     def as_json(self) -> dict[str, Any]:
         """The content of spec.json, as embedded_process.py reads it."""
@@ -140,6 +142,7 @@ class Plan:
             "PORTAL_WORKDIR": str(self.workdir),
             "PORTAL_RECLAIM_AT_FILE": str(self.directory / "reclaim-at"),
             "PORTAL_READY_FILE": str(self.directory / "ready"),
+            **self.shared,
         }
         if self.port is not None:
             env |= {"PORTAL_ADDRESS": "127.0.0.1", "PORTAL_PORT": str(self.port)}
@@ -163,8 +166,10 @@ def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
     )
 
 
-def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo], images: Mapping[str, str]) -> Plan:
-    """Raises Refused for what can never run here."""
+def plan(
+    spec: RunSpec, directory: Path, volume: Callable[[str], Path], nodes: Sequence[NodeInfo], images: Mapping[str, str]
+) -> Plan:
+    """`volume` gives the directory of a name. Raises Refused for what can never run here."""
     if not spec.command:
         raise Refused("an image of the embedded cluster has no command of its own: give one", "no_command")
     cards = {(node.name, card.index): card.uuid for node in nodes for card in node.cards}
@@ -174,4 +179,5 @@ def plan(spec: RunSpec, directory: Path, workdir: Path, nodes: Sequence[NodeInfo
                 raise Refused(f"node {place.node} with card {index} is not declared", "unknown_card")
     port = free_port() if spec.port is not None else None
     interpreter = interpreter_for(spec.image, images)
-    return Plan(spec, directory, workdir, interpreter, port, cards, gang_of(spec, directory))
+    shared = {DIRECTORY[each.whose]: str(volume(f"{spec.ref.namespace}-{each.name}")) for each in spec.shared_volumes}
+    return Plan(spec, directory, volume(spec.volume), interpreter, port, cards, gang_of(spec, directory), shared)

@@ -11,7 +11,9 @@ from typing import Any
 from workloads import manifests
 from workloads.clusters.base import Home, Refused, Unreachable
 from workloads.clusters.kubeapi import Api
-from workloads.manifests import INSTANCE, MANAGED_BY, PREFIX, Options, homes, label
+from workloads.manifests import PREFIX, Options, homes
+from workloads.manifests.labels import LEVEL
+from workloads.manifests.namespaces import marks_of
 
 Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
@@ -25,7 +27,7 @@ class Homes:
     api: Api
     options: Options
     _kept: dict[str, tuple[Home, float]] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
+    _open: set[tuple[str, str, bool]] = field(default_factory=set)  # name, department, unrestricted
     _classes: bool = False
 
     def keep(self, home: Home, *, fresh: bool = False) -> None:
@@ -33,21 +35,21 @@ class Homes:
         known = self._kept.get(home.namespace)
         if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
             return
-        self.open(home.namespace, home.department)
+        self.open(home.namespace, home.department, unrestricted=home.unrestricted)
         for thing in homes.furniture(home, self.options):
             self._apply(thing)
         self._kept[home.namespace] = (home, time.monotonic())
 
     def forget(self, name: str) -> None:
         """It is going away, or is gone."""
-        self._open.discard(name)
+        self._open = {place for place in self._open if place[0] != name}
         self._kept.pop(name, None)
 
-    def open(self, name: str, department: str) -> None:
+    def open(self, name: str, department: str, *, unrestricted: bool = False) -> None:
         """The namespace and the priority class, made if they are not there."""
-        if name in self._open:
+        if (name, department, unrestricted) in self._open:
             return
-        wanted = manifests.namespace(name, department, self.options)
+        wanted = manifests.namespace(name, department, self.options, unrestricted=unrestricted)
         found = self.api.get(f"/api/v1/namespaces/{name}")
         if found is None:
             answer = self.api.call("POST", "/api/v1/namespaces", wanted)
@@ -55,10 +57,11 @@ class Homes:
                 raise Refused(answer.message)
             found = answer.body if answer.ok else (self.api.get(f"/api/v1/namespaces/{name}") or {"metadata": {}})
         marks = found["metadata"].get("labels") or {}
-        if (marks.get(MANAGED_BY), marks.get(INSTANCE)) != (PREFIX, label(self.options.instance)):
-            raise Refused(f"the namespace {name} is not the portal's", code="name_taken")
+        own = marks_of(department, self.options, unrestricted=unrestricted)
+        if any(marks.get(name) != value for name, value in (own | {LEVEL: own.get(LEVEL)}).items()):
+            raise Refused(f"the namespace {name} is not the portal's for {department}", code="name_taken")
         self._classify()
-        self._open.add(name)
+        self._open.add((name, department, unrestricted))
 
     def _classify(self) -> None:
         if self._classes:

@@ -158,11 +158,18 @@ def _readable(path: str, answer: Answer) -> Answer:
     return answer
 
 
+def said(status: bytes | None) -> str:
+    """The message of a Status object; what was sent itself where it is none."""
+    try:
+        return str(orjson.loads(status or b"{}")["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return (status or b"").decode(errors="replace")[:200]
+
+
 def _no_answer(answer: urllib3.BaseHTTPResponse) -> Unreachable:
     try:
-        body = orjson.loads(answer.data)
-        detail = str(body.get("message", ""))
-    except (orjson.JSONDecodeError, AttributeError, urllib3.exceptions.HTTPError):
+        detail = said(answer.data)
+    except urllib3.exceptions.HTTPError:
         detail = ""
     after = answer.headers.get("Retry-After", "")
     return Unreachable(f"HTTP {answer.status} {detail}".strip()[:300], float(after) if after.isdigit() else None)

@@ -32,6 +32,7 @@ from workloads.clusters import claims, owned, pod_files, pods, reflector
 from workloads.clusters.base import (
     EXCEEDED,
     Home,
+    KeptVolume,
     LogChunk,
     NodeInfo,
     NoSuchRun,
@@ -45,7 +46,7 @@ from workloads.clusters.base import (
     volume_of,
 )
 from workloads.clusters.homes import Homes
-from workloads.clusters.kubeapi import Answer, Api
+from workloads.clusters.kubeapi import Answer, Api, said
 from workloads.clusters.kubernetes_nodes import NodeKeeper
 from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
 from workloads.clusters.pod_orders import Orders, path_of
@@ -149,10 +150,13 @@ class KubernetesCluster:
     def _ensure_home(self, spec: RunSpec) -> None:
         if self._ensure_volume(volume_of(spec)) and spec.placement:
             pod_files.make_way(self.api, self.options, volume_of(spec), spec.placement[0].node)
+        for shared in spec.shared_volumes:
+            collection = f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims"
+            self._create(collection, manifests.shared_claim(shared, spec, self.options))
 
     def _ensure_volume(self, volume: VolumeRef) -> bool:
         """Namespace and claim. Whether the claim was there before."""
-        self.homes.open(volume.namespace, volume.department)
+        self.homes.open(volume.namespace, volume.department, unrestricted=volume.unrestricted)
         if self.options.volume != "pvc":
             return False
         collection = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims"
@@ -234,17 +238,23 @@ class KubernetesCluster:
         return NodeKeeper(self.api, self.options)
 
     def logs(
-        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
-    ) -> LogChunk:
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk:  # fmt: skip
         pod = self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
         if pod is None:
             raise NoSuchRun(f"no pod {ref.name}")
         query: Json = {"container": manifests.CONTAINER}
         if tail is None:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
+        if previous:
+            query["previous"] = "true"
         status, data = self.api.text(f"{path_of(pod)}/log", **query)
+        if status == 403:
+            raise Unreachable(f"the log may not be read: {said(data)}")
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
-            return LogChunk(b"", offset, end=pods.is_over(pod))  # not started yet, or its container is gone
+            # not started yet, never started again, or its container is gone
+            return LogChunk(b"", offset, end=previous or pods.is_over(pod))
         if tail is not None:
             lines = data.splitlines(keepends=True)[-tail:] if tail else []
             part = b"".join(lines)[-limit:]
@@ -252,7 +262,8 @@ class KubernetesCluster:
         else:
             offset = offset if offset <= len(data) else 0
             part = data[offset : offset + limit]
-        return LogChunk(part, offset, end=pods.is_over(pod) and offset + len(part) == len(data))
+        ended = previous or pods.is_over(pod)
+        return LogChunk(part, offset, end=ended and offset + len(part) == len(data))
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         """The pod's own address: the portal must be able to reach the pod network."""
@@ -269,6 +280,12 @@ class KubernetesCluster:
         if self.options.volume != "pvc":
             return None
         return pod_files.PodFiles(self.api, self.options, volume, lambda: self._ensure_volume(volume))
+
+    def volumes(self) -> tuple[KeptVolume, ...]:
+        pod_files.clear_away(self.api, self.options)
+        path = "/api/v1/persistentvolumeclaims"
+        listed, _ = self.api.list(path, labelSelector=f"{manifests.selector(self.options)},{manifests.WORKLOAD}")
+        return tuple(pod_files.kept(claim) for claim in listed)
 
     def discard(self, volume: VolumeRef) -> None:
         """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""

@@ -14,7 +14,7 @@ import websocket
 from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 
 from workloads.clusters.base import Unreachable
-from workloads.clusters.kubeapi import CONNECT_TIMEOUT, Api
+from workloads.clusters.kubeapi import CONNECT_TIMEOUT, Api, said
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
 READ_TIMEOUT = 60.0  # s without a sign of life
@@ -36,7 +36,8 @@ class Exec:
             address = get_websocket_url(url, query)  # type: ignore[no-untyped-call]
             self._socket: Any = create_websocket(client.configuration, address, lower)  # type: ignore[no-untyped-call]
         except (websocket.WebSocketException, OSError) as error:
-            raise Unreachable(f"exec in {pod.rpartition('/')[2]}: {str(error)[:200]}") from error
+            why = said(getattr(error, "resp_body", None)) or str(error)[:200]
+            raise Unreachable(f"exec in {pod.rpartition('/')[2]}: {why}") from error
         self._socket.settimeout(READ_TIMEOUT)
         self._rest = b""
         self._stderr = b""

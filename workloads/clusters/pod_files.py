@@ -18,7 +18,7 @@ import orjson
 
 from workloads import manifests
 from workloads.clusters import pods, volume_program
-from workloads.clusters.base import Refused, Unreachable, VolumeRef
+from workloads.clusters.base import KeptVolume, Refused, Unreachable, VolumeRef
 from workloads.clusters.files import FileFailure, Listing, NotYet, OpenFile, listing_of
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes_exec import Exec
@@ -119,6 +119,27 @@ def make_way(api: Api, options: Options, volume: VolumeRef, node: str) -> None:
 def put_away(api: Api, options: Options, volume: VolumeRef) -> None:
     """A claim that is used is not deleted."""
     make_way(api, options, volume, node="-")
+
+
+def clear_away(api: Api, options: Options) -> None:
+    """Pods that have shown files and ended by themselves: nothing else removes them."""
+    listed, _ = api.list("/api/v1/pods", labelSelector=f"{manifests.selector(options)},{manifests.ROLE}=files")
+    for pod in listed:
+        if pods.is_over(pod):
+            _delete(api, f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}", pod)
+
+
+def kept(claim: Json) -> KeptVolume:
+    meta = claim["metadata"]
+    marks = meta["labels"]
+    ref = VolumeRef(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        workload_id=marks[manifests.WORKLOAD],
+        department=marks.get(manifests.DEPARTMENT, ""),
+        user=marks.get(manifests.USER, ""),
+    )
+    return KeptVolume(ref, dt.datetime.fromisoformat(meta["creationTimestamp"]))
 
 
 def pod_path(volume: VolumeRef) -> str:

@@ -30,7 +30,7 @@ from workloads.manifests.options import Options
 from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
 from workloads.manifests.secrets import secret
 from workloads.manifests.shown import objects
-from workloads.manifests.volumes import claim
+from workloads.manifests.volumes import claim, shared_claim
 
 __all__ = [
     "ATTEMPT",
@@ -73,5 +73,6 @@ __all__ = [
     "secret",
     "selector",
     "service",
+    "shared_claim",
     "url_of",
 ]

@@ -70,7 +70,7 @@ def furniture(home: Home, options: Options) -> tuple[Json, ...]:
     return (
         _thing(home, options, "v1", "ResourceQuota", {"hard": {name: str(most) for name, most in home.hard.items()}}),
         _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
-        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _wall(options)),
+        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _wall(home, options)),
         _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _SILENT, f"{NAME}-files"),
     )
 
@@ -91,11 +91,12 @@ _DEFAULTS: Json = {
 _SILENT: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def _wall(options: Options) -> Json:
+def _wall(home: Home, options: Options) -> Json:
     """In come the department's own pods and the portal (notebooks), and what the operator lets in; out goes everything:
     other departments do not let it in."""
     friends = [options.portal_namespace, *options.ingress_namespaces]
-    sources: list[Json] = [{"podSelector": {}}]
+    own = {INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}  # both of its namespaces
+    sources: list[Json] = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": own}}]
     sources += [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in friends if name
     ]

@@ -16,7 +16,8 @@ STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to s
 SHARING = (
     f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
 )
-ROLE = f"{PREFIX}/role"  # label of what is no run: files
+ROLE = f"{PREFIX}/role"  # label of what is no run: files, department-volume, user-volume
+LEVEL = f"{PREFIX}/level"  # label of a department's second namespace
 RANKS = f"{PREFIX}/ranks"  # annotation of a gang: how many
 LEADER = f"{PREFIX}/leader-decides"  # annotation of a gang: "true" where rank 0's end is the end of all
 INDEX = "batch.kubernetes.io/job-completion-index"  # label that the Job's controller gives: the rank

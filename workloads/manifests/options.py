@@ -20,6 +20,11 @@ class Options:
     storage_class: str = ""  # empty: the cluster's default
     volume_size: str = "50Gi"
     access_mode: str = "ReadWriteOnce"
+    # Volumes that outlive workloads, mounted by those that ask for them; the size of each, empty: none is offered.
+    department_volume: str = ""  # one for each department
+    user_volume: str = ""  # one for each person in each department
+    shared_storage_class: str = ""  # of both; empty: the cluster's default
+    shared_access_mode: str = "ReadWriteMany"
     run_as: int = 1000  # uid and gid in the container
     ready_probe_seconds: int = 5  # how often PORTAL_READY_FILE is looked for in the container; 0: never
     give_up_after: int = 600  # s that a pod may fail to start before its claim is given back

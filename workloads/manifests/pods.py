@@ -1,8 +1,8 @@
 """The pod of a run.
 
 It is never restarted, stands in the department's namespace, on the node that the plan chose. It obeys the Pod Security
-Standard `restricted`, has no service-account token, and keeps a finalizer: whoever deletes the pod (a drain, an
-eviction, a person), it stays readable with its exit code until the driver has it removed.
+Standard `restricted` unless it may lock memory, has no service-account token, and keeps a finalizer: whoever deletes
+the pod (a drain, an eviction, a person), it stays readable with its exit code until the driver has it removed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
 from workloads.manifests.options import Options
 from workloads.manifests.secrets import variables
-from workloads.manifests.volumes import volumes
+from workloads.manifests.volumes import shared_mounts, shared_paths, volumes
 
 CONTAINER = "main"
 WORKDIR, NOTICES, READY = "/workdir", "/run/portal", "/run/ready"
 READY_FILE = f"{READY}/ready"
+# A capability is of use to root only: the process of another user starts without those that were added.
+AS_ROOT = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
 
 Json = dict[str, Any]
 
@@ -47,7 +49,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "enableServiceLinks": False,
         "priorityClassName": PRIORITY_CLASS,
         "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
-        "securityContext": security(options),
+        "securityContext": security(options) | (AS_ROOT if spec.setup.ipc_lock else {}),
         "tolerations": [
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
             *map(dict, options.tolerations),
@@ -128,7 +130,7 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     probe = ready_probe(spec, options)
     if probe:
         paths["PORTAL_READY_FILE"] = READY_FILE
-    env = {"HOME": WORKDIR} | environment(spec) | paths | dict(patch.env)
+    env = {"HOME": WORKDIR} | environment(spec) | paths | shared_paths(spec) | dict(patch.env)
     resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
     devices = dict(patch.limits)
     if spec.setup.rdma:
@@ -142,12 +144,13 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
         "workingDir": WORKDIR,
         "env": variables(spec, env),
         "resources": {"requests": resources, "limits": resources | devices},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities(spec)},
         "volumeMounts": [
             {"name": "workdir", "mountPath": WORKDIR},
             {"name": "notices", "mountPath": NOTICES, "readOnly": True},
             {"name": "ready", "mountPath": READY},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
+            *shared_mounts(spec),
         ],
     }
     if patch.claims:
@@ -159,6 +162,10 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     if spec.port is not None:
         container["ports"] = [{"name": "http", "containerPort": spec.port}]
     return container
+
+
+def capabilities(spec: RunSpec) -> Json:
+    return {"drop": ["ALL"], **({"add": ["IPC_LOCK"]} if spec.setup.ipc_lock else {})}
 
 
 def ready_probe(spec: RunSpec, options: Options) -> Json:

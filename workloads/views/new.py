@@ -18,6 +18,8 @@ from quotas.models import Node
 from workloads import actions, copies, previews
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
+from workloads.kinds import SHARED_VOLUMES
+from workloads.kinds import offers as offers_volume
 from workloads.models import Kind, Preset, Workload
 from workloads.requests import InvalidRequest, WorkloadRequest
 from workloads.verdicts import verdict_of
@@ -66,6 +68,9 @@ def page(
         "chosen": form["preset"].value(),
         "lost_files": [file.name for file in request.FILES.getlist("files")],
         "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
+        "offers_volumes": [
+            name for name in SHARED_VOLUMES if any(offers_volume(pool.group.cluster, name) for pool in pools)
+        ],
         "open_more": any(
             form[name].errors
             for name in ("cpu", "memory_mib", "shm_mib", "max_restarts", "env", "secret_env", "max_wait", "priority")
