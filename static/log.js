@@ -17,6 +17,7 @@
       const url = new URL(log.dataset.url, location.href);
       if (log.dataset.attempt) url.searchParams.set("attempt", log.dataset.attempt);
       if (log.dataset.rank) url.searchParams.set("rank", log.dataset.rank);
+      if (log.dataset.previous) url.searchParams.set("previous", log.dataset.previous);
       if (offset !== null) url.searchParams.set("offset", offset);
       const answer = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
       if (answer.redirected) return location.reload(); // the session has ended

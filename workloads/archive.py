@@ -36,9 +36,11 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
 
 
 def read_log(
-    attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20
-) -> LogChunk:
-    """From `offset`, or the last `tail` lines. A chunk that starts later than asked says that the start is lost.
+    attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+    previous: bool = False,
+) -> LogChunk:  # fmt: skip
+    """From `offset`, or the last `tail` lines; `previous`: of a service before its last start, while the cluster has it.
+    A chunk that starts later than asked says that the start is lost.
 
     Raises Unreachable, NoSuchRun (nothing was ever written, or the rank does not exist).
     """
@@ -46,7 +48,10 @@ def read_log(
     if kept is None:
         if attempt.created_at is None:
             return LogChunk(b"", 0, end=attempt.finished_at is not None)
-        return driver_for(attempt.cluster).logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit)
+        driver = driver_for(attempt.cluster)
+        return driver.logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
+    if previous:
+        return LogChunk(b"", offset, end=True)
     data = zlib.decompress(kept.data)
     if tail is not None:
         lines = data.splitlines(keepends=True)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.clusters.beds import FOREVER, PROGRAMS, Bed, eventually, log, seen
 from workloads.clusters.base import Observed, Phase, PodPlacement, Refused, RunRef, RunSpec
+from workloads.clusters.kubernetes import KubernetesCluster
 from workloads.setups import Setup
 
 OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
@@ -154,7 +155,7 @@ SERVE = """
 import http.server, os, sys, time
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.path == "/die": os._exit(5)
+        if self.path == "/die": print("dying", flush=True); os._exit(5)
         self.send_response(200 if self.path == "/healthz" else 201); self.end_headers(); self.wfile.write(b"here")
 http.server.ThreadingHTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"])), Page).serve_forever()
 """
@@ -176,7 +177,6 @@ class TestAService:
         run = seen(executing_bed.driver, spec.ref)
         assert run is not None
         assert (run.phase, run.ranks[0].ready, run.ranks[0].restarts) == (Phase.RUNNING, True, 0)
-        self.fetch(executing_bed, spec, "/die")
 
         def again() -> bool:
             run = seen(executing_bed.driver, spec.ref)
@@ -184,7 +184,14 @@ class TestAService:
             assert run.phase is Phase.RUNNING, run
             return run.ranks[0].restarts == 1 and bool(run.ranks[0].ready)
 
+        assert executing_bed.driver.logs(spec.ref, previous=True).data == b""
+        self.fetch(executing_bed, spec, "/die")
         eventually(again, within=60)
+        before = executing_bed.driver.logs(spec.ref, previous=True)
+        assert b"dying\n" in before.data + executing_bed.driver.logs(spec.ref).data
+        assert before.end
+        if isinstance(executing_bed.driver, KubernetesCluster):  # it keeps them apart
+            assert executing_bed.driver.logs(spec.ref, previous=True, tail=1).data.endswith(b"dying\n")
         executing_bed.driver.stop(spec.ref, 1)
         run = until(executing_bed, spec, *OVER)
         assert executing_bed.driver.endpoint(spec.ref) is None

@@ -49,10 +49,12 @@ class NoSuchRank(Problem):
     message = N_("It has %(pods)s pods, numbered from 0.")
 
 
-def piece(attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0) -> LogChunk:
+def piece(
+    attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, previous: bool = False
+) -> LogChunk:
     """A part of the log; empty while nothing was written. Raises ClusterAway."""
     try:
-        return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=PIECE)
+        return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=PIECE, previous=previous)
     except NoSuchRun:
         return LogChunk(b"", offset, end=attempt.finished_at is not None)
     except Unreachable as error:
@@ -70,6 +72,9 @@ class Logs(ApiView):
             OpenApiParameter("follow", bool, description="Stay, and send what is added until the attempt ends."),
             OpenApiParameter("attempt", int, description="Default: the newest."),
             OpenApiParameter("rank", int, description="Which pod; default 0."),
+            OpenApiParameter(
+                "previous", bool, description="Of a service: before its last start, where a cluster has it."
+            ),
         ],
         responses={(200, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The log, at most 1 MiB without follow.")},
     )
@@ -79,13 +84,17 @@ class Logs(ApiView):
         if rank >= row.pods:
             raise NoSuchRank(field="rank", pods=row.pods)
         offset, tail = self.number("offset", 0) or 0, self.number("tail", maximum=1_000_000)
-        chunk = piece(attempt, offset=offset, tail=tail, rank=rank)
+        previous = self.flag("previous")
+        chunk = piece(attempt, offset=offset, tail=tail, rank=rank, previous=previous)
         there = chunk.offset + len(chunk.data)
         headers = {"X-Log-Attempt": str(attempt.number)}
-        if self.flag("follow") and streams.can_hold(request):
+        if self.flag("follow") and not previous and streams.can_hold(request):
             headers["X-Log-Start"] = str(chunk.offset)
             return streams.streaming(follow(attempt, chunk, rank, streams.Standing(self.actor)), TEXT, **headers)
-        headers |= {"X-Log-Offset": str(there), "X-Log-End": "1" if chunk.end and attempt.finished_at else "0"}
+        headers |= {
+            "X-Log-Offset": str(there),
+            "X-Log-End": "1" if chunk.end and (previous or attempt.finished_at) else "0",
+        }
         return HttpResponse(chunk.data, content_type=TEXT, headers=headers)
 
     def attempt(self, row: Workload) -> Attempt:

@@ -23,7 +23,8 @@ PIECE = 256 * 1024
 def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
     """text/plain; `X-Log-Offset` is where to go on, `X-Log-End` 1 when nothing will be added.
 
-    `?attempt=` (default the newest), `?rank=` (default 0), `?offset=` or the last lines, `?download=1` the whole.
+    `?attempt=` (default the newest), `?rank=` (default 0), `?offset=` or the last lines, `?download=1` the whole,
+    `?previous=1` of a service before its last start.
     """
     _department, row = workload_for(actor_of(request), department, workload)
     attempt = attempt_of(row, request.GET.get("attempt", ""))
@@ -37,7 +38,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
         )
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{_quoted(name)}"}
         return StreamingHttpResponse(whole(attempt, rank), content_type="text/plain; charset=utf-8", headers=headers)
-    offset = request.GET.get("offset", "")
+    offset, previous = request.GET.get("offset", ""), bool(request.GET.get("previous"))
     try:
         chunk = read_log(
             attempt,
@@ -45,6 +46,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
             tail=None if offset else TAIL,
             rank=rank,
             limit=PIECE,
+            previous=previous,
         )
     except NoSuchRun:
         end = "1" if attempt.finished_at else "0"
@@ -56,7 +58,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
         data = data[: data.rindex(b"\n") + 1]  # never split a letter of several bytes
     response = HttpResponse(data, content_type="text/plain; charset=utf-8")
     response["X-Log-Offset"] = str(chunk.offset + len(data))
-    response["X-Log-End"] = "1" if chunk.end and attempt.finished_at else "0"
+    response["X-Log-End"] = "1" if chunk.end and (previous or attempt.finished_at) else "0"
     return response
 
 
