@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import images
 import real_node
 from control_plane import HERE, ControlPlane
 from processes import Processes
@@ -188,6 +189,7 @@ def main() -> int:
     starter.add_argument("--apart", action="store_true", help="another cluster beside it, with simulated nodes only")
     starter.add_argument("--nodes", type=int, default=4, help="with --apart: how many")
     starter.add_argument("--cards", type=int, default=8, help="with --apart: of each node")
+    commands.add_parser("jupyter", help="bring the image with JupyterLab onto the running real node; prints its name")
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
     stopper = commands.add_parser("stop", help="end it and remove everything it made")
     stopper.add_argument("--unless-used", action="store_true", help="leave it to tests of another run that use it now")
@@ -201,6 +203,13 @@ def main() -> int:
             print(json.dumps(start_apart(arguments.nodes, arguments.cards)))
         case "start":
             print(json.dumps(start(arguments), indent=1))
+        case "jupyter":
+            with alone("image"):
+                info = running()
+                if not info or not info["real_node"]:
+                    raise SystemExit("no cluster with a real node is running")
+                real_node.bring(Path(info["state"]), images.jupyter(cache()))
+                print(images.JUPYTER)
         case "status":
             info = running()
             print(json.dumps(info, indent=1) if info else "no cluster is running")

@@ -2,6 +2,7 @@
 
 test.local/busybox:1     Debian's busybox-static; also the pause image
 test.local/python:3      Debian's python3 with dash and coreutils, unpacked without running a maintainer script
+test.local/jupyter:4     the same with JupyterLab (requirements/notebook.txt) beside it
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import platform
+import shutil
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from processes import sh
 
 PYTHON_PACKAGES = "python3,dash,coreutils"
+UNPACK = ("--variant=extract", "--mode=root")
+JUPYTER = "test.local/jupyter:4"
+ROOT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = ROOT / "requirements/notebook.txt"
 
 
 def busybox(cache: Path) -> Path:
@@ -43,13 +52,50 @@ def python(cache: Path) -> Path:
     if archive.exists():
         return archive
     layer = cache / "python.layer"
-    codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    unpack = ("--variant=extract", "--mode=root", f"--include={PYTHON_PACKAGES}", "--format=tar")
-    sh("mmdebstrap", *unpack, codename, layer)
+    sh("mmdebstrap", *UNPACK, f"--include={PYTHON_PACKAGES}", "--format=tar", _codename(), layer)
     return _pack(archive, "test.local/python:3", layer, ["/usr/bin/python3"])
 
 
-def _pack(archive: Path, reference: str, layer: Path, command: list[str]) -> Path:
+def jupyter(cache: Path) -> Path:
+    """JupyterLab as the embedded cluster has it, but for Debian's Python."""
+    archive = cache / f"jupyter-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}.tar"
+    if archive.exists():
+        return archive
+    layer = cache / "jupyter.layer"
+    sh("mmdebstrap", *UNPACK, f"--include={PYTHON_PACKAGES},libstdc++6", "--format=tar", _codename(), layer)
+    shown = subprocess.run(["/usr/bin/python3", "-V"], capture_output=True, text=True, check=True).stdout
+    version = shown.split()[1].rpartition(".")[0]
+    with tempfile.TemporaryDirectory(dir=cache) as folder, tarfile.open(layer, mode="a") as tar:
+        sh(_uv(), "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--target", folder,
+           "--python-version", version, "-r", REQUIREMENTS)  # fmt: skip
+        for part in ("share", "etc"):
+            tar.add(f"{folder}/{part}", f"usr/local/{part}")
+        for package in Path(folder).iterdir():
+            if package.name not in ("bin", "share", "etc"):
+                tar.add(package, f"opt/jupyter/{package.name}")
+        for name, module in (("jupyter", "jupyter_core.command"), ("jupyter-lab", "jupyterlab.labapp")):
+            text = f"#!/usr/bin/python3\nfrom {module} import main\nmain()\n".encode()
+            command = tarfile.TarInfo(f"usr/local/bin/{name}")
+            command.size, command.mode = len(text), 0o755
+            tar.addfile(command, io.BytesIO(text))
+    env = ["PYTHONPATH=/opt/jupyter", "JUPYTERLAB_DIR=/usr/local/share/jupyter/lab"]
+    return _pack(archive, JUPYTER, layer, ["jupyter", "lab"], env)
+
+
+def _uv() -> str:
+    """Of the project's environment, which has the packages in its cache; else the machine's."""
+    venv = os.environ.get("VENV") or str(ROOT / ".venv")
+    found = shutil.which("uv", path=f"{venv}/bin:{os.environ['PATH']}")
+    if found is None:
+        raise SystemExit("missing: uv (`make setup` installs it), which fetches the packages of the image")
+    return found
+
+
+def _codename() -> str:
+    return platform.freedesktop_os_release()["VERSION_CODENAME"]
+
+
+def _pack(archive: Path, reference: str, layer: Path, command: list[str], env: Sequence[str] = ()) -> Path:
     """One layer, one image, in the format of `docker save`. The layer's file is removed."""
     with layer.open("rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
@@ -57,7 +103,7 @@ def _pack(archive: Path, reference: str, layer: Path, command: list[str]) -> Pat
         "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
         "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": command},
+        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", *env], "Cmd": command},
     }
     body = json.dumps(config).encode()
     name = hashlib.sha256(body).hexdigest() + ".json"

@@ -175,6 +175,11 @@ class RealNode:
             self.plane.call("/api/v1/persistentvolumes", "POST", volume)
 
 
+def bring(state: Path, archive: Path) -> None:
+    """Another image onto a running node."""
+    sh(*ctr(state / "node"), "images", "import", archive)
+
+
 def of_somebody_else() -> int | None:
     """The process of another real node on this machine, started from another cache."""
     for process in Path("/proc").glob("[0-9]*"):

@@ -12,9 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.clusters import realcluster
+from tests.e2e.conftest import Person
 from tests.e2e.installation import Installation, eventually, installed
+from tests.e2e.test_notebook import run_a_cell
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -173,6 +176,42 @@ def test_an_owner_gets_lent_cards_back_and_the_borrower_goes_on_later(
         for client, where in ((nlp, borrower), (vision, owner)):
             assert client.delete(where).status_code == 202
             state(client, where, "cancelled")
+
+
+INES = """
+from portal.models import Department, Membership, Role, User
+from workloads.models import Image
+ines = User.objects.create_user("ines", password="demo-ines")
+Membership.objects.create(user=ines, department=Department.objects.get(slug="vision"), role=Role.MEMBER)
+Image.objects.create(name="test.local/jupyter:4", title="Jupyter", kinds=["notebook"])
+print("{}")
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str, Any], chromium: Any) -> None:
+    """From the form to the output: the pod's server through the portal's proxy, HTTP and WebSocket, on its own origin."""
+    brought = realcluster.kit("jupyter", timeout=300)
+    assert brought.returncode == 0, brought.stderr
+    here.python(INES)
+    ines = Person(chromium, here.url, "ines", "en-US", "light", 1400)
+    page = ines.go(f"/d/vision/workloads/new/?kind=notebook&image=test.local/jupyter:4&pool={pool['id']}&name=lab")
+    page.get_by_role("button", name="Submit").click()
+    button = page.get_by_role("button", name="Open the notebook")
+    expect(button).to_be_visible(timeout=120_000)
+    with page.expect_popup() as opened:
+        button.click()
+    lab = opened.value
+    workload = page.url.rstrip("/").rsplit("/", 1)[1]
+    lab.wait_for_url(f"http://{workload}.localhost:*/notebooks/{workload}/lab*", timeout=120_000)
+    told = run_a_cell(
+        lab, "import os, socket; print(socket.gethostname(), len(os.environ['NVIDIA_VISIBLE_DEVICES']) > 4)"
+    )
+    assert told == f"w-{workload}-1 True"
+    page.get_by_role("button", name="Stop").first.click()
+    ines.context.close()
+    assert ines.complaints == []
 
 
 def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_follows(
