@@ -17,8 +17,9 @@ from quotas.engine.victims import cost
 from quotas.engine.wire import parse_snapshot
 from tests.engine.brute import Flat
 from tests.engine.builders import answers
-from tests.engine.effort import examples
+from tests.engine.effort import examples, patient
 
+pytestmark = patient
 CASES = Path(__file__).parent / "cases" / "kueue_departments.jsonl.gz"
 
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from quotas.engine.loans import loans_of
 from quotas.engine.types import ClaimState, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding
+from tests.engine.effort import examples
 from tests.engine.strategies import snapshots
 
 
@@ -27,7 +28,7 @@ def test_what_was_lent_before_a_limit_fell_is_still_the_owners() -> None:
     assert {loan.lender: loan.units for loan in loans} == {"c": 2, "b": 3}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 1000), deadline=None)
 @given(snapshots())
 def test_what_is_borrowed_is_what_departments_use_above_their_guarantee(snapshot: Snapshot) -> None:
     borrowed: dict[str, int] = {}

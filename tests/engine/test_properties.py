@@ -3,7 +3,6 @@
 import copy
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +13,11 @@ from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from quotas.engine.victims import choose
 from quotas.engine.wire import parse_snapshot, snapshot_to_json
 from tests.engine.builders import carried_out
-from tests.engine.effort import NIGHTLY, examples
+from tests.engine.effort import examples, patient
 from tests.engine.strategies import snapshots
 
 ANY = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
-pytestmark = pytest.mark.timeout(7200 if NIGHTLY else 300)
+pytestmark = patient
 many = settings(max_examples=examples(50, 3000), deadline=None)
 
 

@@ -4,7 +4,6 @@ hold and nobody is forgotten."""
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,7 +14,7 @@ from quotas.engine.loans import loans_of
 from quotas.engine.types import Claim, ClaimState, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
-from tests.engine.effort import NIGHTLY, examples
+from tests.engine.effort import examples, patient
 from tests.engine.strategies import SIZES, departments
 from tests.engine.test_properties import news
 
@@ -141,7 +140,7 @@ class Portal(RuleBasedStateMachine):
 
 
 TestPortal = Portal.TestCase
-TestPortal.pytestmark = [pytest.mark.timeout(7200 if NIGHTLY else 300)]  # type: ignore[attr-defined]
+TestPortal.pytestmark = [patient]  # type: ignore[attr-defined]
 TestPortal.settings = settings(
     max_examples=examples(100, 2000), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,6 +1,5 @@
 """Which victims: never better found by trying every set."""
 
-import pytest
 from hypothesis import assume, given, settings
 
 from quotas.engine.books import Books, free_vectors
@@ -10,12 +9,12 @@ from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Flat
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
-from tests.engine.effort import NIGHTLY, examples
+from tests.engine.effort import NIGHTLY, QUICK, examples, patient
 from tests.engine.strategies import reclaims, snapshots
 
 EXAMPLES = examples(100, 2000)
-CANDIDATES = examples(9, 14)
-pytestmark = pytest.mark.timeout(7200 if NIGHTLY else 300)
+CANDIDATES = 14 if NIGHTLY else 7 if QUICK else 9
+pytestmark = patient
 
 
 def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
