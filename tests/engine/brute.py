@@ -1,116 +1,206 @@
-"""The victim sets of a flat pool that only counts, by trying every one: what the rules page says, written a second time
-and without any cleverness."""
+"""The victim sets of a pool that only counts, by trying every one: what the rules page says, written a second time and
+without any cleverness, for departments of any nesting, with and without fair sharing."""
 
 from collections.abc import Iterator
+from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from quotas.engine.permission import Fairness
 from quotas.engine.types import Claim, ClaimState, Department, Policy, Quota, Snapshot
 
 Victims = tuple[Claim, ...]
+Usage = dict[str, int]
+ROOT = ""
 
 
-class Flat:
+class Brute:
     """A snapshot of one pool without leaving claims or reservations, and one taker."""
 
     def __init__(self, snapshot: Snapshot, taker: Claim) -> None:
-        self.snapshot, self.taker = snapshot, taker
+        self.snapshot, self.taker, self.mine = snapshot, taker, str(taker.department)
         self.capacity = snapshot.pools[0].capacity or 0
         self.departments: dict[str, Department] = {d.id: d for d in snapshot.departments}
         self.holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
         self.asked = taker.units
         self.strict = taker.own_only or not taker.preemptible or taker.is_recall
+        self.fair = snapshot.settings.fair_sharing
+
+    # Arithmetic: every line one of the rules page's
 
     def quota(self, department: str) -> Quota:
-        return self.departments[department].quotas["gpu"]
+        return self.departments[department].quotas.get("gpu", Quota())  # type: ignore[call-overload,no-any-return]
 
-    def kept(self, department: str) -> int:
-        quota = self.quota(department)
-        return 0 if quota.lend_limit is None else max(0, quota.guaranteed - quota.lend_limit)
+    def parent(self, department: str) -> str:
+        return str(self.departments[department].parent or ROOT)
 
-    def usage(self, department: str, without: Victims = ()) -> int:
-        return sum(c.units for c in self.holding if c.department == department and c not in without)
+    def children(self, node: str) -> list[str]:
+        return [d for d in self.departments if self.parent(d) == node]
+
+    @cached_property
+    def subtree(self) -> dict[str, int]:
+        own = {d: self.quota(d).guaranteed for d in self.departments}
+        own[ROOT] = self.capacity - sum(own.values())
+        found: dict[str, int] = {}
+
+        def add(node: str) -> int:
+            found[node] = own[node]
+            for child in self.children(node):
+                found[node] += add(child) - self._kept(child, found[child])
+            return found[node]
+
+        add(ROOT)
+        return found
+
+    def _kept(self, department: str, subtree: int) -> int:
+        limit = self.quota(department).lend_limit
+        return 0 if limit is None else max(0, subtree - limit)
+
+    def kept(self, node: str) -> int:
+        return 0 if node == ROOT else self._kept(node, self.subtree[node])
+
+    def usage(self, holding: list[Claim], more: int = 0) -> Usage:
+        """Of every node; `more` units are the taker's."""
+        found: Usage = {}
+
+        def add(node: str) -> int:
+            found[node] = sum(claim.units for claim in holding if claim.department == node)
+            found[node] += more if node == self.mine else 0
+            for child in self.children(node):
+                found[node] += max(0, add(child) - self.kept(child))
+            return found[node]
+
+        add(ROOT)
+        return found
+
+    def available(self, node: str, usage: Usage) -> int:
+        if node == ROOT:
+            return self.subtree[ROOT] - usage[ROOT]
+        kept, above = self.kept(node), self.available(self.parent(node), usage)
+        limit = self.quota(node).borrow_limit
+        if limit is not None:
+            above = min(above, self.subtree[node] - kept - max(0, usage[node] - kept) + limit)
+        return max(0, kept - usage[node]) + above
+
+    def ceiling(self, node: str) -> int:
+        return self.available(node, self.usage([]))
+
+    def share(self, node: str, usage: Usage) -> tuple[int, Fraction]:
+        excess = max(0, usage[node] - self.subtree[node])
+        if not excess:
+            return 0, Fraction(0)
+        weight, ceiling = self.departments[node].weight, self.ceiling(self.parent(node))
+        return (1, Fraction(0)) if not weight or ceiling <= 0 else (0, Fraction(excess * 1000, ceiling) / weight)
+
+    # The rules
 
     @property
     def inside(self) -> bool:
-        return self.usage(self.taker.department) + self.asked <= self.quota(self.taker.department).guaranteed
+        return self.usage(self.holding)[self.mine] + self.asked <= self.quota(self.mine).guaranteed
+
+    @property
+    def impossible(self) -> bool:
+        limit = self.quota(self.mine).guaranteed if self.strict else self.ceiling(self.mine)
+        return self.asked > min(limit, self.ceiling(self.mine), self.capacity)
 
     def fits(self, victims: Victims) -> bool:
-        mine, quota = self.taker.department, self.quota(self.taker.department)
-        usage = self.usage(mine, victims)
-        if self.strict and usage + self.asked > quota.guaranteed:
+        staying = [claim for claim in self.holding if claim not in victims]
+        if sum(claim.units for claim in staying) + self.asked > self.capacity:
             return False
-        if sum(c.units for c in self.holding if c not in victims) + self.asked > self.capacity:
+        usage = self.usage(staying)
+        if self.strict and usage[self.mine] + self.asked > self.quota(self.mine).guaranteed:
             return False
-        above = sum(max(0, self.usage(d, victims) - self.kept(d)) for d in self.departments)
-        common = self.capacity - sum(self.kept(d) for d in self.departments) - above
-        if quota.borrow_limit is not None:
-            lendable = quota.guaranteed - self.kept(mine)
-            common = min(common, lendable - max(0, usage - self.kept(mine)) + quota.borrow_limit)
-        return max(0, self.kept(mine) - usage) + common >= self.asked
+        return self.available(self.mine, usage) >= self.asked
 
     def policy(self) -> Policy:
-        return self.departments[self.taker.department].policy or Policy()
+        return self.departments[self.mine].policy or Policy()
 
-    def permitted(self, victims: Victims) -> bool:
-        policy = self.policy()
-        own = [v for v in victims if v.department == self.taker.department]
-        after = self.usage(self.taker.department, victims) + self.asked
-        reclaims = after <= self.quota(self.taker.department).guaranteed
+    def permitted(self, victims: Victims, fairness: Fairness = Fairness.BEFORE) -> bool:
+        """One after the other, the largest last, each while its department, and every node up to where the paths meet,
+        still stands where the taker's right reaches it."""
         if not all(v.preemptible and (v.started_at or 0) + v.min_runtime <= 0 for v in victims):
             return False
-        if not all(self._within(policy, v) for v in own):
+        own = [v for v in victims if v.department == self.mine]
+        if not all(self._within(v) for v in own):
             return False
-        for department in {v.department for v in victims} - {self.taker.department}:
-            theirs = [v for v in victims if v.department == department]
-            left = self.usage(department, victims) + max(v.units for v in theirs)
-            if left <= self.quota(department).guaranteed:
+        staying = [claim for claim in self.holding if claim not in own]
+        for victim in sorted((v for v in victims if v not in own), key=lambda v: (v.units, v.id)):
+            rest = [claim for claim in staying if claim is not victim]
+            if not self._reached(victim, self.usage(staying, self.asked), self.usage(rest, self.asked), fairness):
                 return False
-            if not all(self._reclaim(policy, v) if reclaims else self._borrow(policy, v) for v in theirs):
-                return False
+            staying = rest
         return True
 
-    def _within(self, policy: Policy, victim: Claim) -> bool:
+    def path(self, department: str) -> list[str]:
+        return [department, *(self.path(self.parent(department)) if department != ROOT else [])]
+
+    def _reached(self, victim: Claim, before: Usage, after: Usage, fairness: Fairness) -> bool:
+        """`before` and `after` the victim is gone, both with the taker."""
+        common = next(node for node in self.path(self.mine) if node in self.path(victim.department))
+        mine = self.path(self.mine)[self.path(self.mine).index(common) - 1] if common != self.mine else self.mine
+        *below, top = self.path(victim.department)[: self.path(victim.department).index(common)]
+        if not all(before[node] > self.subtree[node] for node in below):
+            return False
+        if before[mine] <= self.subtree[mine]:
+            return self._reclaim(victim) and before[top] > self.subtree[top]
+        if not self.fair:
+            return self._borrow(victim) and before[top] > self.subtree[top]
+        if fairness is Fairness.AFTER:
+            return self._reclaim(victim) and self.share(mine, before) <= self.share(top, after)
+        return self._reclaim(victim) and self.share(mine, before) < self.share(top, before)
+
+    def _within(self, victim: Claim) -> bool:
         lower = victim.priority < self.taker.priority
         newer = victim.priority == self.taker.priority and victim.submitted_at > self.taker.submitted_at
-        return {"never": False, "lower_priority": lower, "lower_or_newer_equal": lower or newer}[policy.within]
+        return {"never": False, "lower_priority": lower, "lower_or_newer_equal": lower or newer}[self.policy().within]
 
-    def _reclaim(self, policy: Policy, victim: Claim) -> bool:
+    def _reclaim(self, victim: Claim) -> bool:
         lower = victim.priority < self.taker.priority
-        return {"never": False, "lower_priority": lower, "any": True}[policy.reclaim]
+        return {"never": False, "lower_priority": lower, "any": True}[self.policy().reclaim]
 
-    def _borrow(self, policy: Policy, victim: Claim) -> bool:
-        rule = policy.borrow_preempt
+    def _borrow(self, victim: Claim) -> bool:
+        rule = self.policy().borrow_preempt
         if rule is None or victim.priority >= self.taker.priority:
             return False
         return rule.max_priority is None or victim.priority <= rule.max_priority
 
-    def minimal(self, victims: Victims) -> bool:
+    def minimal(self, victims: Victims, fairness: Fairness = Fairness.BEFORE) -> bool:
         smaller = (tuple(v for v in victims if v is not put_back) for put_back in victims)
-        return not any(self.permitted(rest) and self.fits(rest) for rest in smaller)
+        return not any(self.fits(rest) and self.permitted(rest, fairness) for rest in smaller)
 
     def cost(self, victims: Victims) -> tuple[Any, ...]:
-        own = sum(v.units for v in victims if v.department == self.taker.department)
+        usage = self.usage([claim for claim in self.holding if claim not in victims])
+        own = sum(v.units for v in victims if v.department == self.mine)
         others = sum(v.units for v in victims) - own
-        taken_from = {v.department for v in victims} - {self.taker.department}
-        below = sum(max(0, self.quota(d).guaranteed - self.usage(d, victims)) for d in taken_from)
-        lost = sum(v.units * -(v.started_at or 0) for v in victims)
+        taken_from = {str(v.department) for v in victims} - {self.mine}
+        leaves = [d for d in self.departments if d != self.mine and not self.children(d)] if self.fair else []
         return (
             own if self.inside else others,
-            below,
+            sorted((self.share(d, usage) for d in leaves), reverse=True),
+            sum(max(0, self.quota(d).guaranteed - usage[d]) for d in taken_from),
             max(v.priority for v in victims),
-            lost,
+            sum(v.units * -(v.started_at or 0) for v in victims),
             len(victims),
             own + others,
             sorted(v.id for v in victims),
         )
 
-    def sets(self) -> Iterator[Victims]:
+    def sets(self, fairness: Fairness = Fairness.BEFORE) -> Iterator[Victims]:
         """Every set of holding claims that is permitted, makes room, and from which nobody can be put back."""
         for size in range(1, len(self.holding) + 1):
             for victims in combinations(self.holding, size):
-                if self.permitted(victims) and self.fits(victims) and self.minimal(victims):
+                if self.fits(victims) and self.permitted(victims, fairness) and self.minimal(victims, fairness):
                     yield victims
 
     def best(self) -> Victims | None:
-        return min(self.sets(), key=self.cost, default=None)
+        """The best set: the strict way of fair sharing first, the lenient one only where that finds none."""
+        ways = [Fairness.AFTER, Fairness.BEFORE] if self.fair and not self.inside else [Fairness.BEFORE]
+        found = (min(self.sets(way), key=self.cost, default=None) for way in ways)
+        return next((victims for victims in found if victims is not None), None)
+
+    def kind(self) -> str:
+        """The kind of decision a claim gets that nobody competes with."""
+        if self.impossible:
+            return "impossible"
+        return "admit" if self.fits(()) else "wait" if self.best() is None else "reclaim"

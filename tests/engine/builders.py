@@ -8,6 +8,7 @@ from quotas.engine.admission import decide
 from quotas.engine.types import (
     Card,
     Claim,
+    ClaimId,
     ClaimState,
     Decision,
     DecisionKind,
@@ -82,7 +83,10 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The world once the plan is written down: who was admitted holds, who was told leaves, who may stay stays."""
     decided = {decision.claim: decision for decision in plan.decisions}
     told = {victim: decision for decision in plan.decisions for victim in decision.victims}
-    waited = {leaver: decision.claim for decision in plan.decisions for leaver in decision.waiting_on}
+    waited: dict[ClaimId, ClaimId] = {}
+    for decision in plan.decisions:
+        for leaver in decision.waiting_on:
+            waited.setdefault(leaver, decision.claim)
     pools = {pool.id: pool for pool in snapshot.pools}
     claims = []
     for claim in snapshot.claims:
@@ -95,10 +99,8 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
             claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=told[claim.id].claim))
         elif claim.id in plan.withdrawn:
             claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None))
-        elif claim.id in waited and claim.held_for is None:
-            claims.append(claim)
-        else:
-            claims.append(replace(claim, held_for=waited.get(claim.id, claim.held_for)))
+        else:  # who leaves for nobody yet leaves for the first that waits for it
+            claims.append(replace(claim, held_for=claim.held_for or waited.get(claim.id)))
     return replace(snapshot, claims=tuple(claims))
 
 

@@ -1,5 +1,7 @@
 """Hypothesis strategies for snapshots: small numbers, so that limits, ties and fragments happen often."""
 
+from fractions import Fraction
+
 from hypothesis import strategies as st
 
 from quotas.engine.types import (
@@ -118,17 +120,29 @@ def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capac
 
 
 @st.composite
-def reclaims(draw: st.DrawFn, *, fair: bool = False, candidates: int = 9) -> Snapshot:
-    """A full flat pool and one claim that needs several victims: of others, of its own department, or of both."""
-    tenants = tuple(
+def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candidates: int = 9) -> Snapshot:
+    """A full pool that counts and one claim that needs several victims: of others, of its own department, or of both.
+    Nested, the departments stand in a tree up to four deep."""
+    inner = {"x": None, "y": draw(st.sampled_from(["x", None])), "z": draw(st.sampled_from("xy"))} if nested else {}
+    tenants = [
         Department(
             name,
-            weight=draw(st.integers(1, 3)),
+            parent=draw(st.sampled_from([*inner, None])) if inner else None,
+            weight=draw(st.sampled_from([1, 1, 2, 3, 0, Fraction(1, 2)])),
             quotas={"gpu": Quota(draw(st.integers(*bounds)), draw(limits), draw(limits))},
             policy=draw(policies),
         )
         for name, bounds in (("t", (2, 9)), ("b", (0, 3)), ("c", (0, 3)), ("d", (0, 3)))
-    )
+    ]
+    tenants += [
+        Department(
+            name,
+            parent=parent,
+            weight=draw(st.integers(1, 3)),
+            quotas={"gpu": Quota(draw(st.integers(0, 3)), draw(limits), draw(limits))},
+        )
+        for name, parent in inner.items()
+    ]
     claims = [
         Claim(
             f"h{n}",
@@ -146,4 +160,4 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, candidates: int = 9) -> Sna
     held = sum(claim.units for claim in claims)
     promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
     pool = Pool("gpu", capacity=max(held, promised) + draw(st.integers(0, 1)))
-    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), Settings(fair_sharing=fair))
+    return Snapshot("case", 0, (pool,), tuple(tenants), (*claims, taker), Settings(fair_sharing=fair))

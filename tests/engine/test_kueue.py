@@ -15,7 +15,7 @@ from quotas.engine.permission import Fairness, permitted, taker_of
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from quotas.engine.victims import cost
 from quotas.engine.wire import parse_snapshot
-from tests.engine.brute import Flat
+from tests.engine.brute import Brute
 from tests.engine.builders import answers
 from tests.engine.effort import examples, patient
 
@@ -33,7 +33,7 @@ def cases() -> Iterator[tuple[Snapshot, Claim, dict[str, Any]]]:
 
 def test_inside_the_guarantee_every_decision_is_of_the_same_kind() -> None:
     kinds = Counter(
-        (Flat(snapshot, claim).inside, kueue["decision"], str(answers(snapshot)["in"].decision))
+        (Brute(snapshot, claim).inside, kueue["decision"], str(answers(snapshot)["in"].decision))
         for snapshot, claim, kueue in cases()
     )
     assert sum(kinds.values()) == 375
@@ -109,7 +109,7 @@ def test_in_cases_like_these_the_kind_and_the_victims_are_what_trying_every_set_
     for _ in range(examples(200, 4000)):
         snapshot = changed(chance.choice(found)[0], chance)
         claim = next(claim for claim in snapshot.claims if claim.id == "in")
-        flat, decision = Flat(snapshot, claim), answers(snapshot)["in"]
+        flat, decision = Brute(snapshot, claim), answers(snapshot)["in"]
         if decision.decision is DecisionKind.IMPOSSIBLE:
             continue
         best = None if flat.fits(()) else flat.best()

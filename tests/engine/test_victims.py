@@ -7,7 +7,7 @@ from quotas.engine.permission import Fairness, permitted, taker_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose, cost
-from tests.engine.brute import Flat
+from tests.engine.brute import Brute
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
 from tests.engine.strategies import reclaims, snapshots
@@ -26,7 +26,7 @@ def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
 @given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, takers=1))
 def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
-    flat = Flat(snapshot, claim)
+    flat = Brute(snapshot, claim)
     assume(not (flat.fits(()) or claim.units == 0))
     best, chosen = flat.best(), choose(books, claim)
     assert (best is None) == (chosen is None)
@@ -80,7 +80,7 @@ def test_what_is_remembered_from_taker_to_taker_changes_no_choice(snapshot: Snap
 @given(reclaims() | snapshots(fair=False, takers=1))
 def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
-    flat, taker = Flat(snapshot, claim), taker_of(books, claim)
+    flat, taker = Brute(snapshot, claim), taker_of(books, claim)
     sets = [victims for victims, _ in zip(flat.sets(), range(20), strict=False)]
     assert sorted(sets, key=flat.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
 
