@@ -123,6 +123,32 @@ def wait(what: str, fact: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+def cpu_seconds(made: Installation) -> dict[str, float]:
+    """Used so far by each process with its children, throw-away servers and Kueue among them; `bench` is this one."""
+    found = {name: _used(pid) for name, pid in made.pids().items()}
+    for child in set(_children(os.getpid())) - set(made.pids().values()):
+        found[Path(f"/proc/{child}/comm").read_text().strip()] = _used(child)
+    return found | {"bench": time.process_time()}
+
+
+def _used(pid: int) -> float:
+    """Of a process and its children, alive and ended, in CPU seconds."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(_used, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    """Of every thread of it."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError):
+            found += map(int, task.read_text().split())
+    return found
+
+
 def memory_mib(pid: int) -> float:
     """Resident, of a process and its children, in MiB."""
     try:

@@ -8,6 +8,7 @@ many threads; "there" is when a watch of the pods tells of it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -20,9 +21,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import urllib3
 
-from bench._installation import ROOT, Installation, installed, wait
+from bench._installation import ROOT, Installation, cpu_seconds, installed, wait
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 THREADS, SMALL = 16, 32  # SMALL: cards for the reclaims
@@ -36,7 +38,7 @@ class Requests:
     def __init__(self, made: Installation) -> None:
         import ssl
 
-        self.server, self.seen = made.admin.server, dict[Pod, float]()
+        self.server, self.seen, self.over = made.admin.server, dict[Pod, float](), threading.Event()
         tls: ssl.SSLContext = made.admin.tls
         self.pool = urllib3.PoolManager(num_pools=2, maxsize=40, block=True, ssl_context=tls, retries=False)
 
@@ -48,15 +50,24 @@ class Requests:
         return json.loads(answer.data)
 
     def watch(self) -> None:
+        """For ever: a stream that breaks (the server closes those that read slowly) goes on where it ended."""
         version = self.call("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
-        path = f"{self.server}/api/v1/pods?watch=1&resourceVersion={version}"
-        answer = self.pool.request("GET", path, preload_content=False, timeout=urllib3.Timeout(connect=5, read=3600))
-        rest = b""
-        for chunk in answer.stream(65536):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if line.startswith(b'{"type":"ADDED"'):
-                    self.note(json.loads(line)["object"]["metadata"], time.time())
+        while True:
+            path = f"{self.server}/api/v1/pods?watch=1&resourceVersion={version}"
+            answer = self.pool.request(
+                "GET", path, preload_content=False, timeout=urllib3.Timeout(connect=5, read=3600)
+            )
+            rest = b""
+            with contextlib.suppress(urllib3.exceptions.HTTPError):
+                for chunk in answer.stream(65536):
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for event in map(orjson.loads, lines):
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        if event["type"] == "ADDED":
+                            self.note(event["object"]["metadata"], time.time())
+            if self.over.is_set():
+                return
+            print("    the watch broke and goes on", flush=True)
 
     def note(self, meta: dict[str, Any], now: float) -> None:
         labels = meta.get("labels") or {}
@@ -65,7 +76,11 @@ class Requests:
     def await_pods(self, names: Iterable[Pod], seconds: float = 300) -> float:
         """When the last of them was there."""
         names = list(names)
-        wait(f"{len(names)} pods", lambda: all(name in self.seen for name in names), seconds)
+        try:
+            wait(f"{len(names)} pods", lambda: all(name in self.seen for name in names), seconds)
+        except SystemExit:
+            told_missing([name for name in names if name not in self.seen])
+            raise
         return max(self.seen[name] for name in names)
 
 
@@ -150,6 +165,18 @@ class Portal:
         return str(json.loads(answer.data)["id"])
 
 
+def told_missing(names: list[Pod]) -> None:
+    """Where those stand that no pod was seen of."""
+    from django.db.models import Count
+
+    from workloads.models import Attempt
+
+    rows = Attempt.objects.filter(workload__public_id__in=names)
+    columns = ("workload__state", "claim__state", "claim__decision", "reason")
+    for *where, count in rows.values_list(*columns).annotate(Count("pk")):
+        print(f"    missing: {count} of {len(names)}: {where}", flush=True)
+
+
 def told(name: str, seconds: list[float]) -> None:
     p95 = statistics.quantiles(seconds, n=20)[18]
     print(
@@ -209,22 +236,27 @@ def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None
         told(f"      {what}", seconds)
 
 
-def rate(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
+def rate(made: Installation, api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
     print(f"(b) {count} one-pod workloads, {THREADS} threads, until all pods are there")
     rates = []
     for who, submit in (
         ("Kueue", lambda n: kueue.submit("k-vision", f"many-{n}")),
         ("portal", lambda n: portal.submit("vision", f"many-{n}")),
     ):
-        began = time.time()
+        began, cpu = time.time(), cpu_seconds(made)
         with ThreadPoolExecutor(THREADS) as threads:
             names = list(threads.map(submit, range(count)))
         posted, there = time.time() - began, api.await_pods(names) - began
         rates.append(count / there)
+        used = {name: (now - cpu[name]) / count * 1000 for name, now in cpu_seconds(made).items()}
         print(
             f"    {who:10} posted in {posted:5.1f} s, pods there after {there:5.1f} s: {count / there:6.1f} pods/s",
             flush=True,
         )
+        each = "  ".join(
+            f"{name} {ms:.1f}" for name, ms in sorted(used.items(), key=lambda item: -item[1]) if ms >= 0.1
+        )
+        print(f"      CPU ms a pod: {sum(used.values()):.1f}, of it {each}", flush=True)
         if who == "Kueue":
             kueue.clear("k-vision")
         else:
@@ -271,13 +303,16 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
 
         def loop(tag: str) -> float:
             bodies = [
-                m | {"metadata": m["metadata"] | {"name": f"{tag}-{n}", "finalizers": []}}
-                for n, m in enumerate(manifests)
+                m | {"metadata": m["metadata"] | {"name": f"{tag}-{n}", "finalizers": [], "labels": {"bare": tag}}}
+                for n, m in enumerate(manifests[: count // 5])  # what stands there already leaves no room for more
             ]
             began = time.perf_counter()
             for answer in threads.map(lambda body: driver.api.call("POST", path, body), bodies):
                 assert answer.ok, answer
-            return count / (time.perf_counter() - began)
+            taken = time.perf_counter() - began
+            api.call("DELETE", f"{path}?labelSelector=bare%3D{tag}&gracePeriodSeconds=0")
+            wait("its pods gone", lambda: not api.call("GET", f"{path}?labelSelector=bare%3D{tag}&limit=1")["items"])
+            return len(bodies) / taken
 
         before = loop("before")
         cpu, began = time.process_time(), time.perf_counter()
@@ -344,9 +379,10 @@ def main() -> None:
             if "latency" in parts:
                 latency(api, portal, kueue, 40)
             if "rate" in parts:
-                rate(api, portal, kueue, arguments.count)
+                rate(made, api, portal, kueue, arguments.count)
             if "reclaim" in parts:
                 reclaim(api, portal, kueue, SMALL // 2)
+        api.over.set()
         if "submission" in parts:
             submission(made, api, portal, arguments.count)
 

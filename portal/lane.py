@@ -18,7 +18,7 @@ from django.conf import settings
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
-ALIVE = 3  # s; a taker says so at least this often
+ALIVE = 10  # s; a taker says so at least this often, with a pass over the largest pool between two takes
 AT_ONCE = 10_000
 
 Hint = tuple[str, dict[str, int | str]]

@@ -1,7 +1,8 @@
 """Acts on hints and sightings as they come: plans, starts what was admitted, and carries on what the cluster tells of.
 
 It does what the workers' periodic tasks do, only at once: any number of these may run, or none. One loop takes hints, so a
-burst of submissions is answered by as few passes as there were rounds; what takes long (a listing, a stop) runs beside it.
+burst of submissions is answered by as few passes as there were rounds. While it plans, what it admitted before is started,
+and what takes long (a listing, a stop) runs beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from functools import partial
 import redis
 import structlog
 from django.db import DatabaseError, close_old_connections, connections
-from django.utils import timezone
 
 from portal import lane
 from portal.errors import Busy
@@ -22,14 +22,12 @@ from quotas.admission import run_pass
 from quotas.models import Claim, Cluster, PoolGroup
 from workloads import inventory, starting
 from workloads.clusters.base import ClusterError, Observed
-from workloads.converge import ROWS, converge, converge_claim, converge_cluster
-from workloads.drivers import driver_for
-from workloads.models import Attempt
-from workloads.reconcile import Seen
+from workloads.converge import converge_claim, converge_cluster
+from workloads.sightings import Sightings
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-CREATORS, BESIDE = 16, 4  # threads that create runs; threads for everything else
+CREATORS, STARTERS, BESIDE = 16, 2, 4  # threads that create runs; that write down which; for everything else
 
 
 class Express(threading.Thread):
@@ -39,11 +37,15 @@ class Express(threading.Thread):
         super().__init__(name="express", daemon=True)
         self.closing = closing
         self.creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")
+        self.starters = ThreadPoolExecutor(STARTERS, thread_name_prefix="start")
         self.beside = ThreadPoolExecutor(BESIDE, thread_name_prefix="beside")
+        self.sightings = Sightings(closing, self._beside)
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
+        self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
         self._guard = threading.Lock()
 
     def run(self) -> None:
+        self.sightings.start()
         while not self.closing.is_set():
             try:
                 hints = lane.take(WAIT)
@@ -55,8 +57,8 @@ class Express(threading.Thread):
             except Exception:  # the beat does what is left undone here
                 log.exception("express.failed")
                 self.closing.wait(WAIT)
-        self.creators.shutdown(cancel_futures=True)
-        self.beside.shutdown(cancel_futures=True)
+        for threads in (self.starters, self.creators, self.beside):
+            threads.shutdown(cancel_futures=True)
 
     def act(self, hints: Iterable[lane.Hint]) -> None:
         groups: dict[int, None] = {}
@@ -71,15 +73,29 @@ class Express(threading.Thread):
                     claims |= dict.fromkeys(_claims_of(str(ids["workload"])))
                 case "workloads.converge_all" | "workloads.inventory":
                     self._look(name, ids.get("cluster_id"))
+        self._begin(claims)
         for group in groups:
-            claims |= dict.fromkeys(self._plan(group))
-        if claims:
-            for claim in starting.start(claims, self.creators):
-                self._beside(claim, partial(converge_claim, claim))
+            self._begin(self._plan(group))
 
     def seen(self, cluster: Cluster, run: Observed) -> None:
         """The watch tells how one run is now: acted on without a listing."""
-        self._beside(run.ref.name, partial(_sighted, cluster, run))
+        self.sightings.tell(cluster, run)
+
+    def _begin(self, claims: Iterable[str]) -> None:
+        with self._guard:
+            self._admitted |= dict.fromkeys(claims)
+            waiting = len(self._admitted)
+        for _ in range(0, waiting, starting.BATCH):
+            self.starters.submit(self._do, self._start)
+
+    def _start(self) -> None:
+        with self._guard:
+            claims = list(self._admitted)[: starting.BATCH]
+            for claim in claims:
+                del self._admitted[claim]
+        for claim in starting.start(claims, self.creators):
+            self._beside(claim, partial(converge_claim, claim))
+        self.sightings.again()
 
     def _plan(self, group: int) -> list[str]:
         """The claims that changed hands."""
@@ -103,19 +119,22 @@ class Express(threading.Thread):
             waits = key in self._asked
             self._asked[key] = act
         if not waits:
-            self.beside.submit(self._do, key)
+            self.beside.submit(self._newest, key)
 
-    def _do(self, key: object) -> None:
+    def _newest(self, key: object) -> None:
         with self._guard:
             act = self._asked.pop(key)
+        self._do(act)
+
+    def _do(self, act: Callable[[], object]) -> None:
         try:
             act()
         except ClusterError as error:
-            log.warning("cluster.failed", what=str(key), error=str(error))
+            log.warning("cluster.failed", error=str(error))
         except DatabaseError as error:
-            log.warning("database.failed", what=str(key), error=str(error))
-        except Exception:
-            log.exception("express.failed", what=str(key))
+            log.warning("database.failed", error=str(error))
+        except Exception:  # the beat does what is left undone here
+            log.exception("express.failed")
         finally:
             connections.close_all()  # a thread that waits needs none
 
@@ -123,11 +142,3 @@ class Express(threading.Thread):
 def _claims_of(workload: str) -> list[str]:
     live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
     return list(live.values_list("public_id", flat=True))
-
-
-def _sighted(cluster: Cluster, run: Observed) -> None:
-    """An attempt that nobody knows is left to the listing, which knows orphans."""
-    rows = Attempt.objects.filter(cluster=cluster, submission_id=run.ref.submission_id, removed_at=None)
-    attempt = rows.select_related(*ROWS).first()
-    if attempt is not None:
-        converge(attempt, driver_for(attempt.cluster), Seen(timezone.now(), run))

@@ -107,7 +107,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
         case Event.CREATED:
             facts = {"created_at": now}
         case Event.STARTED if run is not None:
-            facts = _read_back(run, now) | {"reason": "", "message": ""}
+            facts = read_back(run, now) | {"reason": "", "message": ""}
             Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
                 started_at=facts["started_at"]
             )
@@ -118,7 +118,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
     Attempt.objects.filter(pk=attempt.pk).update(**facts)
 
 
-def _read_back(run: Observed, now: dt.datetime) -> dict[str, Any]:
+def read_back(run: Observed, now: dt.datetime) -> dict[str, Any]:
     return {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
 
 
@@ -135,7 +135,7 @@ def _finish(
     exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
     unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
     Attempt.objects.filter(pk=attempt.pk).update(
-        **(_read_back(run, now) if unseen and run else {}),
+        **(read_back(run, now) if unseen and run else {}),
         finished_at=now,
         outcome=OUTCOME.get(event, state.value),
         exit_code=exit_code,

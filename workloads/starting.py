@@ -7,7 +7,7 @@ anywhere, it leaves what converge.py finds: an admitted attempt is looked for, a
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from portal.locks import durable
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState
 from workloads import happenings
-from workloads.clusters.base import EXCEEDED, ClusterError, Refused
+from workloads.clusters.base import EXCEEDED, ClusterError, Observed, Refused
 from workloads.converge import ROWS
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State, step
@@ -74,7 +74,16 @@ def _create(attempt: Attempt) -> ClusterError | None:
     return None
 
 
-def _move(attempts: Sequence[Attempt], state: State, event: Event) -> list[Attempt]:
+def begun(seen: Sequence[tuple[Attempt, Observed]]) -> None:
+    """Starting attempts whose processes run, with what the cluster tells of each."""
+    runs = {attempt.pk: run for attempt, run in seen}
+    for batch in _batches([attempt for attempt, _ in seen]):
+        _move(batch, State.STARTING, Event.STARTED, runs)
+
+
+def _move(
+    attempts: Sequence[Attempt], state: State, event: Event, runs: Mapping[int, Observed] | None = None
+) -> list[Attempt]:
     """Those that still stand in `state`, moved on in one transaction, as happenings.happened does it for one."""
     if not attempts:
         return []
@@ -88,7 +97,7 @@ def _move(attempts: Sequence[Attempt], state: State, event: Event) -> list[Attem
         Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(
             state=after, state_since=now, version=F("version") + 1
         )
-        _note([attempt.pk for attempt in mine], event, now)
+        _note(mine, event, now, runs or {})
         emit_all(
             EventRow(
                 kind=f"workload.{after.value}", department=attempt.workload.department,
@@ -104,11 +113,20 @@ def _move(attempts: Sequence[Attempt], state: State, event: Event) -> list[Attem
     return mine
 
 
-def _note(attempts: list[int], event: Event, now: dt.datetime) -> None:
-    rows = Attempt.objects.filter(pk__in=attempts)
-    if event is Event.CREATED:
-        rows.update(created_at=now)
-        return
-    claim = Claim.objects.filter(pk=OuterRef("claim_id"))
-    frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
-    rows.update(admitted_at=now, **frozen)
+def _note(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Mapping[int, Observed]) -> None:
+    rows = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
+    match event:
+        case Event.CREATED:
+            rows.update(created_at=now)
+        case Event.STARTED:
+            for attempt in attempts:
+                facts = happenings.read_back(runs[attempt.pk], now)
+                attempt.started_at, attempt.node, attempt.cards = facts["started_at"], facts["node"], facts["cards"]
+                attempt.claim.started_at = attempt.started_at
+                attempt.reason = attempt.message = ""
+            Attempt.objects.bulk_update(attempts, ["started_at", "node", "cards", "reason", "message"])
+            Claim.objects.bulk_update([attempt.claim for attempt in attempts], ["started_at"])
+        case _:
+            claim = Claim.objects.filter(pk=OuterRef("claim_id"))
+            frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
+            rows.update(admitted_at=now, **frozen)

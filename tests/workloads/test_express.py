@@ -18,7 +18,7 @@ from portal.models import Heartbeat
 from quotas.admission import run_pass
 from quotas.models import ClaimState, Pool
 from tests import builders as make
-from workloads import actions, express, starting
+from workloads import actions, sightings, starting
 from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
 from workloads.clusters.doubles import InMemoryCluster, Life
 from workloads.express import Express
@@ -48,7 +48,7 @@ class Watched(InMemoryCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
     made = Watched()
-    for module in (starting, express):
+    for module in (starting, sightings):
         monkeypatch.setattr(module, "driver_for", lambda row: made)
     monkeypatch.setattr("workloads.converge.driver_for", lambda row: made)
     return made

@@ -1,0 +1,94 @@
+"""What the watch tells of many runs, acted on together: one query for all, one transaction for those that began to run.
+
+A burst of pods is three sightings each within seconds. While one round is acted on, the next gather; of several of one run
+only the newest counts. Whatever is more than "it runs now" is converged by itself, as after a listing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import structlog
+from django.db import DatabaseError, connections
+from django.utils import timezone
+
+from quotas.models import Cluster
+from workloads import starting
+from workloads.clusters.base import Observed
+from workloads.converge import ROWS, converge, view_of
+from workloads.drivers import driver_for
+from workloads.lifecycle import Event, State
+from workloads.models import Attempt
+from workloads.reconcile import Happened, Seen, next_steps
+
+log = structlog.get_logger(__name__)
+WAIT = 1.0  # s between two looks at whether to end
+Beside = Callable[[object, Callable[[], object]], None]
+
+
+class Sightings(threading.Thread):
+    """Runs until `closing` is set. `beside` has something done in another thread, once for each key."""
+
+    def __init__(self, closing: threading.Event, beside: Beside) -> None:
+        super().__init__(name="sightings", daemon=True)
+        self.closing, self.beside = closing, beside
+        self._told: dict[str, tuple[Cluster, Observed]] = {}  # by submission id
+        self._guard, self._some = threading.Lock(), threading.Event()
+
+    def tell(self, cluster: Cluster, run: Observed) -> None:
+        with self._guard:
+            self._told[run.ref.submission_id] = (cluster, run)
+        self._some.set()
+
+    def again(self) -> None:
+        """Something was created: what was told too early may be acted on now."""
+        if self._told:
+            self._some.set()
+
+    def run(self) -> None:
+        while not self.closing.is_set():
+            if not self._some.wait(WAIT):
+                continue
+            self._some.clear()
+            try:
+                self.act()
+            except DatabaseError as error:
+                log.warning("database.failed", what="sightings", error=str(error))
+            except Exception:  # the next listing tells all of it again
+                log.exception("sightings.failed")
+            finally:
+                connections.close_all()
+
+    def act(self) -> None:
+        with self._guard:
+            told, self._told = self._told, {}
+        by_cluster: dict[int, list[Observed]] = {}
+        for cluster, run in told.values():
+            by_cluster.setdefault(cluster.pk, []).append(run)
+        for cluster_id, runs in by_cluster.items():
+            early = self._act_on(cluster_id, runs)
+            with self._guard:  # a newer one wins
+                self._told = {id: told[id] for id in early} | self._told
+
+    def _act_on(self, cluster_id: int, runs: Sequence[Observed]) -> list[str]:
+        """Returns the submission ids of those that somebody is just creating: they are looked at again after that.
+
+        An attempt that nobody knows is left to the listing, which knows orphans."""
+        now, by_id = timezone.now(), {run.ref.submission_id: run for run in runs}
+        rows = Attempt.objects.filter(cluster=cluster_id, submission_id__in=by_id, removed_at=None)
+        early: list[str] = []
+        begun: list[tuple[Attempt, Observed]] = []
+        for attempt in rows.select_related(*ROWS):
+            run = by_id[attempt.submission_id]
+            seen = Seen(now, run)
+            steps = next_steps(view_of(attempt), seen, now)
+            if attempt.workload.state == State.ADMITTED:
+                early.append(attempt.submission_id)
+            elif steps == (Happened(Event.STARTED, run),):
+                begun.append((attempt, run))
+            elif steps:
+                self.beside(run.ref.name, partial(converge, attempt, driver_for(attempt.cluster), seen))
+        starting.begun(begun)
+        return early
