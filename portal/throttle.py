@@ -1,6 +1,6 @@
 """How often one holder (token, person, or address before login) may call the API: a counter of the shared cache.
 
-`cache.add` then `cache.incr` is atomic on Redis, unlike DRF's own throttle, which reads and writes a list.
+`cache.add` and `cache.incr` are atomic on Redis, unlike DRF's own throttle, which reads and writes a list.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class PerHolder(BaseThrottle):
     def count(self, key: str) -> int:
         """This call's number in the window; 0 when the cache is away: better unlimited than down."""
         try:
-            cache.add(key, 0, timeout=2 * WINDOW)
-            return cache.incr(key)
+            try:
+                return cache.incr(key)
+            except ValueError:  # the first of the window
+                return 1 if cache.add(key, 1, timeout=2 * WINDOW) else cache.incr(key)
         except ValueError:  # evicted between the two calls
             return 1
         except redis.RedisError as error:

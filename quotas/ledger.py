@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+
+from django.db.models import QuerySet
 
 from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.loans import loans_of
+from quotas.known import Rows
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
 from quotas.snapshots import load_snapshot
 
@@ -28,11 +33,7 @@ def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = Non
     )
     due = sources(replace(snapshot, claims=claims_now))
     changed = 0
-    columns = ("pk", "claim__public_id", "own", "lender__slug", "units", "started_at")
-    for pk, claim, own, lender, units, since in LedgerEntry.objects.filter(
-        pool__group=group, ended_at=None
-    ).values_list(*columns):
-        key = (claim, own, lender or "")
+    for pk, key, units, since in _entries(group):
         if due.get(key) == units:
             del due[key]
         else:
@@ -41,7 +42,8 @@ def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = Non
     if not due:
         return changed
     claims = {c.public_id: c for c in Claim.objects.filter(public_id__in={k[0] for k in due}, state__in=OCCUPYING)}
-    lenders = {d.slug: d for d in Department.objects.filter(slug__in={k[2] for k in due})}
+    slugs = {k[2] for k in due if k[2]}
+    lenders = {d.slug: d for d in Department.objects.filter(slug__in=slugs)} if slugs else {}
     rows = [
         LedgerEntry(
             claim=claims[claim], pool_id=claims[claim].pool_id, department_id=claims[claim].department_id, own=own,
@@ -53,11 +55,31 @@ def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = Non
     return changed + len(rows)
 
 
+Entry = tuple[int, Source, int, dt.datetime]  # primary key, whose, units, since
+
+
+@cache
+def _known(group_id: int) -> Rows:
+    return Rows()
+
+
+def _entries(group: PoolGroup) -> tuple[Entry, ...]:
+    """Those that have not ended."""
+    rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
+    return _known(group.pk).read(rows, (), _read_entries)
+
+
+def _read_entries(rows: QuerySet[LedgerEntry]) -> Iterator[tuple[int, Entry]]:
+    columns = ("pk", "claim__public_id", "own", "lender__slug", "units", "started_at")
+    for pk, claim, own, lender, units, since in rows.values_list(*columns):
+        yield pk, (pk, (claim, own, lender or ""), units, since)
+
+
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:
     """Where the units come from that workloads occupy at this moment. Leaving ones occupy until they are gone; a recall
     that holds occupies nothing, but what it holds is not idle and so lent by nobody."""
     running = tuple(
-        replace(claim, state=e.ClaimState.HOLDING)
+        claim if claim.state is e.ClaimState.HOLDING else replace(claim, state=e.ClaimState.HOLDING)
         for claim in snapshot.claims
         if claim.state is e.ClaimState.HOLDING or (claim.state is e.ClaimState.LEAVING and not claim.is_recall)
     )

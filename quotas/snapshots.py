@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
+from quotas.known import Rows, Whole, digest
 from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.tree import upwards
 from quotas.windows import most_lent, planned_limit
@@ -25,13 +28,14 @@ K = TypeVar("K", bound=Hashable)
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
     """Everything one pass over this pool group may know; without `claims`, the rules and nodes alone."""
     pools = list(Pool.objects.filter(group=group).select_related("group__cluster"))
+    departments = list(Department.objects.all())
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
         settings=settings_of(group),
-        pools=_pools(pools),
-        departments=_departments(pools, now),
-        claims=tuple(_claims(pools)) if claims else (),
+        pools=_pools(group, pools),
+        departments=_departments(departments, pools, now),
+        claims=_claims(group, pools, departments) if claims else (),
     )
 
 
@@ -52,13 +56,13 @@ def moment(seconds: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
 
-def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
-    nodes = _nodes(pools)
+def _pools(group: PoolGroup, pools: list[Pool]) -> tuple[e.Pool, ...]:
+    nodes = _nodes(group, pools)
     return tuple(
         e.Pool(
             id=e.PoolId(pool.slug),
             unit=pool.unit,
-            nodes=tuple(nodes[pool.pk]),
+            nodes=nodes.get(pool.pk, ()),
             nominal=pool.nominal,
             units_per_card=pool.units_per_card,
             mig=pool.mig or None,
@@ -71,18 +75,32 @@ def _pools(pools: list[Pool]) -> tuple[e.Pool, ...]:
     )
 
 
-def _nodes(pools: list[Pool]) -> dict[int, list[e.Node]]:
+@cache
+def _known(group_id: int) -> tuple[Whole, Rows]:
+    """What this process has made of the group's nodes, and of its claims."""
+    return Whole(), Rows()
+
+
+def _nodes(group: PoolGroup, pools: list[Pool]) -> dict[int, tuple[e.Node, ...]]:
     """Pool → its nodes by name. Cards come as tuples: a cluster has thousands of them."""
+    rows = Card.objects.filter(pool__in=pools)
+    nodes, _claims = _known(group.pk)
+    found = digest((Card, "pool_id", [pool.pk for pool in pools]), (Node, "cluster_id", [group.cluster_id]))
+    fixed = tuple((pool.pk, bool(pool.mig)) for pool in pools)
+    return nodes.read(found and (fixed, *found), lambda: _read_nodes(rows, pools))
+
+
+def _read_nodes(rows: QuerySet[Card], pools: list[Pool]) -> dict[int, tuple[e.Node, ...]]:
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
-    rows = Card.objects.filter(pool__in=pools).values_list("pool_id", "node_id", "index", "units", "cores", "healthy")
-    for pool_id, node_id, index, units, cores, healthy in rows:
+    columns = ("pool_id", "node_id", "index", "units", "cores", "healthy")
+    for pool_id, node_id, index, units, cores, healthy in rows.values_list(*columns):
         cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, cores)
     fixed = {pool.pk for pool in pools if pool.mig}
     known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
     nodes: dict[int, list[e.Node]] = defaultdict(list)
     for (pool_id, node_id), here in sorted(cards.items(), key=lambda item: known[item[0][1]].name):
         nodes[pool_id].append(_node(known[node_id], here, fixed=pool_id in fixed))
-    return nodes
+    return {pool: tuple(found) for pool, found in nodes.items()}
 
 
 NO_CARD = e.Card(units=0)
@@ -101,14 +119,13 @@ def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
     )
 
 
-def _departments(pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...]:
+def _departments(rows: list[Department], pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...]:
     quotas: dict[int, dict[e.PoolId, e.Quota]] = defaultdict(dict)
     for quota in Quota.objects.filter(pool__in=pools).select_related("pool"):
         quotas[quota.department_id][e.PoolId(quota.pool.slug)] = quota_of(quota, now)
     caps: dict[int, dict[e.PoolId, int]] = defaultdict(dict)
     for cap in UserCap.objects.filter(pool__in=pools).select_related("pool"):
         caps[cap.department_id][e.PoolId(cap.pool.slug)] = cap.units
-    rows = list(Department.objects.all())
     tree = {row.pk: row for row in rows}
     slugs = {row.pk: e.DepartmentId(row.slug) for row in rows}
     return tuple(
@@ -152,9 +169,15 @@ CLAIM_COLUMNS = (
 )  # fmt: skip
 
 
-def _claims(pools: list[Pool]) -> Iterable[e.Claim]:
-    rows = Claim.objects.filter(pool__in=pools, state__in=LIVE_CLAIMS).order_by("public_id").values(*CLAIM_COLUMNS)
-    return (_claim(row) for row in rows)
+def _claims(group: PoolGroup, pools: list[Pool], departments: list[Department]) -> tuple[e.Claim, ...]:
+    rows = Claim.objects.filter(pool__in=pools, state__in=LIVE_CLAIMS).order_by("public_id")
+    context = (tuple((pool.slug, pool.min_runtime) for pool in pools), tuple(row.slug for row in departments))
+    _nodes, claims = _known(group.pk)
+    return claims.read(rows, context, _read_claims)
+
+
+def _read_claims(rows: QuerySet[Claim]) -> Iterator[tuple[int, e.Claim]]:
+    return ((row["pk"], _claim(row)) for row in rows.values("pk", *CLAIM_COLUMNS))
 
 
 def claim_of(claim: Claim) -> e.Claim:

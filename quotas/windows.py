@@ -119,6 +119,8 @@ class Due:
 
 def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
     """Asks for the recalls that are due, under the group's lock. True: load the snapshot again."""
+    if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
+        return False  # nobody has windows
     quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
     found = due(snapshot, quotas, now=now)
     if not found:

@@ -179,7 +179,8 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
 
 
 def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -> Attempt:
-    """The container says "checkpoint written, take me". The token belongs to one attempt and does nothing else.
+    """The container says "checkpoint written, take me". The token is its author's in
+    this department (a job's) or its attempt's own, and does nothing else.
 
     Raises NotVisible when it is not this workload's live attempt's, Invalid when no recall is under way.
     """

@@ -42,22 +42,37 @@ def start(claims: Iterable[str], creators: Executor) -> list[str]:
         new = workload.state == State.QUEUED and attempt.claim.state == ClaimState.HOLDING
         alone = workload.kind in (Kind.JOB, Kind.NOTEBOOK)  # others need their department's namespace kept first
         (fresh if new and alone and workload.cancel_requested_at is None else others).append(attempt)
+    creating: list[Creating] = []
     for batch in _batches(fresh):
         mine = _move(batch, State.QUEUED, Event.ADMIT)
-        created, refused = [], []
-        for attempt, error in zip(mine, creators.map(_create, mine), strict=True):
-            if error is None:
-                created.append(attempt)
-            elif isinstance(error, Refused) and error.code != EXCEEDED:
-                refused.append((attempt, error))
-            elif isinstance(error, Refused):  # the second lock is behind: brought up to date by a closer look
-                others.append(attempt)
-            else:  # the next reconcile tries again
-                log.warning("cluster.unreachable", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))
-        _move(created, State.ADMITTED, Event.CREATED)
-        for attempt, error in refused:
-            happenings.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+        creating.append((mine, creators.map(_create, mine)))  # they begin at once
+        if len(creating) > 1:  # while these are created, what became of those before is written down
+            others += _created(*creating.pop(0))
+    for each in creating:
+        others += _created(*each)
     return [attempt.claim.public_id for attempt in others]
+
+
+Creating = tuple[Sequence[Attempt], Iterator[ClusterError | None]]
+
+
+def _created(mine: Sequence[Attempt], errors: Iterator[ClusterError | None]) -> list[Attempt]:
+    """Waits for a batch and notes it. Returns those that the second lock turned away: it is behind, and brought up to date
+    by a closer look."""
+    created, refused, exceeded = [], [], []
+    for attempt, error in zip(mine, errors, strict=True):
+        if error is None:
+            created.append(attempt)
+        elif isinstance(error, Refused) and error.code != EXCEEDED:
+            refused.append((attempt, error))
+        elif isinstance(error, Refused):
+            exceeded.append(attempt)
+        else:  # the next reconcile tries again
+            log.warning("cluster.unreachable", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))
+    _move(created, State.ADMITTED, Event.CREATED)
+    for attempt, error in refused:
+        happenings.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+    return exceeded
 
 
 def _batches(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import orjson
 import pytest
 import redis
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from portal import lane, wake
 from portal.access import Actor
+from portal.crypt import decrypt
 from portal.models import Event as EventRow
 from portal.models import Heartbeat
 from quotas.admission import run_pass
-from quotas.models import ClaimState, Pool
+from quotas.models import Claim, ClaimState, Cluster, Pool
 from tests import builders as make
 from workloads import actions, sightings, starting
 from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
@@ -24,6 +29,8 @@ from workloads.clusters.doubles import InMemoryCluster, Life
 from workloads.express import Express
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
+from workloads.sightings import Sightings
+from workloads.specs import new_secrets
 from workloads.watcher import LONG_AGO, Lease
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -146,6 +153,101 @@ def test_two_who_start_the_same_claims_create_each_run_once(
         thread.join()
     assert len(cluster.specs) == 8
     assert set(Workload.objects.values_list("state", flat=True)) == {"starting"}
+
+
+def running(pool: Pool, spec: RunSpec) -> tuple[Cluster, Observed]:
+    return pool.group.cluster, Observed(spec.ref, spec.workload_id, 1, Phase.RUNNING, node="a100-n1", cards=(1,))
+
+
+def at_once(key: object, act: Callable[[], object]) -> None:
+    act()
+
+
+def test_sightings_of_many_that_began_to_run_are_one_transaction(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = [submit(alice, pool) for _ in range(6)]
+    starting.start(admitted(pool), creators)
+    told = Sightings(threading.Event(), at_once)
+    for spec in cluster.specs:
+        told.tell(*running(pool, spec))
+    with CaptureQueriesContext(connection) as queries:
+        told.act()
+    assert len(queries) <= 10, [query["sql"][:60] for query in queries]
+    for workload in made:
+        workload.refresh_from_db()
+        attempt = workload.attempts.get()
+        assert (workload.state, attempt.node, attempt.cards) == ("running", "a100-n1", [1])
+        assert attempt.started_at == attempt.claim.started_at is not None
+        told_of = (
+            EventRow.objects.filter(workload=workload.public_id).order_by("pk").values_list("data__event", flat=True)
+        )
+        assert list(told_of)[-1] == "started"
+
+
+def test_a_sighting_before_its_creation_is_noted_is_acted_on_after_it(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    workload = submit(alice, pool)
+    [claim] = admitted(pool)
+    told = Sightings(threading.Event(), at_once)
+    ensure, looked = cluster.ensure, []
+
+    def seen_meanwhile(spec: RunSpec) -> None:
+        ensure(spec)
+        told.tell(*running(pool, spec))
+        told.act()
+        looked.append(len(cluster.specs))
+
+    cluster.ensure = seen_meanwhile  # type: ignore[method-assign]
+    starting.start([claim], creators)
+    assert state(workload) == "starting"
+    told.act()
+    assert state(workload) == "running"
+    assert looked == [1], "nobody else asked the cluster for it meanwhile"
+
+
+def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
+    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
+) -> None:
+    closing, go = threading.Event(), threading.Event()
+    lane.take(0.1)
+    ensure = cluster.ensure
+
+    def slow(spec: RunSpec) -> None:
+        go.wait(20)
+        ensure(spec)
+
+    cluster.ensure = slow  # type: ignore[method-assign]
+    runner = Express(closing)
+    runner.start()
+    try:
+        submit(alice, pool)
+        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 1)
+        second = submit(alice, pool)
+        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 2)
+        assert with_redis.exists(lane.TAKEN), "hints keep coming here"
+        go.set()
+        eventually(lambda: state(second) == "starting")
+    finally:
+        go.set()
+        closing.set()
+        runner.join(5)
+
+
+def test_jobs_of_one_author_in_one_department_have_one_ready_token(alice: Actor, pool: Pool) -> None:
+    def ready(actor: Actor, kind: str = "job") -> str:
+        workload = submit(actor, pool)
+        Workload.objects.filter(pk=workload.pk).update(kind=kind)
+        workload.refresh_from_db()
+        return orjson.loads(decrypt(new_secrets(workload)[0]))["ready"]
+
+    nlp = make.department("nlp")
+    make.quota(nlp, pool, 0)
+    bob = Actor(make.member(nlp))
+    assert ready(alice) == ready(alice)
+    assert ready(alice) != ready(bob)
+    assert ready(alice, "notebook") != ready(alice, "notebook")
 
 
 @pytest.fixture

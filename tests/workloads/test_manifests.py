@@ -109,6 +109,29 @@ class TestPod:
         assert kept["stringData"]["KEY"] == "xyzzy"
         assert kept["stringData"]["PORTAL_WORKLOAD"] == asked.workload_id
 
+    def test_that_is_a_job_without_secrets_of_its_own_shares_its_authors(self) -> None:
+        one, other = spec(), dataclasses.replace(spec(), workload_id="two", ref=RunRef("w-two-1", "gqp-vision", "s2"))
+        kept = manifests.common_secret(one, OPTIONS)
+        assert kept is not None
+        assert kept == manifests.common_secret(other, OPTIONS)
+        assert "ownerReferences" not in kept["metadata"]
+        assert one.workload_id not in kept["metadata"]["labels"].values()
+        assert kept["stringData"] == {"PORTAL_READY_TOKEN": one.ready_token}
+        for asked in (one, other):
+            refs = [e["valueFrom"]["secretKeyRef"] for e in container(manifests.pod(asked, OPTIONS))["env"]
+                    if "secretKeyRef" in e.get("valueFrom", {})]  # fmt: skip
+            assert refs == [{"name": kept["metadata"]["name"], "key": "PORTAL_READY_TOKEN"}]
+        changed = manifests.common_secret(dataclasses.replace(one, ready_token="another"), OPTIONS)
+        assert changed is not None
+        assert changed["metadata"]["name"] != kept["metadata"]["name"]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"secret_env": {"KEY": "v"}}, {"kind": "notebook", "port": 8888, "token": "t"}, {"kind": "distributed"}],
+    )
+    def test_with_secrets_of_its_own_shares_none(self, changes: dict[str, Any]) -> None:
+        assert manifests.common_secret(dataclasses.replace(spec(), **changes), OPTIONS) is None
+
     def test_reads_the_time_of_reclaim_from_its_own_annotation(self) -> None:
         made = manifests.pod(spec(), OPTIONS)
         (item,) = next(v for v in made["spec"]["volumes"] if v["name"] == "notices")["downwardAPI"]["items"]

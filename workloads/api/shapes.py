@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from portal.access import Actor
-from portal.api.base import Strict
+from portal.api.base import Strict, told_as
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Invalid
 from quotas.api.reasons import REASONS, Reader, SideOut
@@ -149,7 +149,7 @@ class WorkloadOut(WorkloadRow):
 
     @extend_schema_field(AttemptOut(many=True))
     def get_attempts(self, workload: Workload) -> list[dict[str, Any]]:
-        return list(AttemptOut(known_attempts(workload), many=True).data)
+        return [told_as(AttemptOut, attempt, {}) for attempt in known_attempts(workload)]
 
 
 def moment(value: Any) -> Any:
@@ -195,7 +195,7 @@ def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
 
 def told(actor: Actor, workload: Workload) -> dict[str, Any]:
     context = {"actor": actor, "reader": reader_for(actor, [workload])}
-    return dict(WorkloadOut(workload, context=context).data)
+    return told_as(WorkloadOut, workload, context)
 
 
 class WorkloadIn(Strict):

@@ -1,0 +1,147 @@
+"""What a process remembers of rows is what they read now, whatever changed them; and an unchanged pool is not read again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from portal.models import Department
+from quotas import ledger, snapshots
+from quotas.admission import run_pass
+from quotas.engine import types as e
+from quotas.models import Card, Claim, ClaimState, LedgerEntry, Node, Pool
+from quotas.snapshots import load_snapshot
+from tests import builders as make
+
+NOW = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture(autouse=True)
+def postgresql(db: None) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("needs PostgreSQL: SQLite has no stamps and reads every row")
+    return
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make.pool("a100", cards=32, nodes=4, notice=60, grace=5)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 32)
+    return vision
+
+
+def loaded(pool: Pool) -> e.Snapshot:
+    return load_snapshot(pool.group, now=NOW)
+
+
+def read_anew(pool: Pool) -> e.Snapshot:
+    snapshots._known.cache_clear()
+    return loaded(pool)
+
+
+CHANGES: dict[str, Callable[[Pool], object]] = {
+    "a card is quarantined": lambda pool: Card.objects.filter(index=3).update(healthy=False),
+    "a card leaves the pool": lambda pool: Card.objects.filter(node__name="a100-n2", index=7).update(pool=None),
+    "a node is drained": lambda pool: Node.objects.filter(name="a100-n3").update(drained=True),
+    "a node gets a domain": lambda pool: Node.objects.filter(name="a100-n1").update(domain="rack-1"),
+    "a node goes": lambda pool: Node.objects.filter(name="a100-n4").delete(),
+    "a claim is released": lambda pool: Claim.objects.filter(name="one").update(
+        state=ClaimState.RELEASED, released_at=NOW
+    ),
+    "a claim has checkpointed": lambda pool: Claim.objects.filter(name="two").update(checkpointed_at=NOW),
+    "a claim is asked for": lambda pool: make.claim(Department.objects.get(), pool, 2, submitted_at=NOW, queued_at=NOW),
+    "the pool's minimum runtime changes": lambda pool: Pool.objects.update(min_runtime=77),
+    "a department is paused": lambda pool: Department.objects.update(paused=True),
+}
+
+
+def world(pool: Pool, vision: Department) -> None:
+    for name in ("one", "two", "three"):
+        make.claim(vision, pool, 2, ClaimState.HOLDING, name=name, submitted_at=NOW, queued_at=NOW)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen_by_the_next_pass(change: str, pool: Pool, vision: Department) -> None:
+    world(pool, vision)
+    before = loaded(pool)
+    CHANGES[change](pool)
+    after = loaded(pool)
+    assert after != before
+    assert after == read_anew(pool)
+
+
+def test_many_changes_in_any_order_and_in_one_transaction_are_seen(pool: Pool, vision: Department) -> None:
+    world(pool, vision)
+    chance = random.Random(7)
+    for _ in range(40):
+        with transaction.atomic():
+            for change in chance.sample([c for c in CHANGES if c != "a node goes"], 2):
+                CHANGES[change](pool)
+                assert loaded(pool) == loaded(pool)
+                Claim.objects.filter(name="three").update(priority=chance.randrange(5))
+        remembered = loaded(pool)
+        assert remembered == read_anew(pool)
+
+
+def test_a_change_that_was_rolled_back_is_forgotten(pool: Pool, vision: Department) -> None:
+    world(pool, vision)
+    before = loaded(pool)
+    with transaction.atomic():
+        Claim.objects.filter(name="one").update(priority=9)
+        assert loaded(pool) != before
+        transaction.set_rollback(True)
+    assert loaded(pool) == before == read_anew(pool)
+
+
+def test_an_unchanged_pool_is_not_read_again(pool: Pool, vision: Department) -> None:
+    world(pool, vision)
+    loaded(pool)
+    first = Claim.objects.get(name="one")
+    Claim.objects.filter(pk=first.pk).update(priority=1)
+    with CaptureQueriesContext(connection) as queries:
+        loaded(pool)
+    texts = [query["sql"] for query in queries]
+    assert not [sql for sql in texts if '"quotas_card"."units"' in sql or '"quotas_node"."domain"' in sql]
+    [read] = [sql for sql in texts if '"quotas_claim"."units_per_pod"' in sql]
+    assert f'"quotas_claim"."id" IN ({first.pk})' in read
+    assert len(texts) <= 8
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pass_over_a_full_pool_takes_as_many_statements_as_over_an_empty_one(pool: Pool, vision: Department) -> None:
+    counts = []
+    for _ in range(3):
+        make.claim(vision, pool, 1)
+        with CaptureQueriesContext(connection) as queries:
+            run_pass(group_id=pool.group_id)
+        counts.append(len([query for query in queries if query["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE"}]))
+        for _ in range(4):
+            make.claim(vision, pool, 1)
+        run_pass(group_id=pool.group_id)
+    assert max(counts) <= 20, counts
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_ledger_is_settled_as_if_read_anew(pool: Pool, vision: Department) -> None:
+    for step in range(4):
+        make.claim(vision, pool, 3)
+        run_pass(group_id=pool.group_id)
+        gone = Claim.objects.filter(state=ClaimState.HOLDING).order_by("?").first()
+        if step % 2 and gone is not None:
+            Claim.objects.filter(pk=gone.pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
+            run_pass(group_id=pool.group_id)
+        held = sum(claim.units_per_pod for claim in Claim.objects.filter(state=ClaimState.HOLDING))
+        assert sum(LedgerEntry.objects.filter(ended_at=None).values_list("units", flat=True)) == held
+        ledger._known.cache_clear()
+        assert ledger.settle(pool.group, now=timezone.now()) == 0
