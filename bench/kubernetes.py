@@ -52,22 +52,19 @@ class Requests:
     def watch(self) -> None:
         """For ever: a stream that breaks (the server closes those that read slowly) goes on where it ended."""
         version = self.call("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
-        while True:
-            path = f"{self.server}/api/v1/pods?watch=1&resourceVersion={version}"
-            answer = self.pool.request(
-                "GET", path, preload_content=False, timeout=urllib3.Timeout(connect=5, read=3600)
-            )
+        while not self.over.is_set():
             rest = b""
-            with contextlib.suppress(urllib3.exceptions.HTTPError):
+            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
+                path = f"{self.server}/api/v1/pods?watch=1&resourceVersion={version}"
+                patience = urllib3.Timeout(connect=5, read=3600)
+                answer = self.pool.request("GET", path, preload_content=False, timeout=patience)
                 for chunk in answer.stream(65536):
                     *lines, rest = (rest + chunk).split(b"\n")
                     for event in map(orjson.loads, lines):
                         version = event["object"]["metadata"]["resourceVersion"]
                         if event["type"] == "ADDED":
                             self.note(event["object"]["metadata"], time.time())
-            if self.over.is_set():
-                return
-            print("    the watch broke and goes on", flush=True)
+            time.sleep(0.05)
 
     def note(self, meta: dict[str, Any], now: float) -> None:
         labels = meta.get("labels") or {}
