@@ -39,7 +39,8 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
             snapshot = load_snapshot(group, now=now)
         plan = decide(snapshot)
         changes = record(group, snapshot, plan, now=now)
-        ledger.settle(group, now=now, known=snapshot)
+        admitted = {e.ClaimId(row.claim.public_id) for row in changes if row.kind == e.DecisionKind.ADMIT.value}
+        ledger.settle_as(group, snapshot, admitted, now=now)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
     took = round((time.perf_counter() - began) * 1000)
     if changes:

@@ -10,7 +10,7 @@ SQLite has no such stamps: there every row is read each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db import connection
@@ -33,17 +33,17 @@ def _stamp(model: type[Model]) -> RawSQL:
     return RawSQL(f"{table}.xmin::text || {table}.ctid::text", (), CharField())  # noqa: S611 no input in it
 
 
-def digest(*rows: tuple[type[Model], str, Iterable[int]]) -> Stamp | None:
-    """One stamp for all rows of some tables whose column has one of these numbers: of each table, how many they are and
-    the sum of 64-bit hashes of their keys with their stamps."""
+def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
+    """One stamp for all rows of some tables that a condition (SQL with its numbers) names, in one query: of each table,
+    how many they are and the sum of 64-bit hashes of their keys with their stamps."""
     if connection.vendor != "postgresql":
         return None
     parts, numbers = [], []
-    for model, column, wanted in rows:
+    for model, condition, given in rows:
         table = connection.ops.quote_name(model._meta.db_table)
         each = "hashtextextended(id::text || xmin::text || ctid::text, 0)"
-        parts.append(f"(SELECT count(*)::text || ' ' || sum({each})::text FROM {table} WHERE {column} = ANY(%s))")  # noqa: S608
-        numbers.append(list(wanted))
+        parts.append(f"(SELECT count(*)::text || ' ' || sum({each})::text FROM {table} WHERE {condition})")  # noqa: S608
+        numbers += given
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(parts)}", numbers)
         return tuple(cursor.fetchone())
@@ -78,7 +78,7 @@ class Rows:
 
 
 class Whole:
-    """What was made of several tables together, beside their digest and what else it depends on."""
+    """What was made of several tables together, beside their digest."""
 
     def __init__(self) -> None:
         self._known: tuple[Stamp, Any] | None = None

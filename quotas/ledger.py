@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -19,17 +19,18 @@ from quotas.snapshots import load_snapshot
 Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
 
 
-def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = None) -> int:
-    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many.
+def settle(group: PoolGroup, *, now: dt.datetime) -> int:
+    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
+    return settle_as(group, load_snapshot(group, now=now), frozenset(), now=now)
 
-    `known` was loaded under the same lock: who occupies is among its claims, and only their states are read again."""
-    snapshot = known or load_snapshot(group, now=now)
-    occupying = Claim.objects.filter(pool__group=group, state__in=OCCUPYING).values_list("public_id", "state")
-    states = {id: e.ClaimState(state) for id, state in occupying}
+
+def settle_as(group: PoolGroup, snapshot: e.Snapshot, admitted: Collection[e.ClaimId], *, now: dt.datetime) -> int:
+    """The same from a snapshot loaded under the same lock, and what was admitted since. Who was released since is still in
+    it: nothing begins for those, and what they had has ended with them."""
     claims_now = tuple(
-        claim if claim.state is states[claim.id] else replace(claim, state=states[claim.id])
+        replace(claim, state=e.ClaimState.HOLDING) if claim.id in admitted else claim
         for claim in snapshot.claims
-        if claim.id in states
+        if claim.state is not e.ClaimState.PENDING or claim.id in admitted
     )
     due = sources(replace(snapshot, claims=claims_now))
     changed = 0
@@ -39,20 +40,23 @@ def settle(group: PoolGroup, *, now: dt.datetime, known: e.Snapshot | None = Non
         else:
             LedgerEntry.objects.filter(pk=pk, ended_at=None).update(ended_at=max(now, since))
             changed += 1
-    if not due:
-        return changed
-    claims = {c.public_id: c for c in Claim.objects.filter(public_id__in={k[0] for k in due}, state__in=OCCUPYING)}
-    slugs = {k[2] for k in due if k[2]}
-    lenders = {d.slug: d for d in Department.objects.filter(slug__in=slugs)} if slugs else {}
+    return changed + (_begin(due, now) if due else 0)
+
+
+def _begin(due: Mapping[Source, int], now: dt.datetime) -> int:
+    occupying = Claim.objects.filter(public_id__in={claim for claim, _, _ in due}, state__in=OCCUPYING)
+    claims = {id: ids for id, *ids in occupying.values_list("public_id", "pk", "pool_id", "department_id")}
+    slugs = {lender for _, _, lender in due if lender}
+    lenders = dict(Department.objects.filter(slug__in=slugs).values_list("slug", "pk")) if slugs else {}
     rows = [
         LedgerEntry(
-            claim=claims[claim], pool_id=claims[claim].pool_id, department_id=claims[claim].department_id, own=own,
-            lender=lenders.get(lender), units=units, started_at=now,
+            claim_id=claims[claim][0], pool_id=claims[claim][1], department_id=claims[claim][2], own=own,
+            lender_id=lenders.get(lender), units=units, started_at=now,
         )
         for (claim, own, lender), units in due.items() if claim in claims
     ]  # fmt: skip
     LedgerEntry.objects.bulk_create(rows)
-    return changed + len(rows)
+    return len(rows)
 
 
 Entry = tuple[int, Source, int, dt.datetime]  # primary key, whose, units, since

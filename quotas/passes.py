@@ -28,7 +28,7 @@ def _snapshot_to_json(snapshot: e.Snapshot) -> dict[str, Any]:
     """As the wire has it, with the claims and nodes that were in the last one written as they were written then."""
     pools = tuple(replace(pool, nodes=()) for pool in snapshot.pools)
     told = snapshot_to_json(replace(snapshot, pools=pools, claims=()))
-    claims, *nodes = _fragments(snapshot.id, snapshot.claims, *(pool.nodes for pool in snapshot.pools))
+    claims, *nodes = _fragments(snapshot.id, snapshot.claims, *(pool.nodes or () for pool in snapshot.pools))
     for data, own in zip(told["pools"], nodes, strict=True):
         data["nodes"] = own
     return {**told, "claims": claims}

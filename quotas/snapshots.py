@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.known import Rows, Whole, digest
-from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
+from quotas.models import LIVE_CLAIMS, Card, Claim, Cluster, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.tree import upwards
 from quotas.windows import most_lent, planned_limit
 
@@ -27,15 +28,53 @@ K = TypeVar("K", bound=Hashable)
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
     """Everything one pass over this pool group may know; without `claims`, the rules and nodes alone."""
-    pools = list(Pool.objects.filter(group=group).select_related("group__cluster"))
-    departments = list(Department.objects.all())
+    rules = _rules(group)
+    away = Cluster.objects.values_list("unreachable_since", flat=True).get(pk=group.cluster_id)
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
         settings=settings_of(group),
-        pools=_pools(group, pools),
-        departments=_departments(departments, pools, now),
-        claims=_claims(group, pools, departments) if claims else (),
+        pools=_pools(rules, _optional(away)),
+        departments=_departments(rules, now),
+        claims=_claims(group, rules) if claims else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything but the load: rows, and of the nodes what the engine takes, by pool. Nobody changes what is in it."""
+
+    pools: tuple[Pool, ...]
+    departments: tuple[Department, ...]
+    quotas: tuple[Quota, ...]
+    caps: tuple[UserCap, ...]
+    nodes: Mapping[int, tuple[e.Node, ...]]
+
+
+@cache
+def _known(group_id: int) -> tuple[Whole, Rows]:
+    """What this process has made of a group's rules, and of its claims."""
+    return Whole(), Rows()
+
+
+def _rules(group: PoolGroup) -> Rules:
+    of_pools = "pool_id IN (SELECT id FROM quotas_pool WHERE group_id = %s)"
+    found = digest(
+        (Pool, "group_id = %s", [group.pk]), (Department, "true", []), (Quota, of_pools, [group.pk]),
+        (UserCap, of_pools, [group.pk]), (Card, of_pools, [group.pk]), (Node, "cluster_id = %s", [group.cluster_id]),
+    )  # fmt: skip
+    rules, _claims = _known(group.pk)
+    return rules.read(found, lambda: _read_rules(group))
+
+
+def _read_rules(group: PoolGroup) -> Rules:
+    pools = tuple(Pool.objects.filter(group=group))
+    return Rules(
+        pools,
+        tuple(Department.objects.all()),
+        tuple(Quota.objects.filter(pool__in=pools).select_related("pool")),
+        tuple(UserCap.objects.filter(pool__in=pools).select_related("pool")),
+        _nodes(pools),
     )
 
 
@@ -56,44 +95,29 @@ def moment(seconds: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
 
-def _pools(group: PoolGroup, pools: list[Pool]) -> tuple[e.Pool, ...]:
-    nodes = _nodes(group, pools)
+def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
     return tuple(
         e.Pool(
             id=e.PoolId(pool.slug),
             unit=pool.unit,
-            nodes=nodes.get(pool.pk, ()),
+            nodes=rules.nodes.get(pool.pk, ()),
             nominal=pool.nominal,
             units_per_card=pool.units_per_card,
             mig=pool.mig or None,
-            cluster_unreachable_since=_optional(pool.group.cluster.unreachable_since),
+            cluster_unreachable_since=unreachable_since,
             policy=policy_from_json(pool.policy) if pool.policy else None,
             notice=pool.notice,
             grace=pool.grace,
         )
-        for pool in pools
+        for pool in rules.pools
     )
 
 
-@cache
-def _known(group_id: int) -> tuple[Whole, Rows]:
-    """What this process has made of the group's nodes, and of its claims."""
-    return Whole(), Rows()
-
-
-def _nodes(group: PoolGroup, pools: list[Pool]) -> dict[int, tuple[e.Node, ...]]:
+def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
     """Pool → its nodes by name. Cards come as tuples: a cluster has thousands of them."""
-    rows = Card.objects.filter(pool__in=pools)
-    nodes, _claims = _known(group.pk)
-    found = digest((Card, "pool_id", [pool.pk for pool in pools]), (Node, "cluster_id", [group.cluster_id]))
-    fixed = tuple((pool.pk, bool(pool.mig)) for pool in pools)
-    return nodes.read(found and (fixed, *found), lambda: _read_nodes(rows, pools))
-
-
-def _read_nodes(rows: QuerySet[Card], pools: list[Pool]) -> dict[int, tuple[e.Node, ...]]:
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
-    columns = ("pool_id", "node_id", "index", "units", "cores", "healthy")
-    for pool_id, node_id, index, units, cores, healthy in rows.values_list(*columns):
+    rows = Card.objects.filter(pool__in=pools).values_list("pool_id", "node_id", "index", "units", "cores", "healthy")
+    for pool_id, node_id, index, units, cores, healthy in rows:
         cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, cores)
     fixed = {pool.pk for pool in pools if pool.mig}
     known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
@@ -119,12 +143,13 @@ def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
     )
 
 
-def _departments(rows: list[Department], pools: list[Pool], now: dt.datetime) -> tuple[e.Department, ...]:
+def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:
+    rows = rules.departments
     quotas: dict[int, dict[e.PoolId, e.Quota]] = defaultdict(dict)
-    for quota in Quota.objects.filter(pool__in=pools).select_related("pool"):
+    for quota in rules.quotas:
         quotas[quota.department_id][e.PoolId(quota.pool.slug)] = quota_of(quota, now)
     caps: dict[int, dict[e.PoolId, int]] = defaultdict(dict)
-    for cap in UserCap.objects.filter(pool__in=pools).select_related("pool"):
+    for cap in rules.caps:
         caps[cap.department_id][e.PoolId(cap.pool.slug)] = cap.units
     tree = {row.pk: row for row in rows}
     slugs = {row.pk: e.DepartmentId(row.slug) for row in rows}
@@ -169,10 +194,13 @@ CLAIM_COLUMNS = (
 )  # fmt: skip
 
 
-def _claims(group: PoolGroup, pools: list[Pool], departments: list[Department]) -> tuple[e.Claim, ...]:
-    rows = Claim.objects.filter(pool__in=pools, state__in=LIVE_CLAIMS).order_by("public_id")
-    context = (tuple((pool.slug, pool.min_runtime) for pool in pools), tuple(row.slug for row in departments))
-    _nodes, claims = _known(group.pk)
+def _claims(group: PoolGroup, rules: Rules) -> tuple[e.Claim, ...]:
+    rows = Claim.objects.filter(pool__in=[pool.pk for pool in rules.pools], state__in=LIVE_CLAIMS).order_by("public_id")
+    context = (
+        tuple((pool.slug, pool.min_runtime) for pool in rules.pools),
+        tuple(row.slug for row in rules.departments),
+    )
+    _rules, claims = _known(group.pk)
     return claims.read(rows, context, _read_claims)
 
 

@@ -17,6 +17,8 @@ from workloads.drivers import driver_for
 from workloads.happenings import cluster_reached, cluster_unreachable
 from workloads.pools import Key, carry_over, found_or_made, key_of, memory_of, pools_of, units_by_pool
 
+NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a pass reads again what was written
+
 
 def refresh(cluster: Cluster) -> int:
     """Asks the cluster and writes what changed. Returns the number of nodes that changed."""
@@ -39,7 +41,7 @@ def refresh(cluster: Cluster) -> int:
             changed += 1
     for node in known.values():
         changed += node.present and _lost(node, now)
-    Node.objects.filter(cluster=cluster, present=True).update(seen_at=now)
+    Node.objects.filter(cluster=cluster, present=True, seen_at__lt=now - NOTED).update(seen_at=now)
     return changed
 
 

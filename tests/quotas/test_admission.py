@@ -152,7 +152,7 @@ def test_a_snapshot_takes_a_constant_number_of_queries(
 ) -> None:
     for _ in range(30):
         make.claim(vision, pool, 1)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         load_snapshot(pool.group, now=timezone.now())
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(3):
         load_snapshot(pool.group, now=timezone.now())

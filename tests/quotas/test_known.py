@@ -115,7 +115,7 @@ def test_an_unchanged_pool_is_not_read_again(pool: Pool, vision: Department) -> 
     assert not [sql for sql in texts if '"quotas_card"."units"' in sql or '"quotas_node"."domain"' in sql]
     [read] = [sql for sql in texts if '"quotas_claim"."units_per_pod"' in sql]
     assert f'"quotas_claim"."id" IN ({first.pk})' in read
-    assert len(texts) <= 8
+    assert len(texts) <= 4
 
 
 @pytest.mark.django_db(transaction=True)
@@ -129,7 +129,8 @@ def test_a_pass_over_a_full_pool_takes_as_many_statements_as_over_an_empty_one(p
         for _ in range(4):
             make.claim(vision, pool, 1)
         run_pass(group_id=pool.group_id)
-    assert max(counts) <= 20, counts
+    assert counts[0] <= 20, counts  # reads the rules for the first time
+    assert max(counts[1:]) <= 15, counts
 
 
 @pytest.mark.django_db(transaction=True)
