@@ -38,7 +38,8 @@ def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
     how many they are and the sum of 64-bit hashes of their keys with their stamps."""
     if connection.vendor != "postgresql":
         return None
-    parts, numbers = [], []
+    parts: list[str] = []
+    numbers: list[int] = []
     for model, condition, given in rows:
         table = connection.ops.quote_name(model._meta.db_table)
         each = "hashtextextended(id::text || xmin::text || ctid::text, 0)"

@@ -43,8 +43,8 @@ _own = threading.local()
 
 def told_as(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: dict[str, Any]) -> dict[str, Any]:
     """One thing in this shape, by this thread's own serializer of it: to make its fields costs ten times their use."""
-    kept: dict[type[Any], Any] = _own.__dict__
-    serializer = kept.get(shape) or kept.setdefault(shape, shape())
+    name = f"{shape.__module__}.{shape.__qualname__}"
+    serializer = _own.__dict__.get(name) or _own.__dict__.setdefault(name, shape())
     serializer._context = context
     return dict(serializer.to_representation(thing))
 
