@@ -2,13 +2,14 @@
 
 The nodes are KWOK's. Nobody runs the vendors' schedulers, extenders and plugins there, so the test plays them: it binds
 pods that name such a scheduler, and writes on the pod (or claim) what the vendor would. Pods of the default scheduler
-are bound by the real one.
+are bound by the real one, which also finds the devices of claims, by their CEL.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.beds import eventually
 from tests.clusters.realcluster import Admin
-from tests.sharing.table import Live, Table, tables
+from tests.sharing.table import NODES, Live, Table, tables
 from workloads import actions, inventory
 from workloads.converge import converge_cluster
 from workloads.drivers import driver_for
@@ -34,10 +35,20 @@ from workloads.sharing.nodes import quantity
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 MERGE = "application/merge-patch+json"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
+DYNAMIC = "/apis/resource.k8s.io/v1"
 TOLERATE = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}]
+CLASSES = {
+    "gpu.nvidia.com": "gpu",
+    "mig.nvidia.com": "mig",
+}  # what NVIDIA's driver installs: name → type of its devices
+
+
+def name_of(node: str | Mapping[str, Any]) -> str:
+    return node if isinstance(node, str) else f"{node['metadata']['name']}-changed"
+
+
 LIVES = [
-    pytest.param(table, live, id=f"{live.system or table.system}-on-{live.node}")
+    pytest.param(table, live, id=f"{live.system or table.system}-on-{name_of(live.node)}")
     for table in tables().values()
     for live in table.live
 ]
@@ -50,6 +61,7 @@ class Site:
     admin: Admin
     cluster: Cluster
     pool: Pool
+    node: str
     alice: User
 
     @property
@@ -84,11 +96,53 @@ class Site:
 
 
 @pytest.fixture
-def sites(admin: Admin, portal_account: str) -> Iterator[Any]:
+def planted(admin: Admin) -> Iterator[Callable[[str | Mapping[str, Any]], str]]:
+    """Sees to a node: one of the kit is there, another is made, and goes with the test."""
+    made: list[str] = []
+
+    def plant(node: str | Mapping[str, Any]) -> str:
+        if isinstance(node, str):
+            return node
+        name = realcluster.unique("node")
+        document = deepcopy(dict(node))
+        slices = document.pop("resourceSlices", [])
+        document["metadata"]["name"] = document["metadata"]["labels"]["kubernetes.io/hostname"] = name
+        create(admin, "/api/v1/nodes", document)
+        made.append(f"/api/v1/nodes/{name}")
+        for number, one in enumerate(slices):
+            one["metadata"] = {"name": f"{name}-{number}"}
+            one["spec"]["nodeName"] = one["spec"]["pool"]["name"] = name
+            create(admin, f"{DYNAMIC}/resourceslices", one)
+            made.append(f"{DYNAMIC}/resourceslices/{name}-{number}")
+        return name
+
+    yield plant
+    for path in made:
+        admin.call("DELETE", path)
+
+
+def create(admin: Admin, path: str, document: Mapping[str, Any]) -> None:
+    answer = admin.call("POST", path, document)
+    assert answer["kind"] == document["kind"] or answer.get("reason") == "AlreadyExists", answer
+
+
+@pytest.fixture(scope="module")
+def device_classes(admin: Admin) -> None:
+    """They stay: other tests on the cluster may be using them."""
+    for name, kind in CLASSES.items():
+        told = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
+        spec = {"selectors": [{"cel": {"expression": told}}]}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+        create(admin, f"{DYNAMIC}/deviceclasses", body)
+
+
+@pytest.fixture
+def sites(admin: Admin, portal_account: str, planted: Any, device_classes: None) -> Iterator[Any]:
     opened: list[Site] = []
 
     def site(table: Table, live: Live) -> Site:
         name = realcluster.unique("share")
+        node = planted(live.node)
         options = {
             "volume": "emptyDir",
             "image_pull_policy": "Never",
@@ -102,12 +156,12 @@ def sites(admin: Admin, portal_account: str) -> Iterator[Any]:
             options=options | dict(live.options),
         )
         inventory.refresh(cluster)
-        pool = Pool.objects.filter(cards__node__name=live.node, sharing=live.system or table.system).distinct().get()
-        Node.objects.exclude(name=live.node).update(drained=True)
+        pool = Pool.objects.filter(cards__node__name=node, sharing=live.system or table.system).distinct().get()
+        Node.objects.exclude(name=node).update(drained=True)
         vision = make.department("vision")
         make.quota(vision, pool, pool.nominal)
         Image.objects.create(name="test.local/busybox:1", title="Busybox")
-        opened.append(Site(admin, cluster, pool, make.member(vision)))
+        opened.append(Site(admin, cluster, pool, node, make.member(vision)))
         return opened[-1]
 
     yield site
@@ -121,22 +175,17 @@ def sites(admin: Admin, portal_account: str) -> Iterator[Any]:
 
 
 def play(site: Site, live: Live) -> None:
-    """What the vendor's scheduler and plugin would do: allocate a claim, bind, write down which card it is."""
-    pod = site.pod()
-    meta = pod["metadata"]
-    if names := live.plays.get("allocates"):
-        allocate(site, live, pod, names)
-    if live.scheduler != "default-scheduler" or "allocates" in live.plays:
+    """What the vendor's scheduler and plugin would do: bind, write down which card it is."""
+    meta = site.pod()["metadata"]
+    if live.scheduler != "default-scheduler":
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": meta["name"], "uid": meta["uid"]},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": live.node},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": site.node},
         }
         answer = site.admin.call("POST", f"{site.path()}/binding", binding)
-        # the default scheduler may be quicker, once the claim is allocated
-        there = f'already assigned to node "{live.node}"' in answer.get("message", "")
-        assert there or answer.get("status") in ("Success", None), answer
+        assert answer.get("status") in ("Success", None), answer
     marks = {kind: live.plays[kind] for kind in ("annotations", "labels") if kind in live.plays}
     if marks:
         site.admin.call("PATCH", site.path(), {"metadata": marks}, MERGE)
@@ -149,21 +198,15 @@ def play(site: Site, live: Live) -> None:
         assert answer.get("kind") == "Pod", answer
 
 
-def allocate(site: Site, live: Live, pod: dict[str, Any], names: list[str]) -> None:
-    """Kubernetes' own controller makes the claim of the template; its scheduler would choose the device."""
+def claims(site: Site) -> list[dict[str, Any]]:
+    """The ResourceClaims of the department's namespace."""
+    namespace = Attempt.objects.latest("pk").namespace
+    return list(site.admin.call("GET", f"{DYNAMIC}/namespaces/{namespace}/resourceclaims")["items"])
 
-    def claim() -> Any:
-        made = site.pod()["status"].get("resourceClaimStatuses") or ()
-        return next((one["resourceClaimName"] for one in made if one.get("resourceClaimName")), None)
 
-    path = f"{CLAIMS}/{pod['metadata']['namespace']}/resourceclaims/{eventually(claim)}"
-    results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": live.node, "device": name} for name in names]
-    status = {
-        "allocation": {"devices": {"results": results}},
-        "reservedFor": [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}],
-    }
-    answer = site.admin.call("PATCH", f"{path}/status", {"status": status}, MERGE)
-    assert answer.get("kind") == "ResourceClaim", answer
+def selector_of(claim: Mapping[str, Any]) -> str:
+    (asked,) = claim["spec"]["devices"]["requests"]
+    return str(asked["exactly"]["selectors"][0]["cel"]["expression"])
 
 
 @pytest.mark.parametrize(("table", "live"), LIVES)
@@ -198,13 +241,33 @@ def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
 
     site.until(running)
     attempt = workload.attempts.get()
-    assert attempt.node == live.node
+    assert attempt.node == site.node
+    if live.claims:
+        assert [selector_of(claim) for claim in claims(site)] == [live.claims]
     run = eventually(
         lambda: next((r for r in driver_for(site.cluster).observe() if len(r.cards) == len(live.cards)), None)
     )
     assert run.cards == live.cards
     actions.cancel(actor=Actor(site.alice), workload=workload)
     site.until(lambda: Workload.objects.get().state == "cancelled")
+
+
+def test_workloads_of_a_department_that_name_the_same_share_run_on_the_card_of_one_claim(sites: Any) -> None:
+    site = sites(tables()["dra"], Live(node=NODES["dra-a100-80"], body={}, bad={}, blamed="", said=""))
+    lab = {"setup": {"extra": {"share": "lab"}}}
+    bad = site.submit({"setup": {"extra": {"share": "Our Lab"}}})
+    assert (bad.status_code, bad.json()["errors"][0]["attr"]) == (422, "share")
+    for name in ("one", "two"):
+        assert site.submit({"name": name, **lab}).status_code == 202
+    assert site.submit({"name": "alone"}).status_code == 202
+    site.until(lambda: Workload.objects.filter(state="running").count() == 3)
+
+    runs = {run.ref.name: run.cards for run in driver_for(site.cluster).observe()}
+    cards = {a.workload.name: runs[a.run_name] for a in Attempt.objects.select_related("workload")}
+    assert cards["one"] == cards["two"] != cards["alone"]
+    (shared,) = [claim for claim in claims(site) if claim["metadata"]["name"] == "share-lab"]
+    assert len(shared["status"]["reservedFor"]) == len(shared["metadata"]["ownerReferences"]) == 2
+    assert set(Attempt.objects.values_list("node", flat=True)) == {site.node}
 
 
 HELD = [(name, key) for key, table in tables().items() for name in table.held]

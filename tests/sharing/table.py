@@ -69,16 +69,18 @@ class Found:
 class Live:
     """One request through the REST API that runs on a node of a real API server, and one that is refused.
 
-    `plays` is what the vendor's scheduler or plugin would write on the pod (KWOK has neither): the test writes it.
+    `node` is one of the kit, or a changed one that is made for the test under a name of its own. `plays` is what the
+    vendor's scheduler or plugin would write on the pod (KWOK has neither): the test writes it.
     """
 
-    node: str
+    node: str | Mapping[str, Any]
     body: Mapping[str, Any]
     limits: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler: str = "default-scheduler"
     plays: Mapping[str, Any] = field(default_factory=dict)  # {"annotations": …, "labels": …, "devices": …}
+    claims: str = ""  # the selector of the ResourceClaim that Kubernetes made, which its own scheduler serves
     cards: tuple[str, ...] = ()  # read back
     bad: Mapping[str, Any]
     blamed: str

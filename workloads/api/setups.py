@@ -58,6 +58,10 @@ class SetupIn(Strict):
         required=False,
         help_text="May lock memory (RDMA): as root with IPC_LOCK, where the operator allows it to the department.",
     )
+    extra = serializers.DictField(
+        child=serializers.CharField(max_length=60), required=False,
+        help_text="What else the pool's sharing system may be asked: `asks` of the pool says what.",
+    )  # fmt: skip
 
 
 class SetupOut(SetupIn):

@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Table, node
+from tests.sharing.table import Found, Live, Table, node
 from workloads.sharing import Held, PodPatch
 
 MODE, CORES = "ack.node.gpu.schedule", "aliyun.com/gpu-core.percentage"
@@ -39,5 +39,18 @@ TABLE = Table(
     read=(
         ({"metadata": {"annotations": {"scheduler.framework.gpushare.allocation": '{"0":{"1":3}}'}}}, (Held("1"),)),
         ({"metadata": {"annotations": {"scheduler.framework.gpushare.allocation": "{"}}}, ()),
+    ),
+    live=(
+        Live(
+            node=node(BASE, labels={MODE: "cgpu"}, amounts={CORES: "0"}),
+            body={"units_per_pod": 30720},
+            limits={"aliyun.com/gpu-mem": "30"},
+            labels={"aliyun.com/gpu-count": "2"},
+            plays={"annotations": {"scheduler.framework.gpushare.allocation": '{"0":{"1":15,"3":15}}'}},
+            cards=("1", "3"),
+            bad={"units_per_pod": 20480},
+            blamed="units_per_pod",
+            said="More than one card means whole cards: ask for a multiple of 15360 MiB, not 20480.",
+        ),
     ),
 )

@@ -105,8 +105,8 @@ TABLE = Table(
         Live(
             node=NAME,
             body={"units_per_pod": 1},
-            plays={"allocates": ["gpu-5"]},
-            cards=("GPU-00000005-0000-4000-8000-000000000005",),
+            claims=CEL,
+            cards=("GPU-00000000-0000-4000-8000-000000000000",),
             bad={"units_per_pod": 1, "cores_per_pod": 10},
             blamed="cores_per_pod",
             said="Compute cannot be limited here",

@@ -1,7 +1,7 @@
 from copy import deepcopy
 from typing import Any
 
-from tests.sharing.table import NODES, Found, Table
+from tests.sharing.table import NODES, Found, Live, Table
 from tests.sharing.tables.dra import SLICE, SPEAKS
 from workloads.sharing import Held, PodPatch
 
@@ -118,6 +118,17 @@ TABLE = Table(
                 "resourceSlices": cut(*TWO)["resourceSlices"],
             },
             (Held("MIG-1", 40192),),
+        ),
+    ),
+    live=(
+        Live(
+            node=cut(instance(0, "2g.20gb", "GPU-x"), instance(1, "3g.40gb", "GPU-x"), whole=7),
+            body={"profile": "3g.40gb"},
+            claims=CEL,
+            cards=("MIG-1",),
+            bad={"profile": "5g.50gb"},
+            blamed="profile",
+            said="has no profile 5g.50gb here; it has 1g.10gb, 1g.10gb+me",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Table, node
+from tests.sharing.table import Found, Live, Table, node
 from workloads.sharing import Held, PodPatch
 from workloads.sharing.whole import NOT_SHARED
 
@@ -56,4 +56,16 @@ TABLE = Table(
         ),
     ),
     held=("kubevirt-vgpu-a10x2",),
+    live=(
+        Live(
+            node=node("dgx-a100-80-whole-0", labels=GUEST, amounts={"nvidia.com/gpu": "1"}),
+            body={"units_per_pod": 1},
+            limits={"nvidia.com/gpu": "1"},
+            plays={"devices": ["GPU-1"]},
+            cards=("GPU-1",),
+            bad={"units_per_pod": 1, "kind": "distributed", "pods": 2, "setup": {"template": "torch"}},
+            blamed="pool",
+            said="Distributed jobs need whole cards",
+        ),
+    ),
 )

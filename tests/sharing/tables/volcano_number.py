@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Table, node
+from tests.sharing.table import Found, Live, Table, node
 from workloads.sharing import Held, PodPatch
 
 NUMBER = "volcano.sh/gpu-number"
@@ -24,4 +24,17 @@ TABLE = Table(
     asked=(({"product": "", "units": 2, "pods": 4}, PodPatch(limits={NUMBER: "2"}, scheduler="volcano")),),
     refused=(({"product": "", "units": 1, "cores": 10}, ("cores_per_pod", "no_cores")),),
     read=(({"metadata": {"annotations": {"volcano.sh/gpu-index": "0,1"}}}, (Held("0"), Held("1"))),),
+    live=(
+        Live(
+            node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-memory": None}),
+            body={"units_per_pod": 2},
+            limits={NUMBER: "2"},
+            scheduler="volcano",
+            plays={"annotations": {"volcano.sh/gpu-index": "4,6"}},
+            cards=("4", "6"),
+            bad={"units_per_pod": 9},
+            blamed="units_per_pod",
+            said="Largest that can: 8 cards",
+        ),
+    ),
 )
