@@ -25,7 +25,7 @@ from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.beds import eventually
 from tests.clusters.realcluster import Admin
-from tests.sharing.table import NODES, Live, Table, tables
+from tests.sharing.table import NODES, Live, Stopped, Table, tables
 from workloads import actions, inventory
 from workloads.converge import converge_cluster
 from workloads.drivers import driver_for
@@ -63,6 +63,10 @@ class Site:
     pool: Pool
     node: str
     alice: User
+
+    @property
+    def row(self) -> Node:
+        return Node.objects.get(name=self.node)
 
     @property
     def client(self) -> Any:
@@ -140,9 +144,8 @@ def device_classes(admin: Admin) -> None:
 def sites(admin: Admin, portal_account: str, planted: Any, device_classes: None) -> Iterator[Any]:
     opened: list[Site] = []
 
-    def site(table: Table, live: Live) -> Site:
+    def site(system: str, node: str, **more: Any) -> Site:
         name = realcluster.unique("share")
-        node = planted(live.node)
         options = {
             "volume": "emptyDir",
             "image_pull_policy": "Never",
@@ -153,13 +156,14 @@ def sites(admin: Admin, portal_account: str, planted: Any, device_classes: None)
             name=name,
             kind=ClusterKind.KUBERNETES,
             connection=encrypt(portal_account),
-            options=options | dict(live.options),
+            options=options | more,
         )
         inventory.refresh(cluster)
-        pool = Pool.objects.filter(cards__node__name=node, sharing=live.system or table.system).distinct().get()
+        pool = Pool.objects.filter(cards__node__name=node, sharing=system).distinct().first()
         Node.objects.exclude(name=node).update(drained=True)
         vision = make.department("vision")
-        make.quota(vision, pool, pool.nominal)
+        if pool is not None:
+            make.quota(vision, pool, pool.nominal)
         Image.objects.create(name="test.local/busybox:1", title="Busybox")
         opened.append(Site(admin, cluster, pool, node, make.member(vision)))
         return opened[-1]
@@ -211,9 +215,9 @@ def selector_of(claim: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize(("table", "live"), LIVES)
 def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
-    table: Table, live: Live, sites: Any
+    table: Table, live: Live, sites: Any, planted: Any
 ) -> None:
-    site = sites(table, live)
+    site = sites(live.system or table.system, planted(live.node), **live.options)
     bad = site.submit(dict(live.bad))
     assert bad.status_code == 422, bad.json()
     (error,) = [error for error in bad.json()["errors"] if error["attr"] == live.blamed]
@@ -252,8 +256,10 @@ def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
     site.until(lambda: Workload.objects.get().state == "cancelled")
 
 
-def test_workloads_of_a_department_that_name_the_same_share_run_on_the_card_of_one_claim(sites: Any) -> None:
-    site = sites(tables()["dra"], Live(node=NODES["dra-a100-80"], body={}, bad={}, blamed="", said=""))
+def test_workloads_of_a_department_that_name_the_same_share_run_on_the_card_of_one_claim(
+    sites: Any, planted: Any
+) -> None:
+    site = sites("dra", planted(NODES["dra-a100-80"]))
     lab = {"setup": {"extra": {"share": "lab"}}}
     bad = site.submit({"setup": {"extra": {"share": "Our Lab"}}})
     assert (bad.status_code, bad.json()["errors"][0]["attr"]) == (422, "share")
@@ -270,18 +276,34 @@ def test_workloads_of_a_department_that_name_the_same_share_run_on_the_card_of_o
     assert set(Attempt.objects.values_list("node", flat=True)) == {site.node}
 
 
-HELD = [(name, key) for key, table in tables().items() for name in table.held]
+HELD = [pytest.param(key, one, id=one.node) for key, table in tables().items() for one in table.held]
 
 
-@pytest.mark.parametrize(("name", "key"), HELD)
-def test_a_node_that_is_held_back_is_in_the_inventory_with_the_reason_and_has_nothing_to_give(
-    name: str, key: str, admin: Admin, portal_account: str
+@pytest.mark.parametrize(("key", "stopped"), HELD)
+def test_a_node_that_is_held_back_gives_nothing_and_says_why_until_it_serves_again(
+    key: str, stopped: Stopped, sites: Any, planted: Any, admin: Admin
 ) -> None:
-    cluster = Cluster.objects.create(
-        name=realcluster.unique("held"), kind=ClusterKind.KUBERNETES, connection=encrypt(portal_account)
-    )
-    inventory.refresh(cluster)
-    node = Node.objects.get(name=name)
-    found = next(f for f in tables()[key].found if f.node == name)
-    assert (node.sharing, node.held_back, node.takes_pods) == (key, found.held_back, False)
-    assert not node.cards.filter(healthy=True).exists()
+    site = sites(key, planted(NODES[stopped.node]))
+    row = site.row
+    found = next(f for f in tables()[key].found if f.node == stopped.node)
+    assert (row.sharing, row.held_back, row.takes_pods) == (key, found.held_back, False)
+    assert stopped.said in row.held_back
+    assert not row.cards.filter(healthy=True).exists()
+    if not stopped.pool:
+        assert site.pool is None, "nobody can ask for it"
+        return
+    bad = site.submit({**stopped.body, "env": {"NVIDIA_VISIBLE_DEVICES": "all"}})
+    assert (bad.status_code, bad.json()["errors"][0]["attr"]) == (422, "env")
+    good = site.submit(dict(stopped.body))
+    assert good.status_code == 202, good.json()
+    site.turn()
+    told = site.client.get(good["Location"]).json()
+    assert (told["state"], told["position"]) == ("queued", 1)
+    assert told["reasons"], told
+    assert not Attempt.objects.exclude(admitted_at=None).exists()
+    for part, path in (("metadata", ""), ("status", "/status")):
+        if part in stopped.mended:
+            admin.call("PATCH", f"/api/v1/nodes/{site.node}{path}", {part: stopped.mended[part]}, MERGE)
+    inventory.refresh(site.cluster)
+    site.until(lambda: Workload.objects.get().state == "running")
+    assert Attempt.objects.get().node == site.node

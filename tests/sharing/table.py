@@ -90,6 +90,20 @@ class Live:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A node that is held back, what is said to who asks for it all the same, and how it looks once it serves again.
+
+    `pool` is false where there is nothing to ask for. `mended` is merged into the node; {}: it stays as it is.
+    """
+
+    node: str
+    pool: bool = True
+    body: Mapping[str, Any] = field(default_factory=dict)
+    said: str
+    mended: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     system: str
     found: tuple[Found, ...]
@@ -100,7 +114,7 @@ class Table:
     read: tuple[tuple[Mapping[str, Any], tuple[Held, ...]], ...]  # pod → what it holds
     settings: Settings = field(default_factory=Settings)
     live: tuple[Live, ...] = ()
-    held: tuple[str, ...] = ()  # nodes of the kit that this system holds back
+    held: tuple[Stopped, ...] = ()  # nodes of the kit that this system holds back
 
 
 def tables() -> dict[str, Table]:

@@ -34,7 +34,7 @@ def test_every_node_of_the_kit_is_in_a_table() -> None:
     named = {found.node for table in TABLES.values() for found in table.found if isinstance(found.node, str)}
     assert named == set(NODES)
     lived = {live.node for table in TABLES.values() for live in table.live if isinstance(live.node, str)}
-    held = {name for table in TABLES.values() for name in table.held}
+    held = {stopped.node for table in TABLES.values() for stopped in table.held}
     assert lived | held == set(NODES)
 
 

@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Live, Table, node
+from tests.sharing.table import Found, Live, Stopped, Table, node
 from workloads.sharing import Held, PodPatch
 
 A40, A80 = "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-80GB"
@@ -180,5 +180,18 @@ TABLE = Table(
             said="has no profile 7g.40gb here",
         ),
     ),
-    held=("dgx-a100-40-mig-pending",),
+    held=(
+        Stopped(
+            node="dgx-a100-40-mig-pending",
+            body={"profile": "2g.10gb"},
+            said="mig.config.state is pending",
+            mended={
+                "metadata": {"labels": {"nvidia.com/mig.config.state": "success"}},
+                "status": {
+                    "capacity": {"nvidia.com/gpu": "0", "nvidia.com/mig-2g.10gb": "24"},
+                    "allocatable": {"nvidia.com/gpu": "0", "nvidia.com/mig-2g.10gb": "24"},
+                },
+            },
+        ),
+    ),
 )

@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Live, Table, node
+from tests.sharing.table import Found, Live, Stopped, Table, node
 from workloads.sharing import Held, PodPatch
 from workloads.sharing.whole import NOT_SHARED
 
@@ -55,7 +55,7 @@ TABLE = Table(
             (Held("GPU-1"),),
         ),
     ),
-    held=("kubevirt-vgpu-a10x2",),
+    held=(Stopped(node="kubevirt-vgpu-a10x2", pool=False, said="left alone"),),
     live=(
         Live(
             node=node("dgx-a100-80-whole-0", labels=GUEST, amounts={"nvidia.com/gpu": "1"}),

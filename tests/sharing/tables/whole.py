@@ -1,4 +1,4 @@
-from tests.sharing.table import Found, Live, Table, node
+from tests.sharing.table import Found, Live, Stopped, Table, node
 from workloads.sharing import Held, PodPatch
 from workloads.sharing.whole import NOT_SHARED
 
@@ -91,5 +91,11 @@ TABLE = Table(
             said="Compute cannot be limited here",
         ),
     ),
-    held=("dgx-a100-80-plugin-down",),
+    held=(
+        Stopped(
+            node="dgx-a100-80-plugin-down",
+            said="its device plugin offers none of 8 cards",
+            mended={"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
+        ),
+    ),
 )
