@@ -25,16 +25,17 @@ from workloads.sharing import SYSTEMS
 from workloads.sharing.mig import SINGLE, TABLES, slices
 
 Key = tuple[str, str, int]
-"""(product, sharing system, replicas of a card, or 0): what is alike for a request."""
+"""(product, sharing system, replicas of a card, MiB of one whose product is not known, or 0): alike for a request."""
 
 
-def key_of(offer: Offer) -> Key:
-    return offer.product, offer.sharing, offer.units_per_card if offer.unit == "replica" else 0
+def key_of(kind: Offer | Pool) -> Key:
+    counts = kind.unit == "replica" or (kind.unit == "MiB" and not kind.product)
+    return kind.product, kind.sharing, kind.units_per_card if counts else 0
 
 
 def pools_of(cluster: Cluster) -> dict[Key, Pool]:
     rows = Pool.objects.filter(group__cluster=cluster).order_by("-pk")  # the oldest of its kind wins
-    return {(p.product, p.sharing, p.units_per_card if p.unit == "replica" else 0): p for p in rows}
+    return {key_of(pool): pool for pool in rows}
 
 
 def servable(info: NodeInfo) -> tuple[Offer, ...]:
@@ -62,7 +63,7 @@ def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", s
     with durable():
         group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
         return Pool.objects.create(
-            slug=slug, name=name or f"{offer.product} ({offer.sharing})"[:100], group=group, product=offer.product,
+            slug=slug, name=name or f"{_called(offer)} ({offer.sharing})"[:100], group=group, product=offer.product,
             sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
             mig=offer.mig or "", card_mib=memory_of(offer),
         )  # fmt: skip
@@ -70,7 +71,13 @@ def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", s
 
 def slug_of(offer: Offer) -> str:
     replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
-    return slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
+    return slugify(f"{_called(offer).removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
+
+
+def _called(offer: Offer) -> str:
+    """The product, or what else is known of the card."""
+    memory = memory_of(offer) or (offer.units_per_card if offer.unit == "MiB" else 0)
+    return offer.product or (f"GPU {round(memory / 1024)}G" if memory else "GPU")
 
 
 def memory_of(offer: Offer) -> int | None:

@@ -44,7 +44,7 @@ def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
         return _not_served(facts, Note(N_("pinned to %(key)s, which is no sharing system"), {"key": str(pinned)[:40]}))
     key = pinned or next(iter(marks), None)
     if key is None:
-        if facts.labels.get("nvidia.com/gpu.present") == "true" or facts.faults:
+        if facts.shows_a_gpu() or facts.faults:
             return _not_served(facts, Note(N_("it has a GPU that nothing offers: its device plugin is not ready")))
         return None
     info = SYSTEMS[key].discover(facts, settings)

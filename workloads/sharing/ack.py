@@ -22,9 +22,9 @@ from workloads.clusters.base import NodeInfo
 from workloads.sharing import memory
 from workloads.sharing.api import FULL, N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, entry, mapping, notes_of
+from workloads.sharing.nodes import ACK_MODE, Facts, entry, mapping, notes_of
 
-MODE, SPLIT = "ack.node.gpu.schedule", "aliyun.com/gpu-count"
+MODE, SPLIT = ACK_MODE, "aliyun.com/gpu-count"
 ALLOCATION = "scheduler.framework.gpushare.allocation"
 
 ABOUT = About(

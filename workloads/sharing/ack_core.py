@@ -50,8 +50,13 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    missing = Note(N_("%(resource)s is missing"), {"resource": CORES})
-    held = None if node.capacity(CORES) else missing
+    total, count = node.capacity(CORES), node.capacity(memory.COUNT)
+    held = None
+    if not total:
+        held = Note(N_("%(resource)s is missing"), {"resource": CORES})
+    elif total != 100 * count:
+        numbers = {"amount": total, "resource": CORES, "cards": count}
+        held = Note(N_("%(amount)s of %(resource)s are not 100 for each of %(cards)s cards"), numbers)
     return memory.of_memory(node, ABOUT, settings, cores=100, held_back=held)
 
 

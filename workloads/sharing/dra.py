@@ -23,7 +23,7 @@ from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import devices
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import MOST_CARDS, Facts, entry
+from workloads.sharing.nodes import MOST_CARDS, Facts, card_memory, entry
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -53,7 +53,7 @@ def applies(node: Facts) -> Note | None:
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
     cards = [device for device in devices.devices(node) if device.kind == "gpu"]
-    products = sorted({device.product for device in cards})
+    products = sorted({device.product or node.product for device in cards})
     held = None
     if len(products) > 1:
         held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
@@ -74,7 +74,7 @@ def card_infos(node: Facts, cards: list[devices.Device]) -> tuple[CardInfo, ...]
         node.fault(N_("it says it has %(count)s cards"), count=len(cards))
         return ()
     return tuple(
-        CardInfo(index=i, units=1, uuid=card.uuid, healthy=card.healthy, memory_mib=card.memory_mib)
+        CardInfo(i, 1, uuid=card.uuid, healthy=card.healthy, memory_mib=card.memory_mib or card_memory(node))
         for i, card in enumerate(cards)
     )
 

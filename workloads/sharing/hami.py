@@ -2,7 +2,8 @@
 
 | | |
 |---|---|
-| recognised by | node annotation `hami.io/node-nvidia-register` (its label is `gpu=on`) |
+| recognised by | node annotation `hami.io/node-nvidia-register`; without it label `gpu=on` and an `nvidia.com/gpu` |
+| | that is not the number of its cards |
 | asked for by | `limits: {nvidia.com/gpu: cards, nvidia.com/gpumem: MiB of each, nvidia.com/gpucores: % of each}` |
 | unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone |
 | cards | those of the annotation: `nvidia.com/gpu` advertises each ten times (80 are 8 cards), memory and cores |
@@ -27,11 +28,21 @@ from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, listing, mapping, notes_of, plugin_down
+from workloads.sharing.nodes import (
+    LARGEST,
+    MOST_CARDS,
+    Facts,
+    entry,
+    listing,
+    mapping,
+    notes_of,
+    plugin_down,
+    spelled,
+)
 
 REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
 MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
-ALLOCATED = "hami.io/vgpu-devices-allocated"
+ALLOCATED, MARK = "hami.io/vgpu-devices-allocated", "gpu"
 OWN_VARIABLES = frozenset(
     {"CUDA_DEVICE_MEMORY_*", "CUDA_DEVICE_SM_LIMIT", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY"}
 )
@@ -57,6 +68,9 @@ ABOUT = About(
 def applies(node: Facts) -> Note | None:
     if node.notes.get(REGISTER):
         return Note(N_("its annotation %(name)s"), {"name": REGISTER})
+    offered = node.capacity(whole.RESOURCE)
+    if node.labels.get(MARK) == "on" and offered and offered != node.number(whole.COUNT):
+        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "on"})  # those are no cards
     return None
 
 
@@ -99,7 +113,9 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
         if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, 1000) and memory):
             node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
             continue
-        product = str(one.get("type", "")).strip().replace(" ", "-")[:100]
+        if one.get("mode") == "mig":
+            node.fault(N_("its cards are cut on demand, which is not served"))
+        product = spelled(str(one.get("type", "")))
         yield (
             product,
             CardInfo(

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| recognised by | `aliyun.com/gpu-mem` in its capacity (its label is `gpushare=true`), and no mark of ACK |
+| recognised by | `aliyun.com/gpu-mem` in its capacity, or the label `gpushare=true`, and no mark of ACK |
 | asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB, or MiB where the plugin has --memory-unit=MiB (option |
 | | `gpu_mem_unit`) |
 | unit | MiB; a card has floor(MiB of the first card / 1024) GiB, all cards taken to be alike; a pod must fit one |
@@ -23,7 +23,7 @@ from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, P
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
 
-RESOURCE, COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
+RESOURCE, COUNT, MARK = "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "gpushare"
 MIB = {"MiB": 1, "GiB": 1024}
 CARD_OF_POD, AMOUNT_OF_POD = "ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"
 
@@ -45,6 +45,8 @@ ABOUT = About(
 def applies(node: Facts) -> Note | None:
     if node.capacity(RESOURCE):
         return Note(N_("it advertises %(resource)s"), {"resource": RESOURCE})
+    if node.labels.get(MARK) == "true":
+        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "true"})
     return None
 
 
@@ -59,21 +61,27 @@ def of_memory(
     total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
     count = node.capacity(COUNT)
     each = total // count if count else 0
+    mib = MIB.get(settings.gpu_mem_unit, 1024)
+    numbers = {"resource": RESOURCE, "amount": total, "unit": settings.gpu_mem_unit, "cards": count}
     held = held_back
-    if not count:
+    if not total:
+        held = Note(N_("its device plugin offers nothing"))
+    elif not count:
         held = Note(
             N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
         )
-    elif not each or usable < each:
+    elif total % count:
+        held = Note(N_("%(amount)s of %(resource)s are not the same on each of %(cards)s cards"), numbers)
+    elif usable < each:
         held = plugin_down(count)
-    mib = MIB.get(settings.gpu_mem_unit, 1024)
-    numbers = {"resource": RESOURCE, "amount": total, "unit": settings.gpu_mem_unit, "cards": count}
     return entry(
         node,
         about,
         product=node.product,
         units_per_card=each * mib,
-        cards=even_cards(node, count, each * mib, usable * mib, memory_mib=each * mib, cores=cores),
+        cards=even_cards(
+            node, count, each * mib, usable * mib, memory_mib=each * mib, cores=cores, measure="gpu_mem_unit"
+        ),
         because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
         held_back=held,
     )

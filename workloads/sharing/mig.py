@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quotas.engine.mig import PRODUCTS
+from quotas.engine.mig import PRODUCTS, Profile
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
-from workloads.sharing import whole
+from workloads.sharing import timeslicing, whole
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import peers, reserved_env
 from workloads.sharing.nodes import Facts, allocated_devices, entry, even_cards
 
-PREFIX, SINGLE = "nvidia.com/mig-", "-MIG-"
+PREFIX, SINGLE, SHARED = "nvidia.com/mig-", "-MIG-", "shared"
 STATE = "nvidia.com/mig.config.state"
 
 ABOUT = About(
@@ -71,6 +71,11 @@ def slices(table: str) -> int:
     return max(profile.size + max(profile.starts) for profile in PRODUCTS[table].values())
 
 
+def most_of(profile: Profile) -> int:
+    """Instances of one profile on one card."""
+    return 1 if profile.media else len(profile.starts)
+
+
 def applies(node: Facts) -> Note | None:
     if SINGLE in node.product:
         return Note(N_("its product is %(product)s"), {"product": node.product})
@@ -82,15 +87,15 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    base, _, single = node.product.partition(SINGLE)
+    base, single = parts(node.product)
     table = TABLES.get(base)
     instances = _instances(node, single)
     units = slices(table) if table else 1
     beside = () if single else _whole_beside(node)
     first = len(beside[0].cards) if beside else 0
-    count = node.number("nvidia.com/gpu.count")
+    count = timeslicing.settings_cards(node, settings) or node.number(whole.COUNT)
     if single and table and single in PRODUCTS[table]:
-        count = -(-count // len(PRODUCTS[table][single].starts))  # here the label counts instances
+        count = -(-count // most_of(PRODUCTS[table][single]))  # here the label counts instances
     cut = even_cards(node, count, units, count * units if instances else 0)[first:]
     return entry(
         node,
@@ -106,6 +111,12 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     )
 
 
+def parts(product: str) -> tuple[str, str]:
+    """The card's product and, under strategy single, the profile that the label names: ("…-40GB", "1g.5gb+me")."""
+    base, _, single = product.partition(SINGLE)
+    return base, _profile(single)
+
+
 def _held(
     node: Facts, single: str, table: str | None, instances: dict[str, int], cut: tuple[CardInfo, ...]
 ) -> Note | None:
@@ -116,10 +127,29 @@ def _held(
         return Note(N_("its cards are cut unevenly: %(product)s"), {"product": node.product})
     if table is None:
         return Note(N_("no MIG profiles are known of %(product)s"), {"product": node.product or "?"})
+    if single.endswith(timeslicing.SUFFIX) or any(name.endswith(SHARED) for name in instances):
+        return Note(N_("its instances are shared by time-slicing, which is not served"))
+    if not cut and instances:
+        return Note(N_("how many cards are cut, its labels do not say"))
     if (wrong := misfit(table, instances, len(cut))) is not None:
         return wrong
     if not instances:
         return Note(N_("its device plugin offers no instance"))
+    return _half_changed(node, single)
+
+
+def _half_changed(node: Facts, single: str) -> Note | None:
+    """Labels and resources that speak of different cuts: one of the two is from before the change."""
+    labels = [name for name in node.labels if name.startswith(PREFIX) and name.endswith(".count")]
+    told = {name.removesuffix(".count"): node.number(name) for name in labels}
+    if single:
+        told = {whole.RESOURCE: node.number(whole.COUNT)}
+    for resource, count in sorted(told.items()):
+        if count != (offered := node.capacity(resource)):
+            numbers = {"label": count, "resource": resource, "offered": offered}
+            return Note(
+                N_("half changed: its labels count %(label)s of %(resource)s, it advertises %(offered)s"), numbers
+            )
     return None
 
 
@@ -127,6 +157,11 @@ def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
     """Why these instances cannot be what stands on so many cut cards; None: they may be."""
     if unknown := sorted(set(instances) - set(PRODUCTS[table])):
         return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
+    for name, amount in sorted(instances.items()):
+        most = cards * most_of(PRODUCTS[table][name])
+        if amount > most:
+            numbers: dict[str, str | int] = {"amount": amount, "profile": name, "cards": cards, "most": most}
+            return Note(N_("it has %(amount)s of %(profile)s; %(cards)s cut cards hold %(most)s at most"), numbers)
     taken = sum(PRODUCTS[table][name].size * amount for name, amount in instances.items())
     if taken > cards * slices(table):
         numbers = {"taken": taken, "cards": cards, "slices": cards * slices(table)}
@@ -158,7 +193,7 @@ def _profile(name: str) -> str:
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     problems = [*reserved_env(request, ABOUT), *peers(request, ABOUT)]
-    base, _, single = request.product.partition(SINGLE)
+    base, single = parts(request.product)
     table = TABLES.get(base)
     if table is None:
         message = N_("No MIG profiles are known of %(product)s.")

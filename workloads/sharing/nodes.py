@@ -15,6 +15,12 @@ from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Not
 
 LARGEST = 2**31 - 1  # what a database integer holds
 MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
+LEAST_MEMORY, MOST_MEMORY = 1024, 2**21  # MiB of a card, a good deal beyond any there is
+GPU_RESOURCE = re.compile(
+    r"nvidia\.com/|aliyun\.com/gpu|tencent\.com/vcuda|tke\.cloud\.tencent\.com/qgpu|volcano\.sh/v?gpu"
+)
+GPU_LABELS = (("nvidia.com/gpu.present", "true"), ("feature.node.kubernetes.io/pci-10de.present", "true"))
+ACK_MODE = "ack.node.gpu.schedule"
 QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i|e[0-9]{1,2})?")
 FACTORS = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
@@ -107,6 +113,11 @@ class Facts:
 
     # what does not depend on the system
 
+    def shows_a_gpu(self) -> bool:
+        """Whether there is a GPU, though nothing may offer it now."""
+        named = any(isinstance(name, str) and GPU_RESOURCE.match(name) for name in self._amounts("capacity"))
+        return named or any(self.labels.get(label) == value for label, value in GPU_LABELS) or ACK_MODE in self.labels
+
     def unready(self) -> Iterator[Note]:
         """Why it takes no new pods whatever its cards are."""
         spec, status = mapping(mapping(self.node).get("spec")), mapping(mapping(self.node).get("status"))
@@ -155,7 +166,7 @@ def entry(
         sharing=about.key if about else "",
         product=product,
         unit=about.unit if about else "card",
-        units_per_card=max(units_per_card, 1),
+        units_per_card=min(max(units_per_card, 1), LARGEST),
         cards=tuple(cards),
         instances=instances or {},
         mig=mig,
@@ -175,13 +186,26 @@ def plugin_down(total: int) -> Note:
     return Note(N_("its device plugin offers none of %(cards)s cards"), {"cards": total})
 
 
+def spelled(name: str) -> str:
+    """NVML's name of a card as the label nvidia.com/gpu.product spells it; older plugins of HAMi put the vendor before it."""
+    name = name.strip().replace(" ", "-")
+    bare = name.removeprefix("NVIDIA-")
+    return (bare if bare.startswith(("NVIDIA-", "Tesla-")) else name)[:100]
+
+
 def even_cards(
-    node: Facts, count: int, units: int, usable: int, *, memory_mib: int | None = None, cores: int | None = None
-) -> tuple[CardInfo, ...]:
+    node: Facts, count: int, units: int, usable: int, *,
+    memory_mib: int | None = None, cores: int | None = None, measure: str = "",
+) -> tuple[CardInfo, ...]:  # fmt: skip
     """`count` cards of `units` each, of which the first `usable` units are healthy: what is missing quarantines whole
-    cards, the last ones, since a node that counts does not say which."""
+    cards, the last ones, since a node that counts does not say which.
+
+    `measure`: the option or resource that says how much a unit of memory is; there are no cards if it cannot be right."""
     if count > MOST_CARDS:
         node.fault(N_("it says it has %(count)s cards"), count=count)
+        return ()
+    if measure and units and not LEAST_MEMORY <= units <= MOST_MEMORY:
+        node.fault(N_("a card of %(memory)s MiB is unlikely: check %(what)s"), memory=units, what=measure)
         return ()
     healthy = usable // units if units else 0
     return tuple(

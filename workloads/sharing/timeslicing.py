@@ -2,7 +2,8 @@
 
 | | |
 |---|---|
-| recognised by | label `nvidia.com/gpu.sharing-strategy=time-slicing`, or the resource `nvidia.com/gpu.shared` |
+| recognised by | label `nvidia.com/gpu.sharing-strategy=time-slicing`, or the resource `nvidia.com/gpu.shared`, or a |
+| | product label `…-SHARED` |
 | asked for by | renamed: `limits: {nvidia.com/gpu.shared: 1}`; not renamed: `nvidia.com/gpu: 1` and the product |
 | | label `…-SHARED` |
 | unit | replica: 1/n of a card's time (n: label `gpu.replicas`), all of its memory |
@@ -47,6 +48,8 @@ def applies(node: Facts) -> Note | None:
         return Note(N_("its %(label)s is %(value)s"), {"label": whole.STRATEGY, "value": strategy})
     if node.capacity(SHARED) and strategy != "mps":
         return Note(N_("it advertises %(resource)s"), {"resource": SHARED})
+    if node.product.endswith(SUFFIX) and strategy != "mps":  # feature discovery of before the label
+        return Note(N_("its product is %(product)s"), {"product": node.product})
     return None
 
 
@@ -58,7 +61,7 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
     """Nodes whose plugin offers each card several times, whoever shares it out."""
     resource = SHARED if node.capacity(SHARED) else whole.RESOURCE
     total, usable = node.capacity(resource), node.allocatable(resource)
-    count = settings_cards(node, settings) or node.number("nvidia.com/gpu.count")
+    count = settings_cards(node, settings) or node.number(whole.COUNT)
     replicas = total // count if count else 0
     numbers = {"resource": resource, "total": total, "cards": count}
     held = None
@@ -66,6 +69,15 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
         held = Note(N_("%(total)s of %(resource)s: on how many cards, its labels do not say"), numbers)
     elif total % count:
         held = Note(N_("%(total)s of %(resource)s are not the same number on each of %(cards)s cards"), numbers)
+    elif replicas != (said := node.number(whole.REPLICAS, replicas)):
+        held = Note(
+            N_("%(total)s of %(resource)s on %(cards)s cards, but its labels say %(said)s on each"),
+            numbers | {"said": said},
+        )
+    elif resource == SHARED and node.allocatable(whole.RESOURCE):
+        held = Note(
+            N_("it offers %(one)s beside %(other)s: the same cards twice"), {"one": whole.RESOURCE, "other": SHARED}
+        )
     elif resource == whole.RESOURCE and not node.product.endswith(SUFFIX):
         held = Note(N_("its product label does not end in -SHARED although its cards are shared"))
     elif usable < max(replicas, 1):

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| recognised by | `tencent.com/vcuda-core` in its capacity (its label is `nvidia-device-enable=enable`) |
+| recognised by | `tencent.com/vcuda-core` in its capacity, or the label `nvidia-device-enable=enable` |
 | asked for by | `limits: {tencent.com/vcuda-core: %, tencent.com/vcuda-memory: N × 256 MiB}`, both, or the kubelet |
 | | refuses the pod; |
 | | whole cards are 100 each; annotation `tencent.com/vcuda-core-limit`: compute it may use while others idle |
@@ -24,6 +24,7 @@ from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_d
 
 CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256  # MiB in one vcuda-memory
+MARK = "nvidia-device-enable"
 ELASTIC, INDEX = "tencent.com/vcuda-core-limit", "tencent.com/predicate-gpu-idx-0"
 
 ABOUT = About(
@@ -48,6 +49,8 @@ ABOUT = About(
 def applies(node: Facts) -> Note | None:
     if node.capacity(CORES):
         return Note(N_("it advertises %(resource)s"), {"resource": CORES})
+    if node.labels.get(MARK) == "enable":
+        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "enable"})
     return None
 
 
@@ -61,7 +64,9 @@ def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, bloc
     count = total // 100
     each = node.capacity(memory) // count * block if count else 0
     held = None
-    if not count or total % 100:
+    if not total:
+        held = Note(N_("its device plugin offers nothing"))
+    elif not count or total % 100:
         held = Note(N_("%(amount)s of %(resource)s are no whole cards"), {"amount": total, "resource": cores})
     elif not each:
         held = Note(N_("%(resource)s is missing: the size of a card is unknown"), {"resource": memory})
@@ -74,7 +79,7 @@ def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, bloc
         about,
         product=node.product or node.labels.get("gaia.tencent.com/gpu-model", "")[:100],
         units_per_card=each,
-        cards=even_cards(node, count, each, healthy * each, memory_mib=each, cores=100),
+        cards=even_cards(node, count, each, healthy * each, memory_mib=each, cores=100, measure=memory),
         because=Note(N_("it advertises %(amount)s of %(resource)s: %(cards)s cards of %(memory)s MiB"), numbers),
         held_back=held,
     )

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | recognised by | guest: label `nvidia.com/vgpu.present=true`; host: `nvidia.com/gpu.workload.config` vm-vgpu or |
-| | vm-passthrough |
+| | vm-passthrough, or a resource named after a device, as `nvidia.com/NVIDIA_A10-12Q` |
 | asked for by | guest: `limits: {nvidia.com/gpu: N}` and the product label. A host gives nothing to pods: it is |
 | | left alone |
 | unit | card: one virtual GPU, with the memory its type has |
@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+import re
+
 from workloads.clusters.base import NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import FULL, N_, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
@@ -22,6 +24,7 @@ from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, allocated_devices, entry, plugin_down
 
 GUEST, HOST = "nvidia.com/vgpu.present", "nvidia.com/gpu.workload.config"
+DEVICE = re.compile(r"nvidia\.com/[A-Z].*")  # NVIDIA_A10-12Q, GA102GL_A10; what containers ask for is in small letters
 
 ABOUT = About(
     key="vgpu",
@@ -40,12 +43,17 @@ ABOUT = About(
 
 
 def _host(node: Facts) -> str:
+    """What its GPUs serve instead of pods: its configuration, or the resource for virtual machines that it advertises."""
     config = node.labels.get(HOST, "container")
-    return "" if config == "container" else config[:40]
+    if config == "container":
+        config = next((name for name in node.offered("nvidia.com/") if DEVICE.fullmatch(name)), "")
+    return config[:60]
 
 
 def applies(node: Facts) -> Note | None:
-    if config := _host(node):
+    if (config := _host(node)).startswith("nvidia.com/"):
+        return Note(N_("it advertises %(resource)s"), {"resource": config})
+    if config:
         return Note(N_("its %(label)s is %(value)s"), {"label": HOST, "value": config})
     if node.labels.get(GUEST) == "true":
         return Note(N_("its %(label)s is %(value)s"), {"label": GUEST, "value": "true"})

@@ -49,20 +49,24 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     factor = settings.volcano_memory_factor
     count, total, usable = node.capacity(COUNT), node.capacity(RESOURCE), node.allocatable(RESOURCE)
     each = total // count if count else 0
+    numbers = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
     held = None
     if not count:
         held = Note(
             N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
         )
-    elif not each or usable < each:
+    elif total % count:
+        held = Note(N_("%(amount)s of %(resource)s are not the same on each of %(cards)s cards"), numbers)
+    elif usable < each:
         held = plugin_down(count)
-    numbers = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
     return entry(
         node,
         ABOUT,
         product=node.product,
         units_per_card=each * factor,
-        cards=even_cards(node, count, each * factor, usable * factor, memory_mib=each * factor),
+        cards=even_cards(
+            node, count, each * factor, usable * factor, memory_mib=each * factor, measure="volcano_memory_factor"
+        ),
         because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
         held_back=held,
     )

@@ -25,7 +25,7 @@ from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import hami, volcano
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, notes_of, plugin_down
+from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, notes_of, plugin_down, spelled
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 REGISTER, MODE, ALLOCATED = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-mode", "volcano.sh/vgpu-ids-new"
@@ -91,8 +91,10 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
         if not 0 < memory <= LARGEST:
             node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
             continue
+        if fields[5:] == ["mig"]:
+            node.fault(N_("its cards are cut on demand, which is not served"))
         yield (
-            fields[3].replace(" ", "-")[:100],
+            spelled(fields[3]),
             CardInfo(index, memory, cores=100, uuid=fields[0][:80], healthy=fields[4] == "true", memory_mib=memory),
         )
 

@@ -7,6 +7,7 @@
 | | resource |
 | unit | card |
 | isolation | full: one tenant a card |
+| doubt | labels that count fewer cards (several products, or slices) or several replicas: the node is held back |
 | errors | fewer allocatable than capacity: a lost card, of which the node does not say which; the plugin heals it |
 | | only by a |
 | | restart. `UnexpectedAdmissionError` by the kubelet: the attempt is lost and tried elsewhere |
@@ -23,6 +24,7 @@ from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, plugin_down
 
 RESOURCE, STRATEGY = "nvidia.com/gpu", "nvidia.com/gpu.sharing-strategy"
+COUNT, REPLICAS = "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
 # Holds too where a node has no such label.
 NOT_SHARED = {"key": STRATEGY, "operator": "NotIn", "values": ["time-slicing", "mps"]}
 
@@ -56,8 +58,21 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         product=node.product,
         cards=cards(node, total, usable),
         because=Note(N_("it advertises %(count)s of %(resource)s, not shared"), {"count": total, "resource": RESOURCE}),
-        held_back=None if usable else plugin_down(total),
+        held_back=_doubt(node, total) or (None if usable else plugin_down(total)),
     )
+
+
+def _doubt(node: Facts, total: int) -> Note | None:
+    """Labels that speak against whole cards of one product: to give out what may be a part of a card is worse than
+    to hold a node back."""
+    count, replicas = node.number(COUNT), node.number(REPLICAS)
+    if replicas > 1:
+        return Note(N_("its %(label)s is %(value)s: its cards may be shared"), {"label": REPLICAS, "value": replicas})
+    if 0 < count < total:
+        numbers = {"total": total, "resource": RESOURCE, "label": COUNT, "count": count}
+        message = N_("%(total)s of %(resource)s, but its %(label)s is %(count)s: cards of several products, or shared")
+        return Note(message, numbers)
+    return None
 
 
 def cards(node: Facts, total: int, usable: int) -> tuple[CardInfo, ...]:

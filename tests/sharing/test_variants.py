@@ -1,0 +1,223 @@
+"""Nodes as other clusters have them: other products, counts and units, labels of other versions, half-written changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.sharing.table import NODES, node
+from workloads import sharing
+from workloads.sharing import Settings
+
+PRODUCT, COUNT, REPLICAS = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
+STRATEGY, GPU, SHARED = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu", "nvidia.com/gpu.shared"
+WHOLE, SLICED, RENAMED = "dgx-a100-80-whole-0", "t4x4-timeslice-shared", "t4x4-timeslice-renamed"
+MIXED, SINGLE = "dgx-a100-80-mig-mixed", "dgx-a100-40-mig-single"
+MEM, MEMS = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
+REGISTER = "hami.io/node-nvidia-register"
+
+
+def cut(product: str, count: int, **instances: int) -> dict[str, Any]:
+    """A node under strategy mixed with other instances, and the labels that count them."""
+    own = [f"nvidia.com/mig-{name}" for name in ("1g.10gb", "2g.20gb", "3g.40gb")]
+    new = {f"nvidia.com/mig-{name.replace('_', '.')}": str(amount) for name, amount in instances.items()}
+    gone: dict[str, str | None] = {f"{name}.count": None for name in own}
+    labels = gone | {f"{name}.count": amount for name, amount in new.items()}
+    return node(
+        MIXED, labels={**labels, PRODUCT: product, COUNT: str(count)}, amounts={**dict.fromkeys(own), **new}
+    )  # fmt: skip
+
+
+def single(product: str, count: int) -> dict[str, Any]:
+    return node(SINGLE, labels={PRODUCT: product, COUNT: str(count)}, amounts={GPU: str(count)})
+
+
+def registered(**changes: Any) -> dict[str, Any]:
+    card = {"id": "GPU-0", "count": 10, "devmem": 46068, "devcore": 100, "type": "NVIDIA L20", "health": True}
+    return node("hami-a100-40", notes={REGISTER: json.dumps([card | changes])}, amounts={GPU: "10"})
+
+
+def dynamic(**attributes: Any) -> dict[str, Any]:
+    """The node of ResourceSlices, an attribute of all its devices changed; None takes it away."""
+    changed = deepcopy(NODES["dra-a100-80"])
+    for device in changed["resourceSlices"][0]["spec"]["devices"]:
+        for name, value in attributes.items():
+            device["attributes"].pop(name, None)
+            if value is not None:
+                device["attributes"][name] = {"string": value}
+    return changed
+
+
+MIB = Settings(gpu_mem_unit="MiB")
+SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, int]]] = {
+    # → system, product, units of a card, cards, healthy ones
+    "L20, whole": (node(WHOLE, labels={PRODUCT: "NVIDIA-L20"}), Settings(), ("whole", "NVIDIA-L20", 1, 8, 8)),
+    "GH200, one, taken by nobody's label": (
+        node(WHOLE, labels={PRODUCT: "NVIDIA-GH200-480GB", COUNT: None, STRATEGY: None}, amounts={GPU: "1"}),
+        Settings(), ("whole", "NVIDIA-GH200-480GB", 1, 1, 1),
+    ),
+    "no label at all": (
+        node(WHOLE, labels={name: None for name in NODES[WHOLE]["metadata"]["labels"] if "nvidia" in name}),
+        Settings(), ("whole", "", 1, 8, 8),
+    ),
+    "L20, two on each": (
+        node(SLICED, labels={PRODUCT: "NVIDIA-L20-SHARED", COUNT: "8", REPLICAS: "2"}),
+        Settings(), ("timeslicing", "NVIDIA-L20-SHARED", 2, 8, 8),
+    ),
+    "sliced, before the label that says so": (
+        node(SLICED, labels={STRATEGY: None}), Settings(), ("timeslicing", "Tesla-T4-SHARED", 4, 4, 4),
+    ),
+    "renamed, before the label that says so": (
+        node(RENAMED, labels={STRATEGY: None}), Settings(), ("timeslicing", "Tesla-T4", 4, 4, 4),
+    ),
+    "H200 by MPS, one lost": (
+        node(
+            "h100x8-mps-10", labels={PRODUCT: "NVIDIA-H200-SHARED", REPLICAS: "7"}, amounts={GPU: "56"},
+            usable={GPU: "49"},
+        ),
+        Settings(), ("mps", "NVIDIA-H200-SHARED", 7, 8, 7),
+    ),
+    "H200, balanced": (
+        cut("NVIDIA-H200", 8, **{"1g_18gb": 16, "2g_35gb": 8, "3g_71gb": 8}), Settings(), ("mig", "NVIDIA-H200", 8, 8, 8),
+    ),
+    "B200": (cut("NVIDIA-B200", 2, **{"1g_23gb": 14}), Settings(), ("mig", "NVIDIA-B200", 8, 2, 2)),
+    "A30, mixed": (cut("NVIDIA-A30", 2, **{"1g_6gb": 4, "2g_12gb": 2}), Settings(), ("mig", "NVIDIA-A30", 4, 2, 2)),
+    "A30, single": (single("NVIDIA-A30-MIG-1g.6gb", 8), Settings(), ("mig", "NVIDIA-A30-MIG-1g.6gb", 4, 2, 2)),
+    "with its media engine, single": (
+        single("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 8),
+        Settings(), ("mig", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 8, 8, 8),
+    ),
+    "gpushare on A100": (
+        node("gpushare-v100x4", amounts={MEM: "632", MEMS: "8"}), Settings(), ("memory", "", 79 * 1024, 8, 8),
+    ),
+    "gpushare in MiB": (node("gpushare-v100x4", amounts={MEM: "64540"}), MIB, ("memory", "", 16135, 4, 4)),
+    "vCUDA on V100": (
+        node("gpumanager-t4x4", amounts={"tencent.com/vcuda-core": "800", "tencent.com/vcuda-memory": "1024"}),
+        Settings(), ("vcuda", "", 32768, 8, 8),
+    ),
+    "HAMi on L20": (registered(), Settings(), ("hami", "NVIDIA-L20", 46068, 1, 1)),
+    "HAMi of the time when it put the vendor first": (
+        registered(type="NVIDIA-Tesla V100-SXM2-32GB", devmem=32768), Settings(),
+        ("hami", "Tesla-V100-SXM2-32GB", 32768, 1, 1),
+    ),
+    "Volcano's vGPU on V100, one sick": (
+        node("volcano-vgpu-t4x4", notes={"volcano.sh/node-vgpu-register": "".join(
+            f"GPU-{i},10,32768,NVIDIA-Tesla V100,{'false' if i else 'true'},hami-core:" for i in range(2)
+        )}),
+        Settings(), ("volcano-vgpu", "Tesla-V100", 32768, 2, 1),
+    ),
+    "KubeShare, counted by feature discovery": (
+        node("kubeshare-v100x4", labels={COUNT: "4", PRODUCT: "Tesla-V100"}), Settings(),
+        ("kubeshare", "Tesla-V100", 100, 4, 4),
+    ),
+    "DRA without a product's name": (
+        dynamic(productName=None), Settings(), ("dra", "NVIDIA-A100-SXM4-80GB", 1, 8, 8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_another_node_of_a_kind_is_served(name: str) -> None:
+    changed, settings, expected = SERVED[name]
+    info = sharing.discover(changed, settings)
+    assert info is not None
+    assert info.held_back == ""
+    healthy = sum(card.healthy for card in info.cards)
+    assert (info.sharing, info.product, info.units_per_card, len(info.cards), healthy) == expected
+
+
+HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
+    "two products behind one label": (
+        node(WHOLE, labels={COUNT: "4"}), Settings(), "whole",
+        "8 of nvidia.com/gpu, but its nvidia.com/gpu.count is 4: cards of several products, or shared",
+    ),
+    "replicas of cards that are said to be whole": (
+        node(WHOLE, labels={REPLICAS: "4"}), Settings(), "whole", "its nvidia.com/gpu.replicas is 4: its cards may be shared",
+    ),
+    "HAMi whose annotation is not there": (
+        node("hami-a100-40", notes={REGISTER: None}), Settings(), "hami", f"{REGISTER} names no card",
+    ),
+    "HAMi that cuts its cards": (registered(mode="mig"), Settings(), "hami", "its cards are cut on demand, which is not served"),
+    "replicas that do not divide": (
+        node(SLICED, labels={COUNT: "3"}), Settings(), "timeslicing",
+        "16 of nvidia.com/gpu are not the same number on each of 3 cards",
+    ),
+    "replicas other than the label's": (
+        node(SLICED, amounts={GPU: "32"}), Settings(), "timeslicing",
+        "32 of nvidia.com/gpu on 4 cards, but its labels say 4 on each",
+    ),
+    "renamed, and whole cards still there": (
+        node(RENAMED, amounts={GPU: "4"}), Settings(), "timeslicing",
+        "it offers nvidia.com/gpu beside nvidia.com/gpu.shared: the same cards twice",
+    ),
+    "instances that are shared": (
+        node(MIXED, amounts={"nvidia.com/mig-1g.10gb": None, "nvidia.com/mig-1g.10gb.shared": "64"}), Settings(), "mig",
+        "its instances are shared by time-slicing, which is not served",
+    ),
+    "half changed": (
+        node(MIXED, amounts={"nvidia.com/mig-3g.40gb": "0"}), Settings(), "mig",
+        "half changed: its labels count 8 of nvidia.com/mig-3g.40gb, it advertises 0",
+    ),
+    "half changed, single": (
+        node(SINGLE, amounts={GPU: "48"}), Settings(), "mig",
+        "half changed: its labels count 56 of nvidia.com/gpu, it advertises 48",
+    ),
+    "more of a profile than fit": (
+        cut("NVIDIA-A100-SXM4-80GB", 2, **{"2g_20gb": 8}), Settings(), "mig",
+        "it has 8 of 2g.20gb; 2 cut cards hold 6 at most",
+    ),
+    "cut, but how many": (node(MIXED, labels={COUNT: None}), Settings(), "mig", "how many cards are cut, its labels do not say"),
+    "GH200, cut": (
+        cut("NVIDIA-GH200-480GB", 1, **{"1g_12gb": 7}), Settings(), "mig", "no MIG profiles are known of NVIDIA-GH200-480GB",
+    ),
+    "MiB read as GiB": (
+        node("gpushare-v100x4", amounts={MEM: "64540"}), Settings(), "memory",
+        "a card of 16522240 MiB is unlikely: check gpu_mem_unit",
+    ),
+    "GiB read as MiB": (node("gpushare-v100x4"), MIB, "memory", "a card of 15 MiB is unlikely: check gpu_mem_unit"),
+    "more than a database holds": (
+        node("gpushare-v100x4", amounts={MEM: "2000000000"}), Settings(), "memory",
+        "a card of 512000000000 MiB is unlikely: check gpu_mem_unit",
+    ),
+    "gpushare on cards that are not alike": (
+        node("gpushare-v100x4", amounts={MEM: "61"}), Settings(), "memory",
+        "61 of aliyun.com/gpu-mem are not the same on each of 4 cards",
+    ),
+    "gpushare without its plugin": (
+        node("gpushare-v100x4", amounts={MEM: None, MEMS: None}), Settings(), "memory", "its device plugin offers nothing",
+    ),
+    "gpu-manager that is gone": (
+        node("gpumanager-t4x4", amounts={"tencent.com/vcuda-core": "0", "tencent.com/vcuda-memory": "0"}), Settings(),
+        "vcuda", "its device plugin offers nothing",
+    ),
+    "cGPU whose compute is of another measure": (
+        node("ack-cgpu-core-mem-v100x4", amounts={"aliyun.com/gpu-core.percentage": "100"}), Settings(), "ack-core",
+        "100 of aliyun.com/gpu-core.percentage are not 100 for each of 4 cards",
+    ),
+    "virtual machines, without the label": (
+        node("kubevirt-vgpu-a10x2", labels={"nvidia.com/gpu.workload.config": None, "nvidia.com/vgpu.config": None}),
+        Settings(), "vgpu", "left alone: its GPUs serve virtual machines (nvidia.com/NVIDIA_A10-12Q)",
+    ),
+    "DRA of two products": (
+        dynamic(productName="NVIDIA A100-SXM4-80GB") | {"resourceSlices": [
+            *NODES["dra-a100-80"]["resourceSlices"], *dynamic(productName="NVIDIA H200")["resourceSlices"],
+        ]},
+        Settings(), "dra", "it has cards of several products: NVIDIA-A100-SXM4-80GB, NVIDIA-H200",
+    ),
+    "a resource of a plugin that went away": (
+        {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "0"}, "allocatable": {}}}, Settings(), "",
+        "it has a GPU that nothing offers: its device plugin is not ready",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_node_that_cannot_be_what_it_says_is_held_back_with_the_reason(name: str) -> None:
+    changed, settings, system, reason = HELD[name]
+    info = sharing.discover(changed, settings)
+    assert info is not None
+    assert (info.sharing, info.held_back) == (system, reason)
