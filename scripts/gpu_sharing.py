@@ -18,7 +18,7 @@ from workloads.sharing.api import FULL, NONE, SOFT  # noqa: E402
 
 PAGE = ROOT / "docs/gpu-sharing.md"
 ROW = re.compile(r"\| ?(?P<word>[a-z ]*?) ?\| (?P<text>.*) \|")
-ALSO = ("cards", "scheduler", "never", "trap", "beside", "limits", "reserved")
+ALSO = ("cards", "doubt", "scheduler", "never", "trap", "beside", "limits", "reserved")
 NEEDED = ("recognised by", "asked for by", "unit", "isolation", "errors", "read back", "source")
 DEGREE = {FULL: "yes", SOFT: "by a library or by turns", NONE: "no"}
 
@@ -104,11 +104,7 @@ def for_operators() -> str:
     rows = []
     for system in SYSTEMS.values():
         said = table_of(system)
-        more = [
-            f"**{word}** {said[word]}"
-            for word in ("cards", "scheduler", "never", "trap", "beside", "limits", "reserved")
-            if word in said
-        ]
+        more = [f"**{word}** {said[word]}" for word in ALSO if word in said]
         rows.append(
             (
                 f"**{system.ABOUT.title}** `{system.ABOUT.key}`", said["recognised by"], said["asked for by"], said["unit"],

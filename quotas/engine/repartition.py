@@ -45,11 +45,16 @@ class Proposal:
 
     @property
     def instances(self) -> dict[str, int]:
-        """All cards together: {profile: how many}."""
-        total: Counter[str] = Counter()
-        for layout in self.layouts:
-            total.update(dict(layout))
-        return dict(sorted(total.items()))
+        """All cards together."""
+        return instances_of(self.layouts)
+
+
+def instances_of(layouts: Iterable[Layout]) -> dict[str, int]:
+    """What cards of these layouts have in all: {profile: how many}."""
+    total: Counter[str] = Counter()
+    for layout in layouts:
+        total.update(dict(layout))
+    return dict(sorted(total.items()))
 
 
 def layout_of(counts: Mapping[str, int]) -> Layout:

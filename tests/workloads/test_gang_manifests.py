@@ -64,7 +64,7 @@ class TestJob:
         assert any("w-7-1-1.w-7-1 slots=" in text for text in made["metadata"]["annotations"].values())
 
     def test_has_a_name_for_every_rank_before_it_is_ready(self) -> None:
-        made = manifests.names(gang(), OWNER, Options())
+        made = manifests.service(gang(), OWNER, Options())
         assert (made["spec"]["clusterIP"], made["spec"]["publishNotReadyAddresses"]) == ("None", True)
         assert made["metadata"]["ownerReferences"] == [OWNER]
 

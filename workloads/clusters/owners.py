@@ -82,11 +82,8 @@ class Owners:
         for wanted in manifests.beside(spec, self.options):
             claims.ensure(self.api, wanted, owner)
         services = f"/api/v1/namespaces/{spec.ref.namespace}/services"
-        if spec.kind == GANG:
-            self.create(services, manifests.names(spec, owner, self.options))
-            return
         self.create(services, manifests.service(spec, owner, self.options))
-        if (route := manifests.route(spec, owner, self.options)) is not None:
+        if spec.kind != GANG and (route := manifests.route(spec, owner, self.options)) is not None:
             self.create(collection(route["kind"], spec.ref.namespace), route)
 
     def _open_gates(self, spec: RunSpec) -> None:

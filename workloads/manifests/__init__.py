@@ -1,7 +1,7 @@
 """RunSpec → Kubernetes objects, as plain dictionaries. Pure: same input, same objects."""
 
 from workloads.manifests.deployments import deployment, host_of, route, url_of
-from workloads.manifests.gangs import GATE, job, names, pin
+from workloads.manifests.gangs import GATE, job, pin
 from workloads.manifests.labels import (
     ATTEMPT,
     DEPARTMENT,
@@ -64,7 +64,6 @@ __all__ = [
     "job",
     "label",
     "labels",
-    "names",
     "namespace",
     "objects",
     "owner_of",

@@ -15,7 +15,7 @@ from typing import Any
 from workloads import distributed
 from workloads.clusters.base import RunSpec
 from workloads.distributed import LEADER_DECIDES, PORT, Gang, Template
-from workloads.manifests.labels import LEADER, PREFIX, RANKS, SUBMISSION, label
+from workloads.manifests.labels import LEADER, PREFIX, RANKS
 from workloads.manifests.options import Options
 from workloads.manifests.pods import NOTICES, pod
 
@@ -92,23 +92,3 @@ def pin(spec: RunSpec, rank: int, options: Options) -> Json:
     if here:
         patch["spec"]["affinity"] = pod(replace(spec, placement=here), options)["spec"]["affinity"]
     return patch
-
-
-def names(spec: RunSpec, owner: Json, options: Options) -> Json:
-    """The headless service: a name for each rank from the moment it has an address, ready or not."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": spec.ref.name,
-            "namespace": spec.ref.namespace,
-            "labels": pod(replace(spec, placement=()), options)["metadata"]["labels"],
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {SUBMISSION: label(spec.ref.submission_id)},
-            "ports": [{"name": "rendezvous", "port": PORT, "targetPort": PORT}],
-        },
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workloads.clusters.base import RunSpec
+from workloads.distributed import PORT
 from workloads.manifests.labels import SUBMISSION, label, labels
 from workloads.manifests.options import Options
 
@@ -18,7 +19,11 @@ def owner_of(found: Json) -> Json:
 
 
 def service(spec: RunSpec, owner: Json, options: Options) -> Json:
-    """A name for what listens in the pod; it goes with its owner. A service's has an address of its own, which stays."""
+    """A name for what listens in the pods; it goes with its owner. A service's has an address of its own, which stays;
+    the others' names lead to each pod from the moment it has an address, ready or not."""
+    port: Json = (
+        {"name": "rendezvous", "port": PORT} if spec.kind == "distributed" else {"name": "http", "port": spec.port}
+    )
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -31,6 +36,6 @@ def service(spec: RunSpec, owner: Json, options: Options) -> Json:
         "spec": {
             **({} if spec.kind == "service" else {"clusterIP": "None", "publishNotReadyAddresses": True}),
             "selector": {SUBMISSION: label(spec.ref.submission_id)},
-            "ports": [{"name": "http", "port": spec.port, "targetPort": spec.port}],
+            "ports": [port | {"targetPort": port["port"]}],
         },
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from workloads.clusters.base import RunSpec
 from workloads.manifests.deployments import deployment, route
-from workloads.manifests.gangs import job, names, pin
+from workloads.manifests.gangs import job, pin
 from workloads.manifests.network import owner_of, service
 from workloads.manifests.options import Options
 from workloads.manifests.pods import pod
@@ -20,7 +20,7 @@ def objects(spec: RunSpec, options: Options) -> list[Json]:
     if spec.kind == "distributed":
         made = job(spec, options)
         pins = [pin(spec, rank, options) for rank in range(spec.pods)]
-        return [made, names(spec, _owner(made), options), *pins]
+        return [made, service(spec, _owner(made), options), *pins]
     if spec.kind == "service":
         made = deployment(spec, options)
         way = route(spec, _owner(made), options)

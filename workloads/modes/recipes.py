@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from quotas.engine.mig import PRODUCTS
-from quotas.engine.repartition import Layout, layout_of, uniform_layout
+from quotas.engine.repartition import Layout, instances_of, layout_of, uniform_layout
 
 PLUGIN_CONFIG, PLUGIN = "nvidia.com/device-plugin.config", "nvidia.com/gpu.deploy.device-plugin"
 MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
@@ -58,10 +57,7 @@ class Target:
     @property
     def instances(self) -> dict[str, int]:
         """mig: what the node will have in all."""
-        total: Counter[str] = Counter()
-        for layout in self.layouts:
-            total.update(dict(layout))
-        return dict(sorted(total.items()))
+        return instances_of(self.layouts)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -15,29 +15,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workloads.clusters.base import NodeInfo
 from workloads.sharing import ack, memory
-from workloads.sharing.api import FULL, N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.api import FULL, N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts
 
 CORES = "aliyun.com/gpu-core.percentage"
 
-ABOUT = About(
+ABOUT = replace(
+    ack.ABOUT,
     key="ack-core",
     order=200,
     title=N_("Shared memory and compute (ACK cGPU)"),
-    unit="MiB",
     gives=N_("Part of a card's memory and a percentage of its compute, both kept by the kernel."),
-    risks=N_("CUDA's unified memory does not work here; at most 20 pods are on a card."),
     isolation=N_("Memory and compute are kept apart by a kernel module; faults are not."),
-    memory=FULL,
     compute=FULL,
-    faults=NONE,
-    step=1024,
     cores="must",
-    several=True,
-    beside=frozenset({"memory"}),
 )
 
 

@@ -18,28 +18,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from workloads.clusters.base import CardInfo, NodeInfo
-from workloads.sharing import devices
-from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing import devices, whole
+from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import MOST_CARDS, Facts, card_memory, entry
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
-ABOUT = About(
+ABOUT = replace(
+    whole.ABOUT,
     key="dra",
     order=60,
     title=N_("Whole cards (DRA)"),
-    unit="card",
-    gives=N_("One or more whole cards, with all of their memory and compute, for you alone."),
-    risks=N_("If a card fails, the work is lost back to its last checkpoint and starts again elsewhere."),
     isolation=N_("Full: nobody else is on the card, but for pods of your department that share your claim."),
-    memory=FULL,
-    compute=FULL,
-    faults=FULL,
-    several=True,
-    peers=True,
     beside=frozenset({"dra-mig"}),
     extra={devices.SHARE: N_("Name of a card that pods of the department share")},
 )

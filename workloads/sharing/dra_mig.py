@@ -16,26 +16,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from quotas.engine.mig import PRODUCTS
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import devices, dra, mig
-from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.nodes import MOST_CARDS, Facts, entry
 
-ABOUT = About(
-    key="dra-mig",
-    order=55,
-    title=N_("MIG instances (DRA)"),
-    unit="slice",
-    gives=N_("An instance cut out of a card by hardware: its own memory, compute and cache."),
-    risks=N_("One instance is one small GPU: several of them cannot work as one, nor talk to each other."),
-    isolation=N_("Full, by hardware: memory, compute and faults."),
-    memory=FULL,
-    compute=FULL,
-    faults=FULL,
-    beside=frozenset({"dra"}),
-)
+ABOUT = replace(mig.ABOUT, key="dra-mig", order=55, title=N_("MIG instances (DRA)"), beside=frozenset({"dra"}))
 
 
 def applies(node: Facts) -> Note | None:

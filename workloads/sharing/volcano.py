@@ -16,25 +16,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workloads.clusters.base import NodeInfo
-from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing import memory
+from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
 
 RESOURCE, COUNT, INDEX = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 SCHEDULER = "volcano"
 
-ABOUT = About(
+ABOUT = replace(
+    memory.ABOUT,
     key="volcano",
     order=350,
     title=N_("Shared memory (Volcano)"),
-    unit="MiB",
-    gives=N_("Part of a card's memory; compute is shared with whoever else is on the card."),
-    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
-    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
-    memory=NONE,
-    compute=NONE,
-    faults=NONE,
+    step=1,
     beside=frozenset({"volcano-number"}),
 )
 

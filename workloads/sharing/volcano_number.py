@@ -14,26 +14,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workloads.clusters.base import NodeInfo
-from workloads.sharing import volcano
-from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing import volcano, whole
+from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, card_memory, entry, even_cards, plugin_down
 
-ABOUT = About(
-    key="volcano-number",
-    order=360,
-    title=N_("Whole cards (Volcano)"),
-    unit="card",
-    gives=N_("One or more whole cards, with all of their memory and compute, for you alone."),
-    risks=N_("If a card fails, the work is lost back to its last checkpoint and starts again elsewhere."),
-    isolation=N_("Full: nobody else is on the card."),
-    memory=FULL,
-    compute=FULL,
-    faults=FULL,
-    several=True,
-    peers=True,
-)
+ABOUT = replace(whole.ABOUT, key="volcano-number", order=360, title=N_("Whole cards (Volcano)"))
 
 
 def applies(node: Facts) -> Note | None:

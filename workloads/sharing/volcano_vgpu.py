@@ -20,30 +20,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import hami, volcano
-from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
+from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import LARGEST, MOST_CARDS, Facts, entry, notes_of, plugin_down, spelled
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 REGISTER, MODE, ALLOCATED = "volcano.sh/node-vgpu-register", "volcano.sh/vgpu-mode", "volcano.sh/vgpu-ids-new"
 
-ABOUT = About(
-    key="volcano-vgpu",
-    order=340,
-    title=N_("Shared memory and compute (Volcano vGPU)"),
-    unit="MiB",
-    gives=N_("Part of a card's memory, and if you like a part of its compute; 100 percent is a card for you alone."),
-    risks=N_("A library keeps the limits, which a program can get round; a neighbour's fatal fault may end yours too."),
-    isolation=N_("Memory and compute by a library; faults are not kept apart."),
-    memory=SOFT,
-    compute=SOFT,
-    faults=NONE,
-    cores="may",
-    several=True,
-    reserved=hami.OWN_VARIABLES,
+ABOUT = replace(
+    hami.ABOUT, key="volcano-vgpu", order=340, title=N_("Shared memory and compute (Volcano vGPU)"), beside=frozenset()
 )
 
 
