@@ -15,6 +15,9 @@
     amount.querySelector("label").textContent = pool.dataset.label;
     form.elements.units_per_pod.placeholder = pool.dataset.examples;
     if (cores) cores.hidden = !pool.dataset.cores;
+    for (const part of form.querySelectorAll("[data-extra]")) {
+      part.hidden = !pool.dataset.extras.split(" ").includes(part.dataset.extra);
+    }
     if (!profile) return;
     profile.hidden = !pool.dataset.mig;
     for (const group of profile.querySelectorAll("optgroup")) group.hidden = group.label !== pool.dataset.mig;

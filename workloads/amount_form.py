@@ -24,6 +24,9 @@ class AmountFields(forms.Form):
     def offer(self, pools: Iterable[Pool]) -> None:
         """Only what exists among these pools is asked for."""
         pools = list(pools)
+        self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
+        for name, text in self.further.items():
+            self.fields[name] = forms.CharField(label=_(text), required=False, max_length=60)
         tables = sorted({pool.mig for pool in pools if pool.mig})
         present = profiles_present(pools)
         choices = [(table, [(name, said_profile(table, name)) for name in present[table]]) for table in tables]
@@ -33,12 +36,18 @@ class AmountFields(forms.Form):
         if all((system := about(pool)) is None or system.cores == NONE for pool in pools):
             del self.fields["cores_per_pod"]
 
+    @property
+    def extras(self) -> list[forms.BoundField]:
+        """What else these pools' systems may be asked."""
+        return [self[name] for name in self.further]
+
     def read_amount(self, data: dict[str, Any]) -> None:
         """Text → units, profile and compute share of the chosen pool; faults stand beside their field."""
         pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
         if pool is None:
             return
         system = about(pool)
+        data["extra"] = {name: data[name] for name in (system.extra if system else ()) if data.get(name)}
         if system is None or system.cores == NONE:
             data["cores_per_pod"] = None
         if not pool.mig:

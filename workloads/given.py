@@ -84,6 +84,7 @@ class Offer:
     isolation: str
     kept: tuple[Kept, ...]
     cores: bool
+    extras: str  # names of About.extra
     label: str  # of the amount
     examples: str
 
@@ -98,7 +99,7 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
         found.append(
             Offer(
                 pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
-                system.cores != "none", label.get(pool.unit, _("Amount")), examples(pool),
+                system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
             )
         )  # fmt: skip
     return found

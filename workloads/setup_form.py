@@ -78,8 +78,12 @@ class SetupFields(forms.Form):
 def first_setup(setup: Setup, pods: int) -> dict[str, Any]:
     """What the form starts with."""
     values = {name: getattr(setup, name) for name in NAMES}
-    return values | {
-        "pods": max(pods, 2),
-        "template": setup.template or Template.TORCH.value,
-        "port": setup.port or 8000,
-    }
+    return (
+        values
+        | dict(setup.extra)
+        | {
+            "pods": max(pods, 2),
+            "template": setup.template or Template.TORCH.value,
+            "port": setup.port or 8000,
+        }
+    )

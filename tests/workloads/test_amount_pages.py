@@ -148,3 +148,36 @@ def test_the_api_refuses_an_amount_said_twice_or_not_at_all(
     answer = person(alice).post(API, job(shared(vision), **extra))
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["attr"] == "amount"
+
+
+def test_what_only_one_system_may_be_asked_is_offered_kept_written_into_the_pod_and_refused_beside_its_field(
+    vision: Department, alice: User
+) -> None:
+    pool = shared(vision, "vcuda", units_per_card=15104)
+    Card.objects.filter(pool=pool).update(cores=100)
+    new, client = "/d/vision/workloads/new/", page(alice)
+    asked = body(pool, units_per_pod="7680", cores_per_pod="30")
+    assert 'data-extra="core_limit"' in client.get(new).content.decode()
+    refused = client.post(new, asked | {"core_limit": "20"})
+    assert refused.status_code == 422
+    assert "The limit while others idle is 30 to 100 percent, not 20." in refused.content.decode()
+    assert refused.context["form"].errors.keys() == {"core_limit"}
+    assert client.post(new, asked | {"core_limit": "50"}).status_code == 302
+    workload = Workload.objects.get()
+    assert workload.settings.extra == {"core_limit": "50"}
+    again = client.get(new, {"from": workload.public_id}).context["form"]
+    assert again["core_limit"].value() == "50"
+    assert person(alice).get(f"/api/v1/workloads/{workload.public_id}/").json()["setup"]["extra"] == {
+        "core_limit": "50"
+    }
+
+
+def test_what_was_typed_for_another_system_is_left_out(vision: Department, alice: User) -> None:
+    pool = shared(vision)
+    cards = make.pool("dra", sharing="dra")
+    make.quota(vision, cards, 8)
+    text = page(alice).get("/d/vision/workloads/new/").content.decode()
+    assert 'data-extra="share"' in text
+    answer = page(alice).post("/d/vision/workloads/new/", body(pool, share="lab"))
+    assert answer.status_code == 302
+    assert Workload.objects.get().settings.extra == {}

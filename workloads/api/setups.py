@@ -10,8 +10,12 @@ from portal.api.base import Strict
 from workloads.clusters.base import Phase
 from workloads.distributed import Template
 from workloads.setups import MOST_PODS, MOST_RESTARTS, Setup
+from workloads.sharing import SYSTEMS
 
 MEBIBYTES = 2**31 - 1
+EXTRAS = "; ".join(
+    f"{name} ({system.ABOUT.title}): {text}" for system in SYSTEMS.values() for name, text in system.ABOUT.extra.items()
+)
 
 
 class SetupIn(Strict):
@@ -60,7 +64,7 @@ class SetupIn(Strict):
     )
     extra = serializers.DictField(
         child=serializers.CharField(max_length=60), required=False,
-        help_text="What else the pool's sharing system may be asked: `asks` of the pool says what.",
+        help_text=f"What else the pool's sharing system may be asked. {EXTRAS}.",
     )  # fmt: skip
 
 
