@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from workloads.api import catalogue, outputs, resources
+from workloads.api import catalogue, modes, outputs, resources
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/", catalogue.Clusters.as_view(), name="clusters"),
@@ -13,6 +13,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"
     ),
     path("images/", catalogue.Images.as_view(), name="images"),
+    path("mode_changes/", modes.ModeChanges.as_view(), name="mode-changes"),
+    path("mode_changes/<slug:change>/", modes.ModeChangeView.as_view(), name="mode-change"),
+    path("nodes/<int:node>/mode/", modes.NodeMode.as_view(), name="node-mode"),
+    path("nodes/<int:node>/pin/", modes.NodePin.as_view(), name="node-pin"),
     path("presets/", catalogue.Presets.as_view(), name="presets"),
     path("workloads/", resources.Workloads.as_view(), name="workloads"),
     path("workloads/<slug:workload>/", resources.WorkloadView.as_view(), name="workload"),

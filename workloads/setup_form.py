@@ -77,13 +77,9 @@ class SetupFields(forms.Form):
 
 def first_setup(setup: Setup, pods: int) -> dict[str, Any]:
     """What the form starts with."""
-    values = {name: getattr(setup, name) for name in NAMES}
-    return (
-        values
-        | dict(setup.extra)
-        | {
-            "pods": max(pods, 2),
-            "template": setup.template or Template.TORCH.value,
-            "port": setup.port or 8000,
-        }
-    )
+    values = {name: getattr(setup, name) for name in NAMES} | dict(setup.extra)
+    return values | {
+        "pods": max(pods, 2),
+        "template": setup.template or Template.TORCH.value,
+        "port": setup.port or 8000,
+    }

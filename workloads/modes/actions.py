@@ -17,7 +17,7 @@ from quotas.models import Node
 from workloads.clusters.base import ClusterError
 from workloads.modes.changes import deadline_of, groups_of
 from workloads.modes.course import Stage
-from workloads.modes.keepers import keeper_for
+from workloads.modes.keepers import Keeper, keeper_for
 from workloads.modes.models import ModeChange
 from workloads.modes.previews import check_target
 from workloads.modes.recipes import Target, recipe
@@ -38,6 +38,16 @@ class TooLate(Problem):
     message = N_("This change has ended already.")
 
 
+def keeper_of(node: Node) -> Keeper:
+    """Who changes the node. Raises NoKeeper where nobody can."""
+    try:
+        keeper = keeper_for(node.cluster)
+        keeper.labels(node.name)
+    except ClusterError as error:
+        raise NoKeeper(why=str(error)[:200]) from error
+    return keeper
+
+
 def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
     """Takes the node out of service and tells whoever runs there; the rest goes by itself.
 
@@ -45,11 +55,11 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
     """
     actor.require_operator()
     check_target(node, target)
-    try:
-        present = keeper_for(node.cluster).labels(node.name)
-    except ClusterError as error:
-        raise NoKeeper(why=str(error)[:200]) from error
+    keeper = keeper_of(node)
+    present = keeper.labels(node.name)
     wanted = recipe(target, present)
+    if wanted.entry is not None and not keeper.may_write(wanted.entry.which):
+        raise NoKeeper(why=f"its options name no place for the configuration {wanted.entry.which}")
     now = timezone.now()
     before = {
         "labels": {name: present[name] for name in wanted.labels if name in present},

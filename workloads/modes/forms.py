@@ -10,11 +10,9 @@ from django.utils.translation import gettext_lazy as _
 
 from quotas.engine.repartition import Layout
 from quotas.models import Node
-from workloads.modes.previews import card_count, proposal_for, table_of
-from workloads.modes.recipes import MODES, Target, named_layouts
+from workloads.modes.previews import BEST_ALIKE, BEST_EACH, modes_of, table_of, target_of
+from workloads.modes.recipes import Target, named_layouts
 from workloads.sharing import SYSTEMS
-
-BEST_EACH, BEST_ALIKE = "best-each", "best-alike"
 
 
 class ModeForm(forms.Form):
@@ -32,8 +30,8 @@ class ModeForm(forms.Form):
     def __init__(self, *args: Any, node: Node, may_write_mig: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.node, self.table = node, table_of(node)
-        modes = [mode for mode in MODES if mode in SYSTEMS and (mode != "mig" or self.table)]
-        cast(forms.ChoiceField, self.fields["mode"]).choices = [(m, gettext(SYSTEMS[m].ABOUT.title)) for m in modes]
+        modes = [(mode, gettext(SYSTEMS[mode].ABOUT.title)) for mode in modes_of(node)]
+        cast(forms.ChoiceField, self.fields["mode"]).choices = modes
         if self.table is None:
             del self.fields["config"]
             return
@@ -50,19 +48,12 @@ class ModeForm(forms.Form):
         return data
 
     def target(self) -> Target:
-        """What a valid form means. A proposal is made anew from the queue as it is now."""
+        """What a valid form means."""
         data = self.cleaned_data
-        mode = data["mode"]
-        if mode in ("timeslicing", "mps"):
-            return Target(mode, replicas=data["replicas"], rename=data["rename"])
-        if mode != "mig" or self.table is None:
-            return Target(mode)
-        config = data.get("config") or BEST_ALIKE
-        if config in (BEST_EACH, BEST_ALIKE):
-            found = proposal_for(self.node, self.table, each_its_own=config == BEST_EACH)
-            return Target(mode, config=found.config, layouts=found.layouts, mig=self.table)
-        layout = named_layouts(self.table)[config]
-        return Target(mode, config=config, layouts=(layout,) * card_count(self.node), mig=self.table)
+        return target_of(
+            self.node, mode=data["mode"], replicas=data["replicas"] or 0, rename=data["rename"],
+            config=data.get("config") or BEST_ALIKE,
+        )  # fmt: skip
 
 
 def said(layout: Layout) -> str:

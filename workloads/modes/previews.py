@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -12,13 +13,14 @@ from portal.errors import N_, Invalid
 from quotas.draining import leaves_by, on_node
 from quotas.engine import types as e
 from quotas.engine.mig import PRODUCTS, profile_of
-from quotas.engine.repartition import Demand, Layout, Proposal, may_stand, propose, propose_named
+from quotas.engine.repartition import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
 from quotas.engine.verdict import usage_of
-from quotas.models import Claim, ClaimState, Node, Pool
+from quotas.models import Claim, ClaimState, Node, Pool, Quota
 from quotas.snapshots import load_snapshot
 from workloads.modes.keepers import Keeper
 from workloads.modes.models import ModeChange
 from workloads.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
+from workloads.pools import units_by_pool
 from workloads.sharing.mig import TABLES
 
 
@@ -62,6 +64,58 @@ def _by(claim: Claim, now: dt.datetime) -> dt.datetime | None:
     if claim.state == ClaimState.LEAVING:
         return claim.leave_by or now
     return leaves_by(claim, now=now) if claim.preemptible else None
+
+
+BEST_EACH, BEST_ALIKE = "best-each", "best-alike"
+
+
+def modes_of(node: Node) -> list[str]:
+    """What it may be made: MIG only where its product's profiles are known."""
+    return [mode for mode in MODES if mode != "mig" or table_of(node)]
+
+
+def target_of(
+    node: Node, *, mode: str, replicas: int = 0, rename: bool = True, config: str = "",
+    layouts: Sequence[Mapping[str, int]] = (),
+) -> Target:  # fmt: skip
+    """What an operator means. A proposal is made anew from the queue as it is now. Raises Invalid (mode, config)."""
+    table = table_of(node)
+    if mode not in modes_of(node):
+        raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=mode)
+    if mode in ("timeslicing", "mps"):
+        return Target(mode, replicas=replicas, rename=rename)
+    if mode != "mig" or table is None:
+        return Target(mode)
+    if layouts:
+        return Target(mode, layouts=tuple(map(layout_of, layouts)), mig=table)
+    if config in (BEST_EACH, BEST_ALIKE):
+        found = proposal_for(node, table, each_its_own=config == BEST_EACH)
+        return Target(mode, config=found.config, layouts=found.layouts, mig=table)
+    named = named_layouts(table)
+    if config not in named:
+        text = N_("There is no configuration %(config)s; there are: %(configs)s.")
+        raise Invalid(text, field="config", config=config or "–", configs=", ".join([BEST_EACH, BEST_ALIKE, *named]))
+    return Target(mode, config=config, layouts=(named[config],) * card_count(node), mig=table)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A pool that loses capacity with the node; `short`: how much more is promised of it than is left."""
+
+    pool: Pool
+    before: int
+    after: int
+    short: int
+
+
+def losses(node: Node, target: Target) -> list[Loss]:
+    found = []
+    held = units_by_pool(node)
+    for pool in Pool.objects.filter(pk__in=held).exclude(sharing=target.mode):
+        left = max(0, pool.nominal - held[pool.pk])
+        promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
+        found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
+    return found
 
 
 def check_target(node: Node, target: Target) -> None:

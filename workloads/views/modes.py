@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +15,7 @@ from portal.access import Actor, NotVisible, actor_of
 from portal.errors import Problem
 from portal.web import render_part
 from quotas.draining import on_node
-from quotas.models import Node, Pool, Quota
+from quotas.models import Node, Pool
 from workloads import registry
 from workloads.clusters.base import ClusterError
 from workloads.given import kept, offers
@@ -25,9 +24,9 @@ from workloads.modes.course import Stage
 from workloads.modes.forms import ModeForm
 from workloads.modes.keepers import Keeper, keeper_for
 from workloads.modes.models import ModeChange
-from workloads.modes.previews import check_target, demand_on, preview, table_of
+from workloads.modes.previews import check_target, demand_on, losses, preview, table_of
 from workloads.modes.recipes import Target
-from workloads.pools import make_pool, units_by_pool
+from workloads.pools import make_pool
 from workloads.pools import unpooled as unpooled_kinds
 from workloads.sharing import SYSTEMS
 
@@ -50,7 +49,9 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
     keeper, why = _keeper(row)
     data = request.POST if request.method == "POST" else request.GET if "mode" in request.GET else None
     form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
-    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": _live(row)}
+    pinned = row.cluster.options.get("pins", {}).get(row.name, "")
+    systems = [(key, _(system.ABOUT.title), key == pinned) for key, system in SYSTEMS.items()]
+    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": _live(row), "systems": systems}
     if data is not None and form.is_valid():
         target = form.target()
         try:
@@ -79,16 +80,6 @@ def _live(node: Node) -> ModeChange | None:
     return ModeChange.objects.filter(node=node, finished_at=None).first()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Loss:
-    """A pool that loses capacity with the node; `short`: how much more is promised of it than is left."""
-
-    pool: Pool
-    before: int
-    after: int
-    short: int
-
-
 def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any]:
     about = SYSTEMS[target.mode].ABOUT
     context: dict[str, Any] = {
@@ -99,7 +90,7 @@ def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any
             "risks": _(about.risks),
             "kept": kept(about),
         },
-        "losses": _losses(node, target),
+        "losses": losses(node, target),
         "same": target.mode == node.sharing == "mig" and target.instances == node.instances,
         "table": table_of(node),
     }
@@ -121,16 +112,6 @@ def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any
         except ClusterError as error:
             context["cannot"] = str(error)
     return context
-
-
-def _losses(node: Node, target: Target) -> list[Loss]:
-    found = []
-    held = units_by_pool(node)
-    for pool in Pool.objects.filter(pk__in=held).exclude(sharing=target.mode):
-        left = max(0, pool.nominal - held[pool.pk])
-        promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
-        found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
-    return found
 
 
 @login_required

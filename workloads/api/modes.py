@@ -1,0 +1,240 @@
+"""`mode_changes/` and what leads there: how a node may share its cards, what a change would mean, and its course.
+
+For operators. A change is one row that goes by itself from stage to stage: start it, look at it, call it off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible
+from portal.api.base import ApiView, Strict
+from portal.idempotency import idempotent
+from portal.schema import IDEMPOTENCY_KEY, page_of
+from quotas.draining import on_node
+from quotas.models import Node
+from workloads import registry
+from workloads.modes import actions
+from workloads.modes.course import Stage
+from workloads.modes.models import ModeChange
+from workloads.modes.previews import BEST_ALIKE, BEST_EACH, check_target, losses, modes_of, preview, table_of, target_of
+from workloads.modes.recipes import named_layouts
+from workloads.sharing import SYSTEMS
+
+
+class Layout(serializers.DictField):
+    """{profile: how many} of one card."""
+
+    child = serializers.IntegerField(min_value=1, max_value=16)
+
+
+class TargetIn(Strict):
+    """What the node should become. What a mode has no use for is left out of account."""
+
+    mode = serializers.CharField(max_length=20, help_text="A key of `modes` of the node.")
+    replicas = serializers.IntegerField(default=0, help_text="timeslicing, mps: how many share a card.")
+    rename = serializers.BooleanField(
+        default=True, help_text="timeslicing, mps: offer them as nvidia.com/gpu.shared, not as whole cards."
+    )
+    config = serializers.CharField(
+        default="", allow_blank=True, max_length=60,
+        help_text=f"mig: a configuration of `configs`; {BEST_EACH} or {BEST_ALIKE}: what serves the queue best.",
+    )  # fmt: skip
+    layouts = serializers.ListField(
+        child=Layout(), default=list, max_length=256,
+        help_text="mig: instead of `config`, the profiles of each card, by index, as a preview tells them.",
+    )  # fmt: skip
+
+
+class ChangeIn(TargetIn):
+    node = serializers.IntegerField(min_value=1, max_value=2**63 - 1, help_text="`id` of the node.")
+
+
+class TargetOut(serializers.Serializer[Any]):
+    mode = serializers.CharField()
+    replicas = serializers.IntegerField(default=0)
+    rename = serializers.BooleanField(default=True)
+    config = serializers.CharField(default="", allow_blank=True)
+    layouts = serializers.ListField(child=Layout(), default=list)
+    mig = serializers.CharField(default="", help_text="The table of profiles of the product.")
+
+
+class ModesOut(serializers.Serializer[Any]):
+    node = serializers.CharField()
+    name = serializers.CharField()
+    cluster = serializers.CharField()
+    sharing = serializers.CharField(help_text="What it runs now.")
+    modes = serializers.ListField(child=serializers.CharField())
+    configs = serializers.DictField(child=Layout(), help_text="mig: {name: the profiles of every card}.")
+    systems = serializers.ListField(child=serializers.CharField(), help_text="What it may be pinned to.")
+    change = serializers.CharField(allow_null=True, help_text="The one that is under way.")
+
+
+class LeaverOut(serializers.Serializer[Any]):
+    """Who runs on the node; `by`: when SIGTERM would come. null: it must not be stopped, and is waited for."""
+
+    department = serializers.CharField(source="claim.department.slug")
+    workload = serializers.CharField(source="claim.workload")
+    name = serializers.CharField(source="claim.name")
+    pool = serializers.CharField(source="claim.pool.slug")
+    units = serializers.IntegerField(source="claim.units")
+    by = serializers.DateTimeField(allow_null=True)
+
+
+class LossOut(serializers.Serializer[Any]):
+    pool = serializers.CharField(source="pool.slug")
+    before = serializers.IntegerField()
+    after = serializers.IntegerField()
+    short = serializers.IntegerField(help_text="How much more is promised of it than is left.")
+
+
+class PreviewOut(serializers.Serializer[Any]):
+    """What would be written and who would have to leave. Nothing is written."""
+
+    target = TargetOut(help_text="With the layouts that a proposal found.")
+    leavers = LeaverOut(many=True)
+    empty_by = serializers.DateTimeField(allow_null=True)
+    losses = LossOut(many=True)
+    labels = serializers.DictField(child=serializers.CharField(allow_null=True), help_text="null: it is taken away.")
+    diff = serializers.ListField(child=serializers.CharField(), help_text="Of the configuration that plugins read.")
+    fault = serializers.CharField(allow_blank=True, help_text="Why it cannot be begun.")
+
+
+class ModeChangeOut(serializers.ModelSerializer[ModeChange]):
+    id = serializers.CharField(source="public_id")
+    node = serializers.CharField(source="node_id")
+    name = serializers.CharField(source="node.name")
+    cluster = serializers.CharField(source="node.cluster.name")
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    final = serializers.BooleanField(source="is_final")
+    target = TargetOut()
+    labels = serializers.DictField(child=serializers.CharField(allow_null=True))
+    still_there = serializers.SerializerMethodField(help_text="Workloads that it waits for.")
+
+    class Meta:
+        model = ModeChange
+        fields = [
+            "id", "node", "name", "cluster", "author", "target", "labels", "stage", "stage_since", "final", "deadline",
+            "cancel_requested_at", "started_at", "finished_at", "message", "still_there",
+        ]  # fmt: skip
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_still_there(self, change: ModeChange) -> list[str]:
+        return [claim.workload for claim in on_node(change.node)] if change.stage == Stage.DRAINING else []
+
+
+class PinIn(Strict):
+    system = serializers.CharField(max_length=40, allow_blank=True, help_text="Empty: as its marks say.")
+
+
+class OperatorView(ApiView):
+    """Nobody else learns that there is anything."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.actor.require_operator()
+
+    def node(self, pk: int) -> Node:
+        found = Node.objects.filter(pk=pk).select_related("cluster").first()
+        if found is None:
+            raise NotVisible
+        return found
+
+    def modes(self, node: Node) -> Response:
+        table = table_of(node)
+        told = {
+            "node": node.pk, "name": node.name, "cluster": node.cluster.name, "sharing": node.sharing,
+            "modes": modes_of(node),
+            "configs": {name: dict(layout) for name, layout in named_layouts(table).items()} if table else {},
+            "systems": list(SYSTEMS),
+            "change": changes().filter(node=node, finished_at=None).values_list("public_id", flat=True).first(),
+        }  # fmt: skip
+        return Response(ModesOut(told).data)
+
+
+def changes() -> QuerySet[ModeChange]:
+    return ModeChange.objects.select_related("node__cluster", "author")
+
+
+class NodeMode(OperatorView):
+    @extend_schema(operation_id="node_mode_read", responses=ModesOut)
+    def get(self, request: Request, node: int) -> Response:
+        return self.modes(self.node(node))
+
+    @extend_schema(operation_id="node_mode_preview", request=TargetIn, responses=PreviewOut)
+    def post(self, request: Request, node: int) -> Response:
+        """What a change would mean; nothing is written, and it may be asked as often as one likes."""
+        row = self.node(node)
+        target = target_of(row, **self.read(TargetIn))
+        check_target(row, target)
+        found = preview(row, target, actions.keeper_of(row))
+        told = {
+            "target": target.as_json(), "leavers": found.leavers, "empty_by": found.empty_by,
+            "losses": losses(row, target), "labels": found.labels, "diff": found.diff, "fault": found.fault,
+        }  # fmt: skip
+        return Response(PreviewOut(told).data)
+
+
+class NodePin(OperatorView):
+    @extend_schema(operation_id="node_pin", request=PinIn, responses=ModesOut)
+    def put(self, request: Request, node: int) -> Response:
+        """Says which system the node runs where its marks mislead, or leave it open."""
+        row = self.node(node)
+        return self.modes(registry.pin_node(actor=self.actor, node=row, system=self.read(PinIn)["system"]))
+
+
+class ModeChanges(OperatorView):
+    ordering = "-public_id"
+
+    @extend_schema(
+        operation_id="mode_changes_list",
+        responses=page_of(ModeChangeOut),
+        parameters=[OpenApiParameter("node", int), OpenApiParameter("live", bool)],
+    )
+    def get(self, request: Request) -> Response:
+        rows = changes()
+        if (node := self.number("node")) is not None:
+            rows = rows.filter(node=node)
+        if self.flag("live"):
+            rows = rows.filter(finished_at=None)
+        return self.page(rows, ModeChangeOut)
+
+    @extend_schema(
+        operation_id="mode_changes_start",
+        request=ChangeIn,
+        responses={202: ModeChangeOut},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Takes the node out of service and tells whoever runs there; the rest goes by itself."""
+        values = self.read(ChangeIn)
+        row = self.node(values.pop("node"))
+        change = actions.start(actor=self.actor, node=row, target=target_of(row, **values))
+        location = reverse("api:mode-change", args=[change.public_id])
+        return Response(ModeChangeOut(change).data, status=202, headers={"Location": location})
+
+
+class ModeChangeView(OperatorView):
+    def change(self, public_id: str) -> ModeChange:
+        found = changes().filter(public_id=public_id).first()
+        if found is None:
+            raise NotVisible
+        return found
+
+    @extend_schema(operation_id="mode_changes_read", responses=ModeChangeOut)
+    def get(self, request: Request, change: str) -> Response:
+        return Response(ModeChangeOut(self.change(change)).data)
+
+    @extend_schema(operation_id="mode_changes_cancel", responses={202: ModeChangeOut})
+    def delete(self, request: Request, change: str) -> Response:
+        """Calls it off: who was told may stay, what was written is written back."""
+        row = actions.cancel(actor=self.actor, change=self.change(change))
+        return Response(ModeChangeOut(row).data, status=202)
