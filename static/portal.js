@@ -200,6 +200,17 @@
     }
   };
 
+  // Parts of a form that only some choices of one of its fields have a use for; without scripts all of them show.
+  const choose = (form) => {
+    for (const part of all("[data-of]", form)) {
+      part.hidden = !part.dataset.values.split(" ").includes(form.elements[part.dataset.of].value);
+    }
+  };
+  for (const form of all("form:has([data-of])")) {
+    choose(form);
+    form.addEventListener("change", () => choose(form));
+  }
+
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
     if (!root.dataset.theme) root.dataset.bsTheme = event.matches ? "dark" : "light";
   });

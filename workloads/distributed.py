@@ -8,7 +8,7 @@ The variables are those of the operators that people know, so that a program nee
 | `torch` | master, then workers | the same with WORLD_SIZE = ranks × cards, and PET_* for torchrun (Kubeflow's PyTorchJob) |
 | `tensorflow` | chief, then workers | TF_CONFIG for MultiWorkerMirroredStrategy (Kubeflow's TFJob) |
 | `tensorflow-ps` | chief, parameter servers, workers | TF_CONFIG for ParameterServerStrategy; the chief's end is the end of all |
-| `mpi` | launcher, then workers | a hostfile for Open MPI, Intel MPI and Hydra, and Horovod's variables; the launcher's end is the end of all |
+| `mpi` | launcher, then workers | a hostfile for Open MPI, Intel MPI and Hydra, and what starts ranks without ssh (workloads.mpi); the launcher's end is the end of all |
 
 All of them also have PORTAL_RANK, PORTAL_RANKS and PORTAL_HOSTS (`host:port` of each rank, commas between).
 Whole cards only: NCCL refuses two ranks on one device ("Duplicate GPU detected", init.cc), and the replicas of a shared
@@ -22,6 +22,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workloads import mpi
+
+AGENT = "mpi"  # the file's name
 PORT = 29500  # torchrun's own default
 
 
@@ -119,15 +122,14 @@ def _tensorflow(gang: Gang, rank: int) -> dict[str, str]:
 
 
 def _mpi(gang: Gang, rank: int) -> dict[str, str]:
-    """mpirun in the launcher finds its hosts in the file. Horovod without MPI (Gloo) needs no launcher at all."""
-    return _generic(gang, rank) | {
-        "K_MPI_JOB_ROLE": role(gang.template, rank).name,
-        "OMPI_MCA_orte_default_hostfile": gang.hostfile,
-        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
-        "PRTE_MCA_prte_default_hostfile": gang.hostfile,
-        "I_MPI_HYDRA_HOST_FILE": gang.hostfile,
-        "HYDRA_HOST_FILE": gang.hostfile,
-    }
+    """mpirun in the launcher finds its hosts in the file; what starts them lies beside it."""
+    files = mpi.variables(agent_beside(gang.hostfile), gang.hostfile)
+    return _generic(gang, rank) | {"K_MPI_JOB_ROLE": role(gang.template, rank).name} | files
+
+
+def agent_beside(hostfile: str) -> str:
+    """The path of workloads.mpi's script, in the directory of the hostfile."""
+    return hostfile.removesuffix("hostfile") + AGENT
 
 
 TELL = {

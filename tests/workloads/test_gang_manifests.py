@@ -60,7 +60,7 @@ class TestJob:
     def test_of_mpi_has_its_hostfile_as_a_file(self) -> None:
         made = manifests.job(gang("mpi"), Options())["spec"]["template"]
         [notices] = [volume for volume in made["spec"]["volumes"] if volume["name"] == "notices"]
-        assert [item["path"] for item in notices["downwardAPI"]["items"]] == ["reclaim-at", "hostfile"]
+        assert [item["path"] for item in notices["downwardAPI"]["items"]] == ["reclaim-at", "hostfile", "mpi"]
         assert any("w-7-1-1.w-7-1 slots=" in text for text in made["metadata"]["annotations"].values())
 
     def test_has_a_name_for_every_rank_before_it_is_ready(self) -> None:

@@ -95,7 +95,7 @@ class LossOut(serializers.Serializer[Any]):
     short = serializers.IntegerField(help_text="How much more is promised of it than is left.")
 
 
-class PreviewOut(serializers.Serializer[Any]):
+class ModePreviewOut(serializers.Serializer[Any]):
     """What would be written and who would have to leave. Nothing is written."""
 
     target = TargetOut(help_text="With the layouts that a proposal found.")
@@ -168,7 +168,7 @@ class NodeMode(OperatorView):
     def get(self, request: Request, node: int) -> Response:
         return self.modes(self.node(node))
 
-    @extend_schema(operation_id="node_mode_preview", request=TargetIn, responses=PreviewOut)
+    @extend_schema(operation_id="node_mode_preview", request=TargetIn, responses=ModePreviewOut)
     def post(self, request: Request, node: int) -> Response:
         """What a change would mean; nothing is written, and it may be asked as often as one likes."""
         row = self.node(node)
@@ -179,7 +179,7 @@ class NodeMode(OperatorView):
             "target": target.as_json(), "leavers": found.leavers, "empty_by": found.empty_by,
             "losses": losses(row, target), "labels": found.labels, "diff": found.diff, "fault": found.fault,
         }  # fmt: skip
-        return Response(PreviewOut(told).data)
+        return Response(ModePreviewOut(told).data)
 
 
 class NodePin(OperatorView):

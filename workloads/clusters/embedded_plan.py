@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.errors import N_
-from workloads import distributed
+from workloads import distributed, mpi
 from workloads.clusters.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
 from workloads.distributed import Gang, Template
 from workloads.manifests.volumes import VARIABLE as DIRECTORY
@@ -112,6 +112,7 @@ class Plan:
             "restarts": spec.kind == "service",
             "leader_decides": self.gang is not None and self.gang.template in distributed.LEADER_DECIDES,
             "hostfile": distributed.hostfile(self.gang) if self.gang else "",
+            "starter": mpi.SCRIPT if self.gang and self.gang.template == Template.MPI else "",
             "ranks": [self.rank(rank) for rank in range(spec.pods)],
         }
 

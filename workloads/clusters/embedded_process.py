@@ -10,7 +10,7 @@ at any moment and nothing is lost, doubled or forgotten:
 | `spec.json` | driver, before the directory appears under its name | what to run |
 | `lock` | supervisor | held (flock) as long as the supervisor lives: no pid is ever trusted |
 | `state.json` | supervisor, before the first process starts, and at changes | its pid, started_at, listening, each rank's life |
-| `hostfile` | supervisor, of a gang | its hosts, as mpirun reads them |
+| `hostfile`, `mpi` | supervisor, of a gang | its hosts, as mpirun reads them; what starts ranks without ssh |
 | `log`, `log.1`, … | the processes | stdout and stderr of rank 0, 1, … |
 | `reclaim-at`, `ready` | driver, command | notice; "checkpoint written, take me" |
 | `stop.json` | driver | stop now, kill at `kill_at`; `cluster_stops`: not the run's or a person's doing |
@@ -138,6 +138,10 @@ class Supervisor:
         self.state["started_at"] = time.time()
         if self.spec["hostfile"]:
             (self.directory / "hostfile").write_text(self.spec["hostfile"])
+        if self.spec["starter"]:
+            starter = self.directory / "mpi"
+            starter.write_text(self.spec["starter"])
+            starter.chmod(0o755)
         for rank in range(len(self.spec["ranks"])):
             if not self.start_rank(rank):
                 break

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from workloads import distributed
+from workloads import distributed, mpi
 from workloads.clusters.base import RunSpec
 from workloads.distributed import LEADER_DECIDES, PORT, Gang, Template
 from workloads.manifests.labels import LEADER, PREFIX, RANKS
@@ -22,7 +22,7 @@ from workloads.manifests.pods import NOTICES, pod
 Json = dict[str, Any]
 GATE = f"{PREFIX}/gang"
 OWN = f"{PREFIX}/rank."  # annotation: a variable that differs from rank to rank
-HOSTFILE = f"{PREFIX}/hostfile"  # annotation, a file in the container
+HOSTFILE, STARTER = f"{PREFIX}/hostfile", f"{PREFIX}/mpi"  # annotations, files in the container
 
 
 def gang_of(spec: RunSpec) -> Gang:
@@ -50,9 +50,11 @@ def job(spec: RunSpec, options: Options) -> Json:
     body |= {"subdomain": spec.ref.name, "schedulingGates": [{"name": GATE}]}
     facts = {RANKS: str(spec.pods), LEADER: str(gang.template in LEADER_DECIDES).lower()}
     if gang.template is Template.MPI:
-        facts[HOSTFILE] = distributed.hostfile(gang)
+        facts |= {HOSTFILE: distributed.hostfile(gang), STARTER: mpi.SCRIPT}
         items = next(volume for volume in body["volumes"] if volume["name"] == "notices")["downwardAPI"]["items"]
         items.append({"path": "hostfile", "fieldRef": {"fieldPath": f"metadata.annotations['{HOSTFILE}']"}})
+        starter = {"fieldPath": f"metadata.annotations['{STARTER}']"}
+        items.append({"path": distributed.AGENT, "mode": 0o755, "fieldRef": starter})
     annotations = meta["annotations"] | facts
     return {
         "apiVersion": "batch/v1",

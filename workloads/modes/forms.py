@@ -30,6 +30,7 @@ class ModeForm(forms.Form):
     def __init__(self, *args: Any, node: Node, may_write_mig: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.node, self.table = node, table_of(node)
+        self.initial.setdefault("mode", node.sharing)
         modes = [(mode, gettext(SYSTEMS[mode].ABOUT.title)) for mode in modes_of(node)]
         cast(forms.ChoiceField, self.fields["mode"]).choices = modes
         if self.table is None:

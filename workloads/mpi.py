@@ -1,0 +1,71 @@
+"""How mpirun starts ranks in other pods without ssh: through the working directory, which all ranks share. Pure.
+
+| who | does |
+|---|---|
+| every rank | runs the same command, `"$PORTAL_MPI" mpirun python train.py` |
+| rank 0, the launcher | is mpirun then, told to call the script where it would call ssh |
+| the script in place of ssh | lays the host's command into the directory and waits for its end |
+| every other rank | runs what is laid there under its name, again and again, until the launcher ends |
+
+Nobody listens and no key is handed out: whoever can write into the working directory is a rank already. Seen with Open
+MPI 4.1; Open MPI 5 (PRRTE), MPICH and Intel MPI are told by the variables that their manuals give for the agent.
+`mpirun` by itself and `horovodrun` call ssh, which the image must have then.
+
+Sources: Open MPI FAQ, "Running jobs under rsh/ssh" (plm_rsh_agent); PRRTE plm_ssh_agent; MPICH, Using the Hydra process
+manager (HYDRA_LAUNCHER_EXEC); Intel MPI reference (I_MPI_HYDRA_BOOTSTRAP_EXEC).
+"""
+
+from __future__ import annotations
+
+TAKEN_WITHIN = 60  # s
+
+SCRIPT = f"""#!/bin/sh
+where="$PORTAL_WORKDIR/.mpi/$PORTAL_ATTEMPT"
+if [ -n "$PORTAL_MPI_AGENT" ]; then  # mpirun calls: [options] host command
+  while [ "${{1#-}}" != "$1" ]; do shift; done
+  host=$1; shift
+  rm -f "$where/$host.end" "$where/$host.taken"
+  printf '%s\\n' "$*" > "$where/$host.new" && mv "$where/$host.new" "$where/$host.command" || exit 1
+  waited=0
+  until [ -e "$where/$host.taken" ]; do
+    if [ $waited -ge {TAKEN_WITHIN * 5} ]; then
+      echo "$host does not take its command from $where: is it the same directory for all ranks?" >&2
+      exit 1
+    fi
+    waited=$((waited + 1)); sleep 0.2
+  done
+  until [ -e "$where/$host.end" ]; do sleep 0.2; done
+  exit "$(cat "$where/$host.end")"
+fi
+mkdir -p "$where" || exit 1
+export PORTAL_MPI_AGENT=1
+[ "$PORTAL_RANK" = 0 ] && exec "$@"
+trap 'exit 143' TERM
+host=$(sed -n "$((PORTAL_RANK + 1))s/ .*//p" "$OMPI_MCA_orte_default_hostfile")
+while :; do
+  until [ -e "$where/$host.command" ]; do sleep 0.2; done
+  mv "$where/$host.command" "$where/$host.taken"
+  sh "$where/$host.taken"
+  echo $? > "$where/$host.done" && mv "$where/$host.done" "$where/$host.end"
+done
+"""
+
+
+def variables(script: str, hostfile: str) -> dict[str, str]:
+    """What a launcher of each make reads: its hosts, and what to call instead of ssh. `script`, `hostfile`: paths."""
+    return {
+        "PORTAL_MPI": script,
+        "OMPI_MCA_orte_default_hostfile": hostfile,
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "OMPI_MCA_plm_rsh_agent": script,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # a container's root
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_prte_default_hostfile": hostfile,
+        "PRTE_MCA_plm_ssh_agent": script,
+        "I_MPI_HYDRA_HOST_FILE": hostfile,
+        "I_MPI_HYDRA_BOOTSTRAP": "rsh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": script,
+        "HYDRA_HOST_FILE": hostfile,
+        "HYDRA_LAUNCHER": "rsh",
+        "HYDRA_LAUNCHER_EXEC": script,
+    }
