@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,7 +18,7 @@ from workloads.clusters.base import Phase, RunSpec
 
 STEPS = 200 if os.environ.get("NIGHTLY") else 12
 LANES = 3  # at once, each with dice of its own: starts that race are where a card would be given twice
-MOST = 6  # cards at a time: other tests may use the node too
+MOST = 4  # cards at a time: other tests may use the node too
 TELLS = "import os, time\nprint('cards', os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True)\nwhile True: time.sleep(1)"
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600 if os.environ.get("NIGHTLY") else 600)]
@@ -69,12 +70,17 @@ class Table:
 
 def lane(table: Table, number: int) -> None:
     dice, mine = random.Random(20261121 + number), list[RunSpec]()
-    for _ in range(STEPS // LANES + (number < STEPS % LANES)):
+    left = STEPS // LANES + (number < STEPS % LANES)
+    while left:
         asked = table.reserve(dice) if not mine or dice.random() < 0.6 else 0
         if asked:
             mine.append(table.start(asked))
         elif mine:
             table.stop(mine.pop(dice.randrange(len(mine))))
+        else:  # the other lanes hold all cards
+            time.sleep(0.1)
+            continue
+        left -= 1
 
 
 def test_no_card_is_given_to_two_under_random_starts_and_stops(kubernetes_bed: PlainBed) -> None:
@@ -83,4 +89,4 @@ def test_no_card_is_given_to_two_under_random_starts_and_stops(kubernetes_bed: P
         for done in [pool.submit(lane, table, number) for number in range(LANES)]:
             done.result()
     print(f"{table.starts} starts, {table.stops} stops")
-    assert table.starts + table.stops >= STEPS * 0.9, "a lane now and then finds nothing to do"
+    assert table.starts + table.stops == STEPS
