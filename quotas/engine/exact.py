@@ -17,14 +17,15 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
 
 Goods = Mapping[ClaimId, int]
-State = tuple[int, int, int]
-"""(units given at the place, units given back by right, units altogether)"""
+State = tuple[int, int, int, int]
+"""(units given at the place, units given back by right, units altogether, the smallest claim where that matters: with
+fair sharing more victims look better, so a set is looked at only if it is not enough without its smallest)"""
 Value = tuple[tuple[Share, ...], int, int, int, tuple[ClaimId, ...]]
 """(shares left, units below guarantees, lost work, how many, which)"""
 Table = dict[State, Value]
 
 EMPTY: Value = ((), 0, 0, 0, ())
-START: State = (0, 0, 0)
+START: State = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class Problem:
     own: list[Claim]
     rivals: list[DepartmentId]
     gives: Goods | None
-    need: State
+    need: tuple[int, int, int]
     fairness: Fairness
 
 
-def need_of(books: Books, taker: Taker, lacking: int) -> State:
+def need_of(books: Books, taker: Taker, lacking: int) -> tuple[int, int, int]:
     """What must be given at least: at the place, by right, and of the pool as a whole."""
     by_right = taker.asked - books.ledger.available(taker.account.id)
     return lacking, by_right, taker.asked - books.free_later["pool", books.pool.id]
@@ -82,7 +83,7 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
         if key not in tables:
             tables[key] = _others_table(problem, below, right, usage_after)
         for theirs, their_value in tables[key].items():
-            if _enough(problem, mine, theirs):
+            if _enough(problem, mine, theirs) and not (theirs[3] and _enough(problem, mine, _without_smallest(theirs))):
                 ranked = _rank(problem, mine, my_value, theirs, their_value)
                 if best is None or (ranked.first, ranked.rest) < (best.first, best.rest):
                     best = ranked
@@ -110,6 +111,11 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     return max(0, account.kept - usage) + above >= problem.taker.asked
 
 
+def _without_smallest(state: State) -> State:
+    given, by_right, units, smallest = state
+    return given - smallest, by_right - smallest, units - smallest, 0
+
+
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +128,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for state, old in list(table.items()):
             if max(state) < need:
-                _offer(table, (state[0] + gives, state[1] + units, state[2] + units), _join(old, value))
+                _offer(table, _plus(state, (gives, units, units, 0)), _join(old, value))
     return table
 
 
@@ -166,9 +172,9 @@ def _merged(problem: Problem, table: Table, offers: Table) -> Table:
     """The table with one more department's offers; who has enough takes nothing more."""
     merged: Table = {}
     for state, value in table.items():
-        full = all(given >= needed for given, needed in zip(state, problem.need, strict=True))
+        full = all(given >= needed for given, needed in zip(state[:3], problem.need, strict=True))
         for given, other in [(START, offers[START])] if full else offers.items():
-            _offer(merged, (state[0] + given[0], state[1] + given[1], state[2] + given[2]), _join(value, other))
+            _offer(merged, _plus(state, given), _join(value, other))
     return merged
 
 
@@ -195,18 +201,18 @@ def _all_offers(
     problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int, need: int
 ) -> Iterator[tuple[State, Value]]:
     """Nothing, and every sum of claims; they go smallest first, so the last to go is the largest."""
-    taking = problem.taker.account, usage_after
+    taking, fair = (problem.taker.account, usage_after), problem.books.settings.fair_sharing
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
-        for (given, right_given, total), old in list(table.items()):
+        for (given, right_given, total, smallest), old in list(table.items()):
             if min(given, right_given) < need and may_go(
                 right, problem.fairness, account, account.usage - total, units, taking
             ):
                 by_right = max(0, account.usage - account.kept) - max(0, account.usage - total - units - account.kept)
-                _offer(table, (given + gives, by_right, total + units), _join(old, value))
-    fair = problem.books.settings.fair_sharing
+                least = (smallest or units) if fair and problem.gives is None else 0
+                _offer(table, (given + gives, by_right, total + units, least), _join(old, value))
     for state, (_, _, lost, count, ids) in table.items():
         left = account.usage - state[2]
         below = max(0, account.guaranteed - left) if ids else 0
@@ -237,6 +243,12 @@ def _offer(table: Table, state: State, value: Value) -> None:
     old = table.get(state)
     if old is None or value < old:
         table[state] = value
+
+
+def _plus(one: State, other: State) -> State:
+    """Both together."""
+    smallest = min(one[3], other[3]) or one[3] or other[3]
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], smallest
 
 
 def _join(one: Value, other: Value) -> Value:

@@ -1,5 +1,6 @@
 """Victim sets where no exact method applies – trees of departments, gangs over several nodes: a search that can only
-get better. Greedy then put back, from several starting orders; the best set of all wins."""
+get better. Greedy then put back, from several starting orders; then set by set, in the order of preference, what may
+still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -12,6 +13,9 @@ from quotas.engine.units import lost_work
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 
+LOOKS, LOOKS_AT_PLACES = 500, 100
+"""How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are."""
+
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
@@ -20,7 +24,60 @@ def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, 
         for order in _orders(books, taker, claims)
         if (victims := _greedy(books, taker, order, fairness)) is not None
     ]
-    return min(found, key=cost, default=None)
+    return _improved(books, taker, claims, fairness, cost, min(found, key=cost, default=None))
+
+
+def _improved(
+    books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost, best: tuple[Claim, ...] | None
+) -> tuple[Claim, ...] | None:
+    """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
+    nothing that contains it can be better."""
+    candidates = _worth_trying(books, taker, claims)
+    charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
+    fair, least = books.settings.fair_sharing, None if best is None else cost(best)
+    looks = LOOKS if books.pool.nodes is None else LOOKS_AT_PLACES
+    left = [sum(charges[claim.id] for claim in candidates[index:]) for index in range(len(candidates) + 1)]
+    stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
+    while stack and looks:
+        victims, index = stack.pop()
+        given = sum(charges[victim.id] for victim in victims)
+        value = cost(victims)
+        if given + left[index] < lacking or (least is not None and (value[:1] > least[:1] if fair else value >= least)):
+            continue
+        looks -= 1
+        if given >= lacking and _suffices(books, taker, victims, fairness):
+            if (least is None or value < least) and not _shrinks(books, taker, victims, fairness):
+                best, least = victims, value
+            continue
+        more = range(index, len(candidates))
+        stack += [((*victims, candidates[next_]), next_ + 1) for next_ in reversed(more)]
+    return best
+
+
+def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim]:
+    """The candidates in the order of preference; where units are only counted, of each department, size and priority no
+    more than could be needed."""
+    order = next(_orders(books, taker, claims))
+    if books.pool.nodes is not None and not taker.claim.is_recall:
+        return order
+    seen: dict[tuple[str, int, int], int] = {}
+    worth = []
+    for claim in order:
+        kind = claim.department, claim.units, claim.priority
+        seen[kind] = seen.get(kind, 0) + claim.units
+        if seen[kind] - claim.units < taker.asked:
+            worth.append(claim)
+    return worth
+
+
+def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:
+    return permitted(books, taker, victims, fairness) and makes_room(books, taker, victims) is not None
+
+
+def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:
+    """Whether somebody can be put back."""
+    smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
+    return any(_suffices(books, taker, rest, fairness) for rest in smaller)
 
 
 def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Claim]]:

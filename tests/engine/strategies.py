@@ -161,3 +161,25 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candi
     promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
     pool = Pool("gpu", capacity=max(held, promised) + draw(st.integers(0, 1)))
     return Snapshot("case", 0, (pool,), tuple(tenants), (*claims, taker), Settings(fair_sharing=fair))
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Snapshot:
+    """Nodes of four cards full of borrowers, and an owner's gang of two or three pods."""
+    policy = Policy(within="lower_priority")
+    tenants = (Department("t", quotas={"gpu": Quota(12)}, policy=policy), Department("b", quotas={"gpu": Quota()}))
+    count = draw(st.integers(2, 4))
+    free = {node.name: list(range(4)) for node in nodes(*[4] * count)}
+    claims = []
+    for n in range(draw(st.integers(count, 3 * count))):
+        units = draw(st.sampled_from([1, 2, 4]))
+        node = draw(st.sampled_from(sorted(free)))
+        if len(free[node]) < units:
+            continue
+        places = (Placed(0, node, tuple(free[node].pop(0) for _ in range(units))),)
+        owner, started = draw(st.sampled_from("bbbt")), draw(st.integers(-900, 0))
+        more = {"started_at": started, "priority": draw(st.integers(0, 2)), "placement": places}
+        claims.append(Claim(f"h{n}", owner, "gpu", units, ClaimState.HOLDING, started, **more))  # type: ignore[arg-type]
+    units, pods = draw(st.sampled_from([(1, 3), (2, 2), (2, 3), (4, 2), (3, 2)]))
+    taker = Claim("p", "t", "gpu", units, ClaimState.PENDING, 0, pods=pods, priority=2)  # type: ignore[arg-type]
+    return Snapshot("case", 0, (Pool("gpu", nodes=nodes(*[4] * count)),), tenants, (*claims, taker), Settings())  # type: ignore[arg-type]

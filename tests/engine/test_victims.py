@@ -2,15 +2,16 @@
 
 from hypothesis import assume, given, settings
 
+from quotas.engine.admission import decide
 from quotas.engine.books import Books, free_vectors
-from quotas.engine.permission import Fairness, permitted, taker_of
+from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.search import makes_room
-from quotas.engine.types import Claim, ClaimState, Snapshot
+from quotas.engine.types import Claim, ClaimState, DecisionKind, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Brute
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
-from tests.engine.strategies import reclaims, snapshots
+from tests.engine.strategies import gangs, reclaims, snapshots
 
 EXAMPLES = examples(100, 2000)
 CANDIDATES = 14 if NIGHTLY else 7 if QUICK else 9
@@ -22,16 +23,75 @@ def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
     return books, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
+def the_best_is_chosen(snapshot: Snapshot) -> None:
+    """Of all sets that brute force finds permitted; and the decision is of the kind that follows."""
+    books, claim = the_books(snapshot)
+    brute = Brute(snapshot, claim)
+    assume(claim.units > 0 and len(brute.holding) <= CANDIDATES)
+    (decision,) = decide(snapshot).decisions
+    assert decision.decision == brute.kind()
+    if decision.decision is DecisionKind.RECLAIM:
+        best, chosen = brute.best(), choose(books, claim)
+        assert best is not None
+        assert chosen is not None
+        assert brute.cost(chosen.victims) == brute.cost(best)
+        assert decision.victims == tuple(victim.id for victim in chosen.victims)
+
+
 @settings(max_examples=examples(300, 5000), deadline=None)
 @given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, takers=1))
 def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
+    the_best_is_chosen(snapshot)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims(fair=True) | snapshots(fair=True, takers=1))
+def test_with_fair_sharing_too(snapshot: Snapshot) -> None:
+    the_best_is_chosen(snapshot)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims(nested=True) | reclaims(nested=True, fair=True) | snapshots(nested=True, takers=1))
+def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
+    the_best_is_chosen(snapshot)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims(nested=True, candidates=30) | reclaims(nested=True, fair=True, candidates=20) | gangs())
+def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
-    flat = Brute(snapshot, claim)
-    assume(not (flat.fits(()) or claim.units == 0))
-    best, chosen = flat.best(), choose(books, claim)
-    assert (best is None) == (chosen is None)
-    if best is not None and chosen is not None:
-        assert flat.cost(chosen.victims) == flat.cost(best)
+    taker = taker_of(books, claim)
+    assume(makes_room(books, taker, ()) is None)
+    chosen = choose(books, claim)
+    for fairness in Fairness if books.settings.fair_sharing else [Fairness.BEFORE]:
+        greedy = greedy_then_put_back(books, taker, fairness)
+        if greedy is not None:
+            assert chosen is not None
+            if chosen.victims and permitted(books, taker, chosen.victims, fairness):
+                assert cost(books, taker, chosen.victims) <= cost(books, taker, greedy)
+
+
+def greedy_then_put_back(books: Books, taker: Taker, fairness: Fairness) -> tuple[Claim, ...] | None:
+    """As Kueue does it, in the order of preference: one after the other, then back from the last."""
+    everybody = [claim for claims in books.holding.values() for claim in claims.values()]
+    victims: list[Claim] = []
+    for claim in sorted(everybody, key=lambda claim: cost(books, taker, (claim,))):
+        alone = (
+            claim in own_candidates(books, taker)
+            if claim.department == taker.account.id
+            else stoppable(books, taker.patient, claim)
+        )
+        if alone and permitted(books, taker, [*victims, claim], fairness):
+            victims.append(claim)
+            if makes_room(books, taker, victims) is not None:
+                break
+    else:
+        return None
+    for victim in reversed(victims[:-1]):
+        rest = [other for other in victims if other is not victim]
+        if permitted(books, taker, rest, fairness) and makes_room(books, taker, rest) is not None:
+            victims = rest
+    return tuple(victims)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -80,9 +140,9 @@ def test_what_is_remembered_from_taker_to_taker_changes_no_choice(snapshot: Snap
 @given(reclaims() | snapshots(fair=False, takers=1))
 def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
-    flat, taker = Brute(snapshot, claim), taker_of(books, claim)
-    sets = [victims for victims, _ in zip(flat.sets(), range(20), strict=False)]
-    assert sorted(sets, key=flat.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
+    brute, taker = Brute(snapshot, claim), taker_of(books, claim)
+    sets = [victims for victims, _ in zip(brute.sets(), range(20), strict=False)]
+    assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
 
 
 def test_who_stays_after_all_may_be_chosen_again() -> None:
