@@ -7,6 +7,9 @@ import datetime as dt
 import structlog
 from django.db.models import Q
 
+from portal.locks import durable
+from quotas.draining import leaves_by
+from quotas.models import Claim, ClaimState
 from workloads.clusters.base import ClusterError
 from workloads.converge import ROWS, converge
 from workloads.drivers import driver_for
@@ -14,11 +17,13 @@ from workloads.happenings import happened
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
 
+AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
 log = structlog.get_logger(__name__)
 
 
 def keep(*, now: dt.datetime) -> int:
     """Returns how many attempts took a step."""
+    _bring_back(now)
     moved = _reject_overdue(now)
     due = Attempt.objects.filter(finished_at=None).filter(
         Q(workload__state=State.RECALLED, reclaim_at__lte=now)
@@ -32,6 +37,21 @@ def keep(*, now: dt.datetime) -> int:
         except ClusterError as error:
             log.error("cluster.failed", cluster=attempt.cluster.name, error=str(error))
     return moved
+
+
+def _bring_back(now: dt.datetime) -> None:
+    """Times that no clock which is right can have written: one was ahead, for a while. Nobody waits for them."""
+    late = now + AHEAD
+    for claim in Claim.objects.filter(state=ClaimState.LEAVING, leave_by__gt=late).select_related("pool"):
+        latest = leaves_by(claim, now=now)
+        if claim.leave_by is None or claim.leave_by <= latest + AHEAD:
+            continue
+        log.warning("deadline.brought_back", claim=claim.public_id, was=claim.leave_by.isoformat())
+        with durable():
+            if Claim.objects.filter(pk=claim.pk, leave_by=claim.leave_by).update(leave_by=latest):
+                told = Attempt.objects.filter(claim=claim, finished_at=None, reclaim_at=claim.leave_by)
+                told.update(reclaim_at=latest, announced_at=None)
+    Claim.objects.filter(state=ClaimState.PENDING, queued_at__gt=late).update(queued_at=now, backoff_until=None)
 
 
 def _reject_overdue(now: dt.datetime) -> int:

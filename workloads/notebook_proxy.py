@@ -117,7 +117,7 @@ async def pass_request(scope: Scope, receive: Receive, send: Send, seat: Seat) -
     try:
         answer = await client().send(request, stream=True)
     except httpx.TransportError as error:
-        raise Unanswered from error
+        raise (StillStarting if seat.young and isinstance(error, httpx.ConnectError) else Unanswered) from error
     try:
         headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in NOT_PASSED_BACK]
         headers += [

@@ -7,6 +7,7 @@ What passes requests on is workloads/notebook_proxy.py.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 import time
 from dataclasses import asdict, dataclass
@@ -32,6 +33,7 @@ from workloads.specs import ref_of, tokens_of
 
 TICKET_LIFE = 30  # seconds
 ENTER_PATH = "/enter"
+COMES_UP = dt.timedelta(minutes=5)  # after its container began; a large image may need that long to listen
 RECHECK = 3.0  # seconds an answer about a right is believed
 _answers: dict[str, tuple[float, Seat | Problem]] = {}
 
@@ -94,6 +96,7 @@ class Seat:
     host: str
     port: int
     headers: tuple[tuple[bytes, bytes], ...]
+    young: bool = False  # its server may still be on its way up
 
 
 def origin_of(workload: str) -> str:
@@ -194,7 +197,8 @@ def _find_seat(holder: Holder) -> Seat:
         raise Unanswered from error
     if endpoint is None:
         raise StillStarting
-    return Seat(*endpoint, told(attempt, user))
+    young = attempt.started_at is not None and timezone.now() - attempt.started_at < COMES_UP
+    return Seat(*endpoint, told(attempt, user), young)
 
 
 def told(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,9 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import urllib3
 
-from bench._installation import Installation, installed, wait
+from bench._installation import PROCESSES, ROOT, Installation, installed, wait
 from tests import servers
 from tests.faults import faults
 from tests.faults.proxy import Proxy
@@ -51,6 +53,12 @@ class Machines(Installation):
     def start(self, *names: str) -> None:
         super().start(*(name for name in names if name not in self.running))
 
+    def start_ahead(self, name: str, seconds: int) -> None:
+        python, *program = PROCESSES[name]
+        with (self.log / f"{name}.log").open("ab") as log:
+            command = [python, "-m", "tests.faults.ahead", str(seconds), *program]
+            self.running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
 
 class World:
     """The installation, what was accepted, and a look at the pods every half second."""
@@ -65,6 +73,9 @@ class World:
         Image.objects.create(name="python:3.11", title="Python")
         self.pool = Pool.objects.get()
         Pool.objects.update(notice=0, grace=0)
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:  # what is said is kept
+            connection.execute("ALTER SYSTEM SET synchronous_commit = on")
+            connection.execute("SELECT pg_reload_conf()")
         self.tokens = {}
         for name in ("vision", "nlp"):
             department = make.department(name)

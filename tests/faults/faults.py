@@ -16,7 +16,7 @@ import redis
 if TYPE_CHECKING:
     from tests.faults.campaign import World
 
-PROXY = ("slow", "deaf", "lost", "cut", "gone", "429", "500", "503", "409")
+PROXY = ("slow", "deaf", "lost", "cut", "gone", "429", "500", "503", "409", "403")
 PROCESSES = ("web", "worker", "beat", "watcher")
 MANY = 100  # messages are doubled up to here
 QUEUES = ("portal", "portal:hints")  # Celery's, and the lane
@@ -88,6 +88,28 @@ def connections_cut() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def postgres_restarted() -> Iterator[None]:
+    """A backend dies: the server ends all others, recovers from its log and begins anew."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        found: Any = connection.execute("SELECT pg_backend_pid()").fetchone()
+        os.kill(found[0], signal.SIGKILL)
+    yield
+
+
+@contextlib.contextmanager
+def clock_ahead(world: World, chance: random.Random) -> Iterator[None]:
+    """One process on a machine whose clock jumps an hour ahead, and back."""
+    name = chance.choice(("worker", "beat", "watcher"))
+    world.made.kill(name)
+    world.made.start_ahead(name, 3600)
+    try:
+        yield
+    finally:
+        world.made.kill(name)
+        world.made.start(name)
+
+
+@contextlib.contextmanager
 def pods_deleted(world: World, chance: random.Random) -> Iterator[None]:
     """By hand: every third of ours."""
     for pod in world.pods():
@@ -127,7 +149,7 @@ NAMES = (
     *(f"kill {name}" for name in PROCESSES),
     *(f"api {mode}" for mode in PROXY),
     "api stopped", "redis stopped", "redis flushed", "messages dropped", "messages doubled", "messages delayed",
-    "connections cut", "pods deleted", "node gone", "device lost",
+    "connections cut", "postgres restarted", "clock ahead", "pods deleted", "node gone", "device lost",
 )  # fmt: skip
 
 
@@ -149,6 +171,10 @@ def begin(name: str, world: World, chance: random.Random) -> contextlib.Abstract
             return queue(world, chance, what)
         case "connections", _:
             return connections_cut()
+        case "postgres", _:
+            return postgres_restarted()
+        case "clock", _:
+            return clock_ahead(world, chance)
         case "pods", _:
             return pods_deleted(world, chance)
         case "node", _:

@@ -22,7 +22,8 @@ REFUSALS = {
 
 class Proxy:
     """`mode` may be changed at any time: "" (pass), slow, deaf (no answer is ever read), lost (the server acts, the answer
-    is lost), cut (streams end in the middle of a line), gone (watches answer 410), 429, 500, 503, 409. `share` of the
+    is lost), cut (streams end in the middle of a line), gone (watches answer 410), 429, 500, 503, 409, 403 (over
+    quota, pods only). `share` of the
     requests meet it."""
 
     def __init__(self, server: str, tls: ssl.SSLContext, seed: int) -> None:
@@ -62,6 +63,8 @@ class Proxy:
         if mode in REFUSALS:
             status, headers = REFUSALS[mode]
             return self._answer(request, status, _status(status, mode), headers)
+        if mode == "403" and request.command == "POST" and request.path.endswith("/pods"):
+            return self._answer(request, 403, _status(403, "exceeded quota: gpu-quota-portal"), {})
         if mode == "gone" and watch:
             return self._answer(request, 410, _status(410, "Expired"), {})
         kept = {k: v for k, v in request.headers.items() if k.lower() in ("authorization", "content-type", "accept")}
