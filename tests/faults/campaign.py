@@ -135,13 +135,19 @@ class World:
         if chance.random() < 0.5:
             self.ask("DELETE", f"/workloads/{name}/", self.accepted[name])
             return
+        if not self.finish({name}):
+            self.asked_to_end.discard(name)  # it waits, or nobody can be asked
+
+    def finish(self, names: set[str]) -> bool:
+        """The pods of these end by themselves, with 0. Asked again after a fault: another attempt knows nothing of it."""
+        found = False
         with contextlib.suppress(OSError, ValueError):
             for pod in self.pods():
-                if pod["metadata"]["annotations"]["gpu-quota-portal/workload"] == name:
+                if pod["metadata"]["annotations"]["gpu-quota-portal/workload"] in names:
                     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
                     self.admin.call("PATCH", path, {"metadata": {"annotations": {"sim/run-for": "0s"}}}, MERGE)
-                    return
-        self.asked_to_end.discard(name)  # it waits, or nobody can be asked
+                    found = True
+        return found
 
     def clear(self) -> None:
         """Everything is stopped; the next run begins with an empty cluster."""
@@ -181,6 +187,7 @@ class World:
             name: state for name, state in states.items() if state in ("admitted", "starting", "stopping", "recalled")
         }
         unended = {name for name in self.asked_to_end if states[name] in ("queued", "running")}
+        self.finish(unended)
         if moving or unended or runs != there:
             return f"moving {moving}, not ended {unended}, without pod {runs - there}, pods too many {there - runs}"
         return ""
@@ -208,10 +215,15 @@ class World:
             raise Broken("; ".join(found))
 
 
+def names_of(seed: int, chance: random.Random | None = None) -> list[str]:
+    chance = chance or random.Random(seed)
+    return chance.sample(faults.NAMES, 1 if chance.random() < 0.6 else 2)
+
+
 def run(world: World, seed: int) -> str:
     """One run; says what was done. Raises Broken."""
     chance = random.Random(seed)
-    names = chance.sample(faults.NAMES, 1 if chance.random() < 0.6 else 2)
+    names = names_of(seed, chance)
     for number in range(chance.randint(3, 8)):
         world.submit(chance, f"{seed}-{number}")
     time.sleep(chance.uniform(0, 1.5))
@@ -265,6 +277,7 @@ def through(made: Machines, proxy: Proxy) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="*", help="only these; or:")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow")
     parser.add_argument("--rest", type=float, default=60, help="seconds in which it must come to rest")
@@ -272,7 +285,7 @@ def main() -> int:
     arguments = parser.parse_args()
     failed, done, end = [], 0, time.monotonic() + arguments.minutes * 60
     with world(arguments.rest, arguments.seed) as here:
-        for seed in range(arguments.seed, arguments.seed + arguments.runs):
+        for seed in arguments.seeds or range(arguments.seed, arguments.seed + arguments.runs):
             if time.monotonic() > end:
                 break
             done += 1
@@ -280,7 +293,7 @@ def main() -> int:
                 print(f"seed {seed:4} ok      {run(here, seed)}", flush=True)
             except Broken as error:
                 failed.append(seed)
-                print(f"seed {seed:4} BROKEN  {error}", flush=True)
+                print(f"seed {seed:4} BROKEN  {names_of(seed)}: {error}", flush=True)
                 here.doubled.clear()
                 with contextlib.suppress(Broken):
                     here.clear()

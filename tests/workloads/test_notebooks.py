@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import socket
 import threading
@@ -18,6 +19,7 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -29,7 +31,8 @@ from tests import builders as make
 from tests.portal.web_server import free_port
 from tests.workloads.conftest import Bed
 from workloads import actions, notebook_sockets, notebooks
-from workloads.models import Workload
+from workloads.clusters.embedded import EmbeddedCluster
+from workloads.models import Attempt, Workload
 from workloads.notebook_proxy import application, client, own_cookies
 from workloads.notebooks import NoTicket, NotRunning, NotYours
 from workloads.requests import WorkloadRequest
@@ -169,6 +172,22 @@ def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch, request: pyte
     thread.join(20)
     assert not thread.is_alive()
     loop.close()
+
+
+class TestBeforeItListens:
+    def test_the_page_tries_again_by_itself_while_the_server_may_still_come_up(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pod has its address before its program listens there."""
+        reader = site.open(site.submit())
+        nobody = free_port()
+        monkeypatch.setattr(EmbeddedCluster, "endpoint", lambda self, ref: ("127.0.0.1", nobody))
+        found = []
+        for age in (0, 3600):
+            Attempt.objects.update(started_at=timezone.now() - dt.timedelta(seconds=age))
+            answer = reader.get("lab", accept="text/html")
+            found.append((answer.status_code, 'http-equiv="refresh"' in answer.text))
+        assert found == [(503, True), (502, False)]
 
 
 class TestWhoMayOpen:
