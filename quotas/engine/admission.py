@@ -60,11 +60,9 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self._answers[claim.id] = self._wait(claim)
             return
-        openings = -1
-        for _ in range(ROUNDS):
-            if openings == books.openings:
-                return
-            openings = books.openings
+        openings, rounds = -1, 0
+        while openings != books.openings and rounds < ROUNDS:
+            openings, rounds = books.openings, rounds + 1
             self._forget_those_who_wait()
             self._settle_reservations()
             self._compete([claim for claim in books.pending if claim.id not in self._answers])

@@ -175,15 +175,11 @@ def decision_sentence(decision: Decision, gettext: Gettext = _as_is, reader: Rea
 
 
 def _wording(decision: Decision) -> str:
-    match decision.decision:
-        case DecisionKind.ADMIT:
-            return "admit_borrowed" if decision.borrowed else "admit_own"
-        case DecisionKind.RECLAIM:
-            return "reclaim"
-        case DecisionKind.WAIT:
-            return "wait" if decision.ahead else "wait_first"
-        case DecisionKind.IMPOSSIBLE:
-            return "impossible"
+    if decision.decision is DecisionKind.ADMIT:
+        return "admit_borrowed" if decision.borrowed else "admit_own"
+    if decision.decision is DecisionKind.WAIT:
+        return "wait" if decision.ahead else "wait_first"
+    return decision.decision.value
 
 
 def difference_sentences(difference: Difference, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> list[str]:

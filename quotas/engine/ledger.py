@@ -47,11 +47,6 @@ class Account:
         self.subtree = self.kept = self.usage = self.ceiling = self.present_ceiling = 0
 
     @property
-    def excess(self) -> int:
-        """Units borrowed: usage above what the department and those below it are promised."""
-        return max(0, self.usage - self.subtree)
-
-    @property
     def borrowable(self) -> int | None:
         """How much more it may take from above, by its own borrow limit (None: no limit)."""
         if self.quota.borrow_limit is None:
@@ -89,11 +84,6 @@ class Ledger:
         self.root.ceiling = widest.root.ceiling
         for id, account in self.accounts.items():
             account.ceiling = widest[id].ceiling
-
-    @property
-    def short_by(self) -> int:
-        """Units the present capacity lacks to keep every promise."""
-        return max(0, -self.root.guaranteed)
 
     def __getitem__(self, department: DepartmentId) -> Account:
         return self.accounts[department]

@@ -69,14 +69,10 @@ def stoppable(books: Books, patient: bool, claim: Claim) -> bool:
 
 def _within(taker: Taker, claim: Claim) -> bool:
     """Whether the department's own claim may go for the taker."""
-    match taker.policy.within:
-        case "never":
-            return False
-        case "lower_priority":
-            return claim.priority < taker.claim.priority
-        case "lower_or_newer_equal":
-            newer = claim.priority == taker.claim.priority and claim.submitted_at > taker.claim.submitted_at
-            return claim.priority < taker.claim.priority or newer
+    if taker.policy.within == "never":
+        return False
+    newer = claim.priority == taker.claim.priority and claim.submitted_at > taker.claim.submitted_at
+    return claim.priority < taker.claim.priority or (taker.policy.within == "lower_or_newer_equal" and newer)
 
 
 def _reclaimable(taker: Taker, claim: Claim) -> bool:
@@ -114,13 +110,9 @@ def right_of(taker: Taker, fair: bool, standing: Account, usage_after: int) -> R
 
 def open_by(right: Right, taker: Taker, claim: Claim) -> bool:
     """Whether priorities open another department's claim to the taker by this right."""
-    match right:
-        case Right.RECLAIM | Right.FAIR:
-            return _reclaimable(taker, claim)
-        case Right.PRIORITY:
-            return _outranked(taker, claim)
-        case Right.NONE:
-            return False
+    if right in (Right.RECLAIM, Right.FAIR):
+        return _reclaimable(taker, claim)
+    return right is Right.PRIORITY and _outranked(taker, claim)
 
 
 def may_go(

@@ -115,15 +115,12 @@ def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
 
 def headline_of(decision: Decision) -> Headline:
     """The headline of a decision."""
-    match decision.decision:
-        case DecisionKind.ADMIT:
-            return Headline.STARTS_BORROWING if decision.borrowed else Headline.STARTS_OWN
-        case DecisionKind.RECLAIM:
-            return Headline.STARTS_BY
-        case DecisionKind.WAIT:
-            return Headline.WAITS
-        case DecisionKind.IMPOSSIBLE:
-            return Headline.CANNOT
+    return {
+        DecisionKind.ADMIT: Headline.STARTS_BORROWING if decision.borrowed else Headline.STARTS_OWN,
+        DecisionKind.RECLAIM: Headline.STARTS_BY,
+        DecisionKind.WAIT: Headline.WAITS,
+        DecisionKind.IMPOSSIBLE: Headline.CANNOT,
+    }[decision.decision]
 
 
 def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:

@@ -125,7 +125,7 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
         yield NotEnough(books.pool.id, asked - free)
     elif free < asked:
         yield HeldFor(next(holder for holder, hold in books.holds.items() if hold.now["pool", books.pool.id] > 0))
-    elif books.pool.nodes is not None:
+    else:  # where units are only counted, it would start
         have = pods_that_fit(claim, books.pool, books.free_now)
         if claim.pods > 1:
             yield WaitingForGang(have, claim.pods)

@@ -1,7 +1,10 @@
-"""Submit, finish, cancel, change quotas, lose nodes, recall, let time pass – and plan after every step: the invariants
-hold and nobody is forgotten."""
+"""Submit, finish, cancel, change quotas, lose nodes, recall, let time pass – and plan after every step: every invariant of
+docs/quota-rules.md holds (1 to 3 in quotas/engine/invariants.py, 4 to 8 here) and nobody is forgotten."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -10,8 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
+from quotas.engine.books import Books, free_vectors
 from quotas.engine.loans import loans_of
-from quotas.engine.types import Claim, ClaimState, DecisionKind, Plan, Pool, Settings, Snapshot
+from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.search import makes_room
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
@@ -19,6 +25,24 @@ from tests.engine.strategies import SIZES, departments
 from tests.engine.test_properties import news
 
 GRACE = 10
+
+
+def started_in(plan: Plan) -> set[str]:
+    return {decision.claim for decision in plan.decisions if decision.decision is DecisionKind.ADMIT}
+
+
+def allowed(books: Books, claim: Claim, victims: Iterable[Claim]) -> bool:
+    """Whether each may go for the claim alone, and all together."""
+    taker, victims = taker_of(books, claim), list(victims)
+    return all(open_to(books, taker, victim) for victim in victims) and any(
+        permitted(books, taker, victims, fairness) for fairness in Fairness
+    )
+
+
+def open_to(books: Books, taker: Taker, victim: Claim) -> bool:
+    if victim.department == taker.account.id:
+        return victim in own_candidates(books, taker)
+    return stoppable(books, False, victim)
 
 
 class Portal(RuleBasedStateMachine):
@@ -31,6 +55,7 @@ class Portal(RuleBasedStateMachine):
         settings_ = Settings(fair_sharing=fair, notice=60, grace=GRACE, starvation_after=100)
         self.now = Snapshot("machine", 0, (pool,), tenants, (), settings_)
         self.serial = 0
+        self.promised: dict[str, int] = {}
 
     def submit(self, **what: Any) -> None:
         self.serial += 1
@@ -51,17 +76,70 @@ class Portal(RuleBasedStateMachine):
         backwards = replace(before, claims=before.claims[::-1], departments=before.departments[::-1])
         assert decide(backwards) == plan
         self.now = carried_out(before, plan)
+        self.promised = {
+            d.claim: d.by for d in plan.decisions if d.decision is DecisionKind.RECLAIM and d.by is not None
+        }
+        self.nobody_inside_waits_while_victims_would_do(plan)
         self.nothing_is_left_to_decide(plan)
+        self.no_victim_can_be_put_back(plan)
         self.borrowed_is_lent()
 
+    def books(self, snapshot: Snapshot) -> Books:
+        return Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+
+    def nobody_inside_waits_while_victims_would_do(self, plan: Plan) -> None:
+        """4, for the first in line: others may wait for what it holds. Sets of up to three are tried, one and all; who
+        started in this pass is nobody's victim yet."""
+        books, started = self.books(self.now), started_in(plan)
+        line = {d.claim: d.position for d in plan.decisions if d.decision is DecisionKind.WAIT}
+        inside = [claim for claim in books.pending if claim.id in line and books.inside(claim)]
+        if not inside:
+            return
+        taker = taker_of(books, min(inside, key=lambda claim: line[claim.id]))
+        running = [claim for claims in books.holding.values() for claim in claims.values() if claim.id not in started]
+        for victims in (some for size in range(4) for some in combinations(running, size)):
+            assert makes_room(books, taker, victims) is None or not allowed(books, taker.claim, victims)
+
     def nothing_is_left_to_decide(self, plan: Plan) -> None:
-        """But for an owner whose turn came after a borrower had started: it may call that borrower back."""
-        again = decide(self.now)
-        started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
-        if not any(started & {*decision.victims} for decision in again.decisions):
+        """6. But for an owner whose turn came after a borrower had started: in the next pass it may call that borrower
+        back, since nobody is stopped in the pass that starts it. That comes to an end, too."""
+        again, world = decide(self.now), self.now
+        if not any(started_in(plan) & {*decision.victims} for decision in again.decisions):
             assert news(again) == []
+        for _ in world.claims:
+            if not news(again):
+                return
+            world = carried_out(world, again)
+            again = decide(world)
+        assert news(again) == []
+
+    def no_victim_can_be_put_back(self, plan: Plan) -> None:
+        """7. Whom somebody else waits for too is needed in any case."""
+        waited = Counter(leaver for decision in plan.decisions for leaver in decision.waiting_on)
+        for decision in plan.decisions:
+            for victim in decision.victims:
+                assert waited[victim] > 1 or not self.starts_without(decision, victim)
+
+    def starts_without(self, decision: Decision, victim: str) -> bool:
+        """Whether the claim would start once all others have gone, and might call back the rest of its victims alone."""
+        claims = [
+            replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None)
+            if claim.id == victim
+            else replace(claim, reserved=None)
+            if claim.id == decision.claim
+            else claim
+            for claim in self.now.claims
+        ]
+        books = self.books(replace(self.now, claims=tuple(claims)))
+        claim = next(claim for claim in books.pending if claim.id == decision.claim)
+        if makes_room(books, taker_of(books, claim), ()) is None:
+            return False
+        rest = [leaver for leaver in books.departures.leaving.values() if leaver.id in decision.victims]
+        books.stay(rest)
+        return allowed(books, claim, rest)
 
     def borrowed_is_lent(self) -> None:
+        """8."""
         holding = tuple(claim for claim in self.now.claims if claim.state is ClaimState.HOLDING)
         pool = self.now.pools[0].id
         loans, ledger = loans_of(self.now, pool), usage_of(replace(self.now, claims=holding), pool)
@@ -131,7 +209,12 @@ class Portal(RuleBasedStateMachine):
                 and claim.started_at + claim.max_runtime <= now
             )
         ]
+        promised = self.promised
         self.drop(*gone)
+        waiting = {claim.id for claim in self.now.claims if claim.state is ClaimState.PENDING}
+        for claim_id in promised.keys() & waiting:
+            assert now < promised[claim_id]
+            assert self.promised[claim_id] <= promised[claim_id]
 
     @invariant()
     def what_stands_is_sound(self) -> None:
