@@ -10,7 +10,7 @@ DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 PYTEST_ARGS ?= -n auto --maxprocesses=4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-reset serve test check format bench docs messages lock cluster cluster-stop install-demo install-dev
+.PHONY: help setup demo demo-reset serve test coverage mutation check format bench docs messages lock cluster cluster-stop install-demo install-dev
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -35,6 +35,17 @@ serve: install-demo  ## web, worker, beat and watcher against DATABASE_URL and R
 
 test: install-dev  ## all tests, on real servers that start and stop by themselves (PYTEST_ARGS=… for some of them)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+# The rooms that only compute (the contract "pure-rooms" of .importlinter names them), by their own tests.
+PURE_TESTS := tests/engine tests/sharing $(addprefix tests/workloads/test_,lifecycle.py manifests.py gang_manifests.py \
+	distributed.py exports.py homes.py)
+
+coverage: install-dev  ## every branch of the rooms that only compute is taken by a test (pyproject.toml, tool.coverage)
+	@QUICK=1 $(RUN) -m coverage run -m pytest -q -n 0 --hypothesis-seed=0 -p no:cacheprovider $(PURE_TESTS) && $(RUN) -m coverage report
+
+MUTANTS ?=
+mutation: install-dev  ## changes the engine line by line and sees whether a test notices (docs/mutation.md); hours
+	@QUICK=1 VIRTUAL_ENV=$(VENV) $(VENV)/bin/uv run --active --no-project --with mutmut==3.8.1 mutmut run --max-children 1 $(MUTANTS)
 
 check: install-dev  ## linters, types, import contracts, migrations, messages, compose file, Dockerfile
 	@VENV=$(VENV) ./.ci/check

@@ -1,0 +1,205 @@
+"""Corners that everyday snapshots do not reach, one sentence each."""
+
+from dataclasses import replace
+
+import pytest
+
+from quotas.engine import repartition
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.departures import Departures
+from quotas.engine.placement import best_spot, capacity_vector, occupied
+from quotas.engine.reasons import DepartmentPaused, NotEnough, PoolShort
+from quotas.engine.room import Ranking
+from quotas.engine.types import Card, Node, Placed, Reservation
+from quotas.engine.verdict import usage_of
+from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
+from tests.engine.builders import (
+    a_department,
+    a_policy,
+    a_pool,
+    a_snapshot,
+    answers,
+    carried_out,
+    decide,
+    holding,
+    leaving,
+    nodes,
+    pending,
+)
+
+
+def test_a_pool_of_which_nothing_is_said_has_what_is_guaranteed() -> None:
+    stranger = replace(a_department("c"), quotas={})
+    snapshot = a_snapshot(a_pool(), [a_department("a", 2), a_department("b", 1), stranger], [pending("w", "a", 3)])
+    assert answers(snapshot)["w"].decision == "admit"
+
+
+def test_a_department_paused_while_it_waits_for_others_gives_up_its_reservation() -> None:
+    claims = [
+        leaving("l", "b", 2, held_for="w"),
+        pending("w", "a", 2, reserved=Reservation(2)),
+        pending("v", "c", 2),
+    ]
+    departments = [a_department("a", 2, paused=True), a_department("b"), a_department("c", 2)]
+    decided = answers(a_snapshot(a_pool(4), departments, [*claims, holding("h", "b", 2)]))
+    assert (decided["w"].decision, decided["w"].reasons) == ("wait", (DepartmentPaused(),))
+    assert decided["v"].waiting_on == ("l",)
+
+
+def test_holds_are_made_anew_once_somebody_is_told() -> None:
+    departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b"), a_department("c", 2)]
+    claims = [holding("h", "b", 2), holding("i", "b", 4), pending("w", "a", 4), pending("v", "c", 2)]
+    decided = answers(a_snapshot(a_pool(6), departments, claims))
+    assert (decided["w"].decision, decided["w"].position) == ("wait", 1)
+    assert decided["v"].victims == ("h",)
+
+
+def test_what_the_present_capacity_cannot_hold_holds_nothing() -> None:
+    snapshot = a_snapshot(
+        a_pool(2, nominal=4), [a_department("a", 4), a_department("b")], [pending("w", "a", 4), pending("v", "b", 1)]
+    )
+    decided = answers(snapshot)
+    assert decided["w"].reasons == (NotEnough("gpu", 2), PoolShort(2))
+    assert decided["v"].decision == "admit"
+
+
+def test_a_recall_of_slices_needs_no_profile() -> None:
+    pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),)),))
+    assert answers(a_snapshot(pool, [a_department("a", 4)], [pending("r", "a", 3, pods=0)]))["r"].decision == "admit"
+
+
+def test_a_reservation_is_use() -> None:
+    claims = [
+        holding("h", "a", 1),
+        pending("w", "a", 2, reserved=Reservation(2)),
+        pending("v", "a", 1),
+        leaving("l", "a", 1),
+    ]
+    assert usage_of(a_snapshot(a_pool(4), [a_department("a", 4)], claims), "gpu")["a"].usage == 3  # type: ignore[arg-type,index]
+
+
+def test_a_policy_alone_is_read() -> None:
+    assert policy_from_json({"within": "never"}) == a_policy(within="never")
+
+
+def test_cards_that_mig_cuts_are_read() -> None:
+    pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4), Card(4))),))
+    snapshot = a_snapshot(pool, [a_department("a", 8)], [])
+    assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
+
+
+def test_a_card_that_is_not_cut_yet_is_cut_as_the_queue_wants() -> None:
+    made = repartition.propose("A30", [()], [repartition.Demand("2g.12gb", inside=2)])
+    assert made.layouts == ((("2g.12gb", 2),),)
+
+
+def test_of_too_many_states_the_most_promising_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repartition, "STATES", 1)
+    demand = [repartition.Demand("1g.6gb", inside=4), repartition.Demand("2g.12gb", other=2)]
+    assert repartition.propose("A30", [(), ()], demand).inside == 4
+
+
+def test_an_instance_whose_card_was_read_back_counts_once() -> None:
+    pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),), instances={"2g.12gb": 2}),))
+    claim = holding("h", "a", 2, profile="2g.12gb")
+    taken = occupied(claim, pool, (Placed(0, "n1", (0,)),))
+    assert taken == {("pool", "gpu"): 2, ("instance", "gpu", "n1", "2g.12gb"): 1}
+
+
+def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
+    pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),)),))
+    assert best_spot(pending("w", "a", 8, profile="7g.80gb"), pool, pool.nodes or (), capacity_vector(pool, ())) is None
+
+
+def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
+    ranks: dict[str, tuple[int, ...] | None] = {"n1": (1,), "n2": (2,), "n3": (3,), "n4": (4,)}
+    changed: list[str] = []
+    ranking = Ranking(changed, nodes(1, 1, 1, 1), lambda node: ranks[node.name])
+    ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
+    assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1"]
+    ranks["n3"], ranks["n2"] = (0,), (6,)
+    changed += ["n3", "n2"]
+    assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1", "n2"]
+    first = ranking.first()
+    assert first is not None
+    assert first.name == "n3"
+
+
+def test_who_leaves_for_others_comes_last() -> None:
+    mine, nobodys, others = (leaving(id, "b", 1, leave_by=by) for id, by in (("m", 30), ("n", 20), ("o", 10)))
+    departures = Departures(lambda leaver: (leaver.leave_by or 0, leaver.id))
+    me, other = pending("me", "a", 1), pending("other", "a", 1)
+    for leaver in (mine, nobodys, others):
+        departures.enter(leaver)
+    departures.hold(mine, me)
+    departures.hold(others, other)
+    departures.begin(other)
+    departures.hold(others, me)  # it does for another already
+    assert [leaver.id for leaver in departures.nearest(me)] == ["m", "n", "o"]
+    departures.stay(nobodys)
+    departures.stay(others)
+    assert [leaver.id for leaver in departures.nearest(me)] == ["m"]
+
+
+def test_a_victim_is_needed_no_longer_in_the_same_pass_when_a_later_round_finds_better() -> None:
+    """Two owners; what the second one's victim frees beyond need is enough for the first."""
+    claims = [
+        holding("s", "c", 1, started_at=-100),
+        holding("l", "c", 4, started_at=-900),
+        pending("w", "a", 1, submitted_at=-20),
+        pending("v", "b", 3, submitted_at=-10),
+    ]
+    departments = [a_department("a", 1), a_department("b", 3), a_department("c", 1)]
+    snapshot = a_snapshot(a_pool(5), departments, claims, notice=60)
+    decided = answers(snapshot)
+    assert decided["v"].victims == ("l",)
+    assert decided["w"].decision == "reclaim"
+    assert decide(carried_out(snapshot, decide(snapshot))).withdrawn == ()
+
+
+def test_without_a_profile_on_the_node_there_is_no_site() -> None:
+    fixed = (Node("n1", (Card(4),), instances={"1g.6gb": 4}), Node("n2", (Card(4),), instances={"2g.12gb": 2}))
+    pool = a_pool(unit="slice", mig="A30", nodes=fixed)
+    claims = [
+        holding("one", "b", 1, profile="1g.6gb", placement=(Placed(0, "n1"),)),
+        *(holding(f"two{n}", "b", 2, profile="2g.12gb", placement=(Placed(0, "n2"),)) for n in (1, 2)),
+        pending("w", "a", 2, profile="2g.12gb"),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b")], claims))["w"]
+    assert decision.victims == ("two1",)
+
+
+@pytest.mark.parametrize("kind", ["cpu_milli", "memory_mib"])
+@pytest.mark.parametrize(("asked", "victims"), [(3000, ("h1",)), (7000, ("h1", "h2")), (9000, ())])
+def test_victims_give_the_cpu_and_memory_that_a_node_lacks(kind: str, asked: int, victims: tuple[str, ...]) -> None:
+    """The cards would do: only the machine's own is lacking. A second node is full of work that nobody may stop."""
+    machine = {kind: 8000}
+    pool = a_pool(nodes=nodes(4, 4, **machine))
+    claims = [
+        holding("h1", "b", 1, started_at=-10, placement=(Placed(0, "n1", (0,)),), **{kind: 4000}),
+        holding("h2", "b", 1, placement=(Placed(0, "n1", (1,)),), **{kind: 4000}),
+        holding("h3", "c", 1, preemptible=False, placement=(Placed(0, "n2", (0,)),), **{kind: 8000}),
+        pending("w", "a", 1, **{kind: asked}),
+    ]
+    departments = [a_department("a", 2), a_department("b"), a_department("c", 1)]
+    decision = answers(a_snapshot(pool, departments, claims))["w"]
+    assert decision.victims == victims
+    assert decision.decision == ("reclaim" if victims else "impossible")
+
+
+def test_victims_give_the_compute_that_a_card_lacks() -> None:
+    card = Node("n1", (Card(8, cores=100),))
+    pool = a_pool(unit="MiB", units_per_card=8, nodes=(card,))
+    claims = [
+        holding("h", "b", 2, cores_per_pod=80, placement=(Placed(0, "n1", (0,)),)),
+        pending("w", "a", 2, cores_per_pod=50),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b")], claims))["w"]
+    assert decision.victims == ("h",)
+
+
+def test_who_needs_nobody_gone_waits_for_nobody() -> None:
+    claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    assert books.leavers_needed(books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()

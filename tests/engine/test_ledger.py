@@ -1,0 +1,122 @@
+"""The arithmetic of quotas, number by number: a tree, lending windows, shares, and what a watcher is told."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from quotas.engine.ledger import BOUNDLESS, NO_SHARE, Ledger, share
+from quotas.engine.types import Department, Quota
+from tests.engine.builders import POOL, a_department, a_pool
+
+
+def a_tree() -> Ledger:
+    """lab (2 own, lends 3) over one (4, keeps 3) and two (4, borrows at most 1); a guest with nothing; 2 unpromised."""
+    departments = [
+        a_department("lab", 2, lend_limit=3),
+        a_department("one", 4, lend_limit=1, parent="lab"),
+        a_department("two", 4, borrow_limit=1, parent="lab"),
+        a_department("guest"),
+    ]
+    return Ledger(a_pool(12), departments)
+
+
+def numbers(ledger: Ledger, name: str) -> dict[str, int | None]:
+    account = ledger.accounts.get(name, ledger.root)  # type: ignore[call-overload]
+    return {
+        key: getattr(account, key) for key in ("guaranteed", "subtree", "kept", "usage", "ceiling", "present_ceiling")
+    }
+
+
+def test_every_number_of_a_tree() -> None:
+    ledger = a_tree()
+    one = {"guaranteed": 4, "subtree": 4, "kept": 3, "usage": 0, "ceiling": 12, "present_ceiling": 12}
+    two = {"guaranteed": 4, "subtree": 4, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    lab = {"guaranteed": 2, "subtree": 7, "kept": 4, "usage": 0, "ceiling": 9, "present_ceiling": 9}
+    guest = {"guaranteed": 0, "subtree": 0, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    root = {"guaranteed": 2, "subtree": 5, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    assert [numbers(ledger, name) for name in ("one", "two", "lab", "guest", "")] == [one, two, lab, guest, root]
+    assert not ledger.flat
+    assert [account.id for account in ledger.keepers] == ["lab", "one"]
+
+
+def test_what_is_used_beyond_what_is_kept_is_used_above() -> None:
+    ledger = a_tree()
+    ledger.add("one", 4)  # type: ignore[arg-type]
+    assert [numbers(ledger, name)["usage"] for name in ("one", "lab", "")] == [4, 1, 0]
+    ledger.add("one", 5)  # type: ignore[arg-type]
+    assert [numbers(ledger, name)["usage"] for name in ("one", "lab", "")] == [9, 6, 2]
+    assert [ledger.available(name) for name in ("one", "two", "guest")] == [3, 3, 3]  # type: ignore[arg-type]
+    assert ledger.above == {"one"}
+    ledger.remove("one", 5)  # type: ignore[arg-type]
+    assert [numbers(ledger, name)["usage"] for name in ("one", "lab", "")] == [4, 1, 0]
+    assert ledger.above == set()
+    assert [ledger.available(name) for name in ("one", "two", "guest")] == [8, 5, 5]  # type: ignore[arg-type]
+
+
+def test_a_limit_that_is_passed_already_leaves_less_than_nothing() -> None:
+    ledger = Ledger(a_pool(8), [a_department("a", 2, borrow_limit=1), a_department("b", 4)])
+    ledger.add("a", 5)  # type: ignore[arg-type]
+    assert ledger.available("a") == -2  # type: ignore[arg-type]
+    assert ledger["a"].borrowable == -2  # type: ignore[index]
+    assert ledger["b"].borrowable is None  # type: ignore[index]
+
+
+def test_inside_is_up_to_the_guarantee() -> None:
+    ledger = Ledger(a_pool(8), [a_department("a", 3)])
+    ledger.add("a", 1)  # type: ignore[arg-type]
+    assert (ledger.inside("a", 2), ledger.inside("a", 3)) == (True, False)  # type: ignore[arg-type]
+
+
+def test_who_watches_is_told_who_moved() -> None:
+    ledger = a_tree()
+    moved, more = ledger.watch(), ledger.watch()
+    ledger.add("two", 1)  # type: ignore[arg-type]
+    moved.clear()
+    ledger.remove("guest", 1)  # type: ignore[arg-type]
+    assert (moved, more) == ({"guest"}, {"two", "guest"})
+
+
+def test_a_share_is_exact_and_weighed() -> None:
+    ledger = Ledger(a_pool(9), [a_department("a", 2, weight=3), a_department("b", 1, weight=0), a_department("c", 0)])
+    assert (ledger.capacity, ledger.nominal, ledger.root.guaranteed) == (9, 9, 6)
+    a, b = ledger["a"], ledger["b"]  # type: ignore[index]
+    assert share(a, 2) == share(b, 1) == share(ledger.root, 99) == NO_SHARE == (0, 0)
+    assert share(a, 3) == (0, Fraction(1000, 27))
+    assert share(b, 2) == BOUNDLESS > share(a, 9)
+    ledger.add("a", 2)  # type: ignore[arg-type]
+    assert ledger.share_after(a, 4) == (0, Fraction(4000, 27))
+    nothing = Ledger(a_pool(0), [a_department("a")])
+    assert share(nothing["a"], 1) == BOUNDLESS  # type: ignore[index]
+
+
+def test_ceilings_are_at_nominal_capacity_and_as_it_is() -> None:
+    ledger = Ledger(a_pool(5, nominal=8), [a_department("a", 2), a_department("b", 4)])
+    assert (ledger["a"].ceiling, ledger["a"].present_ceiling) == (8, 5)  # type: ignore[index]
+    assert (ledger.root.ceiling, ledger.root.present_ceiling) == (8, 5)
+
+
+def owner(lend_limit: int | None, most: int | None) -> Department:
+    quota = Quota(8, lend_limit=lend_limit, lend_limit_most=most)
+    return replace(a_department("owner"), quotas={POOL: quota})  # type: ignore[dict-item]
+
+
+def test_a_ceiling_counts_every_lending_window_at_its_widest() -> None:
+    guest, keeper = a_department("guest"), a_department("keeper", 4, lend_limit=1)
+
+    def ceiling_of_a_guest(*owners: Department) -> int:
+        return Ledger(a_pool(12), [*owners, keeper, guest])["guest"].ceiling  # type: ignore[index]
+
+    assert ceiling_of_a_guest(owner(2, None)) == 3
+    assert ceiling_of_a_guest(owner(2, 6)) == 7
+    assert ceiling_of_a_guest(owner(None, None)) == 9
+    ledger = Ledger(a_pool(12), [owner(2, 6), keeper, guest])
+    assert (ledger.root.ceiling, ledger.root.subtree) == (7, 3)
+    assert [ledger[name].kept for name in ("owner", "keeper")] == [6, 3]  # type: ignore[index]
+    assert ledger.available("guest") == 3  # type: ignore[arg-type]
+
+
+def test_a_window_of_one_pool_leaves_the_departments_other_pools_alone() -> None:
+    quotas = {POOL: Quota(4, lend_limit=0, lend_limit_most=4), "other": Quota(4, lend_limit=2)}
+    both = replace(a_department("owner"), quotas=quotas)  # type: ignore[arg-type]
+    guest = replace(a_department("guest"), quotas={})
+    assert Ledger(a_pool(4), [both, guest])["guest"].ceiling == 4  # type: ignore[index]
+    assert Ledger(a_pool(4, id="other"), [both, guest])["guest"].ceiling == 2  # type: ignore[index]
