@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.clusters.beds import PlainBed, ended, eventually, in_phase, log
-from workloads.clusters.base import Phase, RunSpec
+from tests.clusters.beds import PlainBed, eventually, log, seen
+from workloads.clusters.base import Observed, Phase, RunSpec
 
 STEPS = 200 if os.environ.get("NIGHTLY") else 12
 LANES = 3  # at once, each with dice of its own: starts that race are where a card would be given twice
+PATIENCE = 300  # s: how fast it goes is measured elsewhere
+OVER = {Phase.SUCCEEDED, Phase.FAILED, Phase.LOST}
 MOST = 4  # cards at a time: other tests may use the node too
 TELLS = "import os, time\nprint('cards', os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True)\nwhile True: time.sleep(1)"
 
@@ -32,6 +34,9 @@ class Table:
         self.free, self.here = MOST, dict[str, set[str]]()
         self.starts, self.stops = 0, 0
 
+    def seen(self, spec: RunSpec) -> Observed | None:
+        return seen(self.bed.driver, spec.ref)
+
     def reserve(self, dice: random.Random) -> int:
         """How many cards to start with; 0: something has to stop first."""
         with self.lock:
@@ -43,12 +48,13 @@ class Table:
         """A run that is up, and the cards its program sees: as many as asked, nobody else's; the kubelet says the same."""
         spec = self.bed.spec("forever", units_per_pod=asked, command=(self.bed.python, "-u", "-c", TELLS))
         self.bed.driver.ensure(spec)
-        in_phase(self.bed.driver, spec.ref, Phase.RUNNING)
-        told = eventually(lambda: [x for x in log(self.bed.driver, spec.ref).splitlines() if x.startswith("cards")])
-        cards = set(told[0].split(" ", 1)[1].split(","))
         run = eventually(
-            lambda: (found := in_phase(self.bed.driver, spec.ref, Phase.RUNNING)) and found.cards and found
+            lambda: (found := self.seen(spec)) and found.phase is Phase.RUNNING and found.cards and found, PATIENCE
         )
+        told = eventually(
+            lambda: [x for x in log(self.bed.driver, spec.ref).splitlines() if x.startswith("cards")], PATIENCE
+        )
+        cards = set(told[0].split(" ", 1)[1].split(","))
         assert (len(cards), set(run.cards)) == (asked, cards)
         with self.lock:
             for other, taken in self.here.items():
@@ -61,11 +67,13 @@ class Table:
         with self.lock:
             cards = self.here.pop(spec.ref.name)
         self.bed.driver.stop(spec.ref, 0)
-        ended(self.bed.driver, spec.ref)
+        eventually(lambda: (found := self.seen(spec)) and found.phase in OVER, PATIENCE)
         self.bed.driver.remove(spec.ref)
         with self.lock:
             self.free += len(cards)
             self.stops += 1
+            if not (self.starts + self.stops) % 20:
+                print(f"{self.starts} starts, {self.stops} stops", flush=True)
 
 
 def lane(table: Table, number: int) -> None:
@@ -88,5 +96,4 @@ def test_no_card_is_given_to_two_under_random_starts_and_stops(kubernetes_bed: P
     with ThreadPoolExecutor(LANES) as pool:
         for done in [pool.submit(lane, table, number) for number in range(LANES)]:
             done.result()
-    print(f"{table.starts} starts, {table.stops} stops")
     assert table.starts + table.stops == STEPS

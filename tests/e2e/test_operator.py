@@ -107,3 +107,19 @@ def test_every_page_is_accessible_and_as_wide_as_its_screen(
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         found[path] = oscar.axe() + ([f"{wide} px too wide"] if wide > 0 else [])
     assert {path: faults for path, faults in found.items() if faults} == {}
+
+
+def test_a_change_of_mode_asks_only_for_what_the_mode_has_a_use_for(person: Arrive) -> None:
+    page = person("oscar").go("/operator/nodes/")
+    page.locator("tr", has_text="dgx-2").get_by_role("link", name="Change mode").click()
+    expect(page.locator("#id_mode")).to_have_value("whole")
+    expect(page.locator("#id_replicas")).to_be_hidden()
+    page.select_option("#id_mode", "mig")
+    expect(page.locator("#id_config")).to_be_visible()
+    expect(page.locator("#id_replicas")).to_be_hidden()
+    page.select_option("#id_mode", "timeslicing")
+    expect(page.locator("#id_config")).to_be_hidden()
+    page.fill("#id_replicas", "4")
+    page.get_by_role("button", name="Show what it would mean").click()
+    expect(page.locator("main")).to_contain_text("failRequestsGreaterThanOne: true")
+    expect(page.locator("#id_replicas")).to_be_visible()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from quotas.models import Card, Cluster, Node, Pool
+from quotas.models import Card, Cluster, ClusterKind, Node, Pool
 from tests import builders as make
-from workloads import inventory
+from workloads import inventory, registry
 from workloads.demo.nodes import dgx_a100
 from workloads.modes import changes
 from workloads.modes.models import ModeChange
@@ -114,3 +114,14 @@ def test_cards_without_a_pool_are_offered_on_the_list_of_nodes(node: Node, opera
     inventory.refresh(Cluster.objects.get())
     assert Pool.objects.get(slug="a100").nominal == 8
     assert operator.post("/operator/nodes/unpooled/", form).status_code == 404
+
+
+def test_a_node_can_be_pinned_to_a_system_that_leaves_no_mark(
+    node: Node, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    monkeypatch.setattr(registry, "refresh", lambda cluster: 0)
+    assert '<option value="kai">' in operator.get(address(node)).content.decode()
+    assert operator.post(f"/operator/nodes/{node.pk}/pin/", {"system": "kai"}).status_code == 302
+    assert Cluster.objects.get().options["pins"] == {"dgx-1": "kai"}
+    assert '<option value="kai" selected>' in operator.get(address(node)).content.decode()
