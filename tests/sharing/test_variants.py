@@ -87,6 +87,10 @@ SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, i
     "B200": (cut("NVIDIA-B200", 2, **{"1g_23gb": 14}), Settings(), ("mig", "NVIDIA-B200", 8, 2, 2)),
     "A30, mixed": (cut("NVIDIA-A30", 2, **{"1g_6gb": 4, "2g_12gb": 2}), Settings(), ("mig", "NVIDIA-A30", 4, 2, 2)),
     "A30, single": (single("NVIDIA-A30-MIG-1g.6gb", 8), Settings(), ("mig", "NVIDIA-A30-MIG-1g.6gb", 4, 2, 2)),
+    "A30, single, its cards counted by the operator": (
+        single("NVIDIA-A30-MIG-1g.6gb", 8), Settings(cards={"dgx-a100-40-mig-single": 2}),
+        ("mig", "NVIDIA-A30-MIG-1g.6gb", 4, 2, 2),
+    ),
     "with its media engine, single": (
         single("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 8),
         Settings(), ("mig", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 8, 8, 8),

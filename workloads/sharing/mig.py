@@ -93,9 +93,11 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     units = slices(table) if table else 1
     beside = () if single else _whole_beside(node)
     first = len(beside[0].cards) if beside else 0
-    count = timeslicing.settings_cards(node, settings) or node.number(whole.COUNT)
-    if single and table and single in PRODUCTS[table]:
-        count = -(-count // most_of(PRODUCTS[table][single]))  # here the label counts instances
+    count = timeslicing.settings_cards(node, settings)
+    if not count:
+        count = node.number(whole.COUNT)
+        if single and table and single in PRODUCTS[table]:
+            count = -(-count // most_of(PRODUCTS[table][single]))  # here the label counts instances
     cut = even_cards(node, count, units, count * units if instances else 0)[first:]
     return entry(
         node,
