@@ -11,20 +11,23 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench._openb import SHARES, machine_of
+from bench._openb import nodes as openb_nodes
 from quotas.engine.admission import decide
+from quotas.engine.placement import capacity_vector, occupied
+from quotas.engine.room import Room, find_places
 from quotas.engine.types import (
-    Card,
     Claim,
     ClaimId,
     ClaimState,
     Department,
     DepartmentId,
     Node,
-    Placed,
     Plan,
     Pool,
     PoolId,
@@ -37,41 +40,59 @@ from quotas.engine.units import capacity_of
 GPU = PoolId("gpu")
 
 
-def a_snapshot(departments: int, running: int, pending: int, fair: bool, with_nodes: bool) -> Snapshot:
+SIZES = {1: 3, 2: 2, 4: 1, 8: 1}
+"""Where nothing but cards is counted: {cards a claim asks: how often}"""
+
+
+def a_snapshot(departments: int, running: int, pending: int, fair: bool = False, with_nodes: bool = False) -> Snapshot:
     """A full pool: half of the departments borrow what the other half does not use, and everybody asks."""
     chance = random.Random(42)
-    sizes = [chance.choice([1, 1, 1, 2, 2, 4, 8]) for _ in range(running)]
-    cards = sum(sizes) + sum(sizes) // 50
-    nodes = tuple(Node(f"n{n:04}", (Card(),) * 8) for n in range(-(-cards // 8) + running // 20))
-    capacity = 8 * len(nodes) if with_nodes else cards
+    mix = SHARES if with_nodes else SIZES
+    sizes = chance.choices(list(mix), list(mix.values()), k=running + pending)
+    nodes = some_of(openb_nodes(), sum(sizes[:running])) if with_nodes else None
+    pool = Pool(
+        GPU, unit="milli" if nodes else "card", nodes=nodes, capacity=None if nodes else sum(sizes[:running]) * 51 // 50
+    )
+    capacity = capacity_of(pool, ())
     tenants = tuple(
         Department(DepartmentId(f"d{n:04}"), quotas={GPU: Quota(capacity // departments)}) for n in range(departments)
     )
     claims: list[Claim] = []
-    free = [(node.name, list(range(8))) for node in nodes]
+    room = Room(capacity_vector(pool, ()))
     for n, units in enumerate(sizes):
-        places = None
-        if with_nodes:
-            name, left = next(spot for spot in free if len(spot[1]) >= units)
-            places = (Placed(0, name, tuple(left.pop() for _ in range(units))),)
-            free = [spot for spot in free if spot[1]]
-        department = (
-            f"d{chance.randrange(departments) // 2:04}"
-            if chance.random() < 0.7
-            else f"d{chance.randrange(departments):04}"
-        )
+        machine = machine_of(units) if with_nodes else {}
+        borrows = n < running and chance.random() < 0.7
+        department = DepartmentId(f"d{chance.randrange(departments) // (2 if borrows else 1):04}")
+        priority = chance.choice([0, 0, 1])
+        if n >= running:
+            asked_at = -chance.randrange(5000)
+            claims.append(
+                Claim(
+                    ClaimId(f"p{n:05}"),
+                    department,
+                    GPU,
+                    units,
+                    ClaimState.PENDING,
+                    asked_at,
+                    priority=priority,
+                    **machine,
+                )
+            )
+            continue
         started = -chance.randrange(1, 90000)
-        claims.append(
-            Claim(ClaimId(f"h{n:05}"), DepartmentId(department), GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
-                  priority=chance.choice([0, 0, 1]), placement=places)
-        )  # fmt: skip
-    claims += (
-        Claim(ClaimId(f"p{n:05}"), DepartmentId(f"d{chance.randrange(departments):04}"), GPU, chance.choice([1, 1, 2, 4, 8]),
-              ClaimState.PENDING, -chance.randrange(5000), priority=chance.choice([0, 0, 1]))
-        for n in range(pending)
-    )  # fmt: skip
-    pool = Pool(GPU, nodes=nodes) if with_nodes else Pool(GPU, capacity=capacity)
+        claim = Claim(ClaimId(f"h{n:05}"), department, GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
+                      priority=priority, **machine)  # fmt: skip
+        places = find_places(claim, pool, room)
+        if places is not None:
+            room.add(occupied(claim, pool, places), -1)
+            claims.append(replace(claim, placement=places or None))
     return Snapshot("bench", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=600, grace=120))
+
+
+def some_of(nodes: tuple[Node, ...], units: int) -> tuple[Node, ...]:
+    """Nodes of every kind, as many as it takes to hold the units when nearly full."""
+    share = min(1.0, 1.08 * units / sum(card.units for node in nodes for card in node.cards))
+    return tuple(node for index, node in enumerate(nodes) if int((index + 1) * share) > int(index * share))
 
 
 def naive(snapshot: Snapshot) -> int:

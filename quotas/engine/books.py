@@ -12,7 +12,6 @@ from typing import Any
 from quotas.engine.departures import Departures
 from quotas.engine.ledger import Ledger
 from quotas.engine.placement import Places, Vector, add, capacity_vector, fits, occupied
-from quotas.engine.recallable import Recallable
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.room import Room, find_places
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
@@ -57,7 +56,7 @@ class Books:
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
-        self.recallable: dict[bool, Recallable] = {}
+        self.recallable: dict[bool, Any] = {}
         self._usage_moved = self.ledger.watch()
         self._usage_seen: dict[DepartmentId, int] = {}
         self.told: dict[ClaimId, Claim] = {}

@@ -13,6 +13,7 @@ from heapq import nsmallest
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share
 from quotas.engine.permission import Fairness, Right, Taker, candidates_of, may_go, right_of
+from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
 
@@ -144,11 +145,22 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
     if right is Right.NONE or not problem.rivals:
         return {START: EMPTY}
     fair = problem.books.settings.fair_sharing
-    offers = [_offers(problem, department, below, right, usage_after) for department in problem.rivals]
+    asked = _worth_asking(problem, below) if right is Right.RECLAIM and not fair else problem.rivals
+    offers = [_offers(problem, department, below, right, usage_after) for department in asked]
     table: Table = {START: EMPTY}
     for theirs in offers if fair else _best_offers(problem, offers):
         table = _merged(problem, table, theirs)
     return table
+
+
+def _worth_asking(problem: Problem, below: int | None) -> list[DepartmentId]:
+    """The departments that the best set can take from by right of the guarantee, as far as that is known."""
+    if problem.gives is not None:
+        return problem.rivals
+    limits = [limit for limit in (below, priorities_below(problem.taker)) if limit is not None]
+    recallable = recallable_for(problem.books, problem.taker)
+    worth = recallable.worth_asking(max(problem.need), min(limits, default=None))
+    return [department for department in problem.rivals if department in worth]
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:

@@ -10,15 +10,37 @@ department's usage has moved.
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from quotas.engine.books import Books
 from quotas.engine.ledger import Ledger
+from quotas.engine.permission import Taker, stoppable
 from quotas.engine.types import Claim, ClaimId, DepartmentId
+from quotas.engine.units import lost_work
 
 Offer = tuple[int, ClaimId, Claim]
 """(lost work, id, the claim); no two are the same, so they sort by cost"""
 Value = tuple[int, int, int, tuple[ClaimId, ...]]
 """(lost work, how many, units, which)"""
+
+
+def recallable_for(books: Books, taker: Taker) -> "Recallable":
+    """What can come back to the taker: the same for all takers of a pass over a flat pool that are as patient."""
+    if taker.patient not in books.recallable:
+        offers = (
+            (lost_work(claim, books.now, books.settings), claim.id, claim)
+            for claims in books.holding.values()
+            for claim in claims.values()
+            if claim.units and stoppable(books, taker.patient, claim)
+        )
+        books.recallable[taker.patient] = Recallable(books.ledger, books.holding, offers)
+    return books.recallable[taker.patient]  # type: ignore[no-any-return]
+
+
+def priorities_below(taker: Taker) -> int | None:
+    """The priority that a borrowed claim must be below to be called back for the taker; None: any will do."""
+    return None if taker.policy.reclaim == "any" else taker.claim.priority
 
 
 class Recallable:
@@ -34,6 +56,8 @@ class Recallable:
         for offer in sorted(offers):
             self._shelf(offer[2]).append(offer)
         self._shelves = dict(sorted(self._shelves.items()))
+        everything = min((size for shelves in self._shelves.values() for size in shelves), default=1)
+        self._least = 1 if ledger.keepers else everything
 
     def best_set(self, need: int, below: int | None) -> tuple[Claim, ...] | None:
         """The best claims of priority less than `below` that give `need` units and leave every department what it is
@@ -45,11 +69,34 @@ class Recallable:
                 return None
             for size, shelf in shelves.items():
                 many = -(-need // size)
-                sizes[size] = sorted(sizes.get(size, []) + self._cheapest(size, shelf, many))[:many]
+                cheapest = islice(self._qualifying(size, shelf), many)
+                sizes[size] = sorted([*sizes.get(size, ()), *cheapest])[:many]
             if sum(size * len(offers) for size, offers in sizes.items()) >= need:
                 claims = _cheapest_sum(sizes, need)
                 return claims if self._borrowed(claims) else None
         return None
+
+    def worth_asking(self, need: int, below: int | None) -> set[DepartmentId]:
+        """The departments that the best set can take from: of each size and priority those of the cheapest claims, as many
+        as one set can take from. Whoever takes a dearer claim could as well take a cheaper
+        one of a department that is still untouched. Only where these are too few, also those that would fall below their
+        guarantee."""
+        self._look_again()
+        many = max(1, -(-need // self._least))
+        asked: set[DepartmentId] = set()
+        for priority, shelves in self._shelves.items():
+            if below is not None and priority >= below:
+                break
+            for size, shelf in shelves.items():
+                cheapest: set[DepartmentId] = set()
+                for _, _, claim in self._qualifying(size, shelf):
+                    cheapest.add(claim.department)
+                    if len(cheapest) == many:
+                        break
+                else:
+                    cheapest |= {department for department in self._aside if self._spare(department) > 0}
+                asked |= cheapest
+        return asked
 
     def _shelf(self, claim: Claim) -> list[Offer]:
         return self._shelves.setdefault(claim.priority, {}).setdefault(claim.units, [])
@@ -58,16 +105,16 @@ class Recallable:
         account = self._ledger[department]
         return account.usage - account.guaranteed
 
-    def _cheapest(self, size: int, shelf: list[Offer], many: int) -> list[Offer]:
-        """The first offers on a shelf that qualify; those before them that do not are put aside."""
+    def _qualifying(self, size: int, shelf: list[Offer]) -> Iterator[Offer]:
+        """The offers on a shelf whose departments keep what they are promised without them; the others are put aside."""
         index = 0
-        while index < min(many, len(shelf)):
+        while index < len(shelf):
             claim = shelf[index][2]
             if claim.id in self._holding[claim.department] and self._spare(claim.department) >= size:
+                yield shelf[index]
                 index += 1
             else:
                 self._aside.setdefault(claim.department, []).append(shelf.pop(index))
-        return shelf[:many]
 
     def _look_again(self) -> None:
         """Put back what was set aside of departments whose usage has moved since."""

@@ -19,11 +19,10 @@ from quotas.engine.permission import (
     lending_back,
     own_candidates,
     permitted,
-    stoppable,
     taker_of,
 )
 from quotas.engine.placement import Places
-from quotas.engine.recallable import Recallable
+from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.search import makes_room, search
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
@@ -80,17 +79,8 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
     never = taker.policy.reclaim == "never" or books.settings.fair_sharing
     if never or not (taker.inside and counted and books.ledger.flat):
         return None
-    if taker.patient not in books.recallable:
-        offers = (
-            (lost_work(claim, books.now, books.settings), claim.id, claim)
-            for claims in books.holding.values()
-            for claim in claims.values()
-            if claim.units and stoppable(books, taker.patient, claim)
-        )
-        books.recallable[taker.patient] = Recallable(books.ledger, books.holding, offers)
     need = max(need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id]))
-    below = None if taker.policy.reclaim == "any" else taker.claim.priority
-    return books.recallable[taker.patient].best_set(need, below) if need > 0 else None
+    return recallable_for(books, taker).best_set(need, priorities_below(taker)) if need > 0 else None
 
 
 def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
