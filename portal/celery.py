@@ -22,6 +22,7 @@ TIMETABLE = {
     "workloads.modes": 5,
     "portal.deliver": 5,
     "portal.clean_up": 3600,
+    "quotas.clean_up": 3600,
     "workloads.clean_up": 3600,
 }
 app.conf.beat_schedule = {

@@ -152,6 +152,7 @@ CELERY_TIMEZONE = "UTC"
 FAIR_SHARING = env.boolean("FAIR_SHARING")
 STARVATION_AFTER = env.integer("STARVATION_AFTER", 600)
 RESTART_COST = env.integer("RESTART_COST", 60)
+PLAN_DAYS = env.integer("PLAN_DAYS", 90, 1)
 
 AUTH_USER_MODEL = "portal.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]

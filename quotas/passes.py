@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from django.conf import settings
 
 from quotas.engine import types as e
 from quotas.engine.admission import decide
@@ -67,8 +69,23 @@ class Replay:
         return sorted(answered | (set(then["withdrawn"]) ^ set(now["withdrawn"])))
 
 
+class NotKept(ValueError):
+    """The pass is so old that its snapshot is gone; its decisions stay in the log."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it was kept for {settings.PLAN_DAYS} days (PLAN_DAYS)")
+
+
+def forget_old(*, now: dt.datetime) -> int:
+    """Drops snapshots and plans older than PLAN_DAYS, most of what the decision log weighs. Returns how many."""
+    old = PlanPass.objects.filter(at__lt=now - dt.timedelta(days=settings.PLAN_DAYS)).exclude(snapshot=b"")
+    return old.update(snapshot=b"", plan=b"")
+
+
 def replay(plan_pass: PlanPass) -> Replay:
-    """Plans the stored snapshot again. Raises SnapshotError when this version cannot read it."""
+    """Plans the stored snapshot again. Raises NotKept when it is gone, SnapshotError when this version cannot read it."""
+    if not plan_pass.snapshot:
+        raise NotKept
     snapshot = parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)))
     plan = decide(snapshot)
     kept = zlib.decompress(plan_pass.plan) if plan_pass.plan else None

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from portal.errors import Busy
 from portal.jobs import claimed_tick
-from quotas import metering, recalls
+from quotas import metering, passes, recalls
 from quotas.admission import run_pass
 from quotas.models import PoolGroup
 
@@ -34,3 +34,11 @@ def meter(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.meter", tick=tick) as run:
         if run:
             metering.sum_hours(now=timezone.now())
+
+
+@shared_task(name="quotas.clean_up")
+def clean_up(*, tick: bool = False, **_: Any) -> None:
+    """Snapshots of old passes."""
+    with claimed_tick("quotas.clean_up", tick=tick) as run:
+        if run:
+            passes.forget_old(now=timezone.now())

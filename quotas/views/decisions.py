@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, NotVisible, actor_of
 from portal.facets import facet, narrow
 from quotas.models import Claim, Decision, PlanPass, Pool
-from quotas.passes import replay
+from quotas.passes import NotKept, replay
 from quotas.snapshots import moment
 from quotas.telling import Teller, named_claims
 from quotas.views.board import seen_departments
@@ -114,6 +114,8 @@ def again(plan_pass: PlanPass) -> str:
     """What comes of planning the stored snapshot again, in one sentence."""
     try:
         replayed = replay(plan_pass)
+    except NotKept:
+        return _("Its snapshot is not kept any more.")
     except (ValueError, zlib.error) as error:
         return _("Its snapshot cannot be read any more: %(error)s") % {"error": error}
     if replayed.kept is None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import zlib
 
 import orjson
 import pytest
+from django.conf import LazySettings
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from portal.models import Department
 from quotas.admission import run_pass
 from quotas.models import Claim, Decision, PlanPass, Pool
-from quotas.passes import replay
+from quotas.passes import forget_old, replay
+from quotas.tasks import clean_up
+from quotas.views.decisions import again
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,3 +123,16 @@ def test_what_cannot_be_planned_is_an_error(owner: Claim, pool: Pool) -> None:
     PlanPass.objects.update(snapshot=b"torn")
     with pytest.raises(CommandError, match="cannot be read"):
         said(replay=row.public_id)
+
+
+def test_a_snapshot_goes_after_its_days_and_the_decisions_stay(owner: Claim, settings: LazySettings) -> None:
+    settings.PLAN_DAYS = 30
+    row, decisions = the_pass(owner), Decision.objects.count()
+    PlanPass.objects.filter(pk=row.pk).update(at=row.at - dt.timedelta(days=31))
+    clean_up()
+    assert [bool(each.snapshot) for each in PlanPass.objects.order_by("at")] == [False, True]
+    assert Decision.objects.count() == decisions
+    with pytest.raises(CommandError, match="was kept for 30 days"):
+        said(replay=row.public_id)
+    assert again(the_pass(owner)) == "Its snapshot is not kept any more."
+    assert forget_old(now=timezone.now()) == 0
