@@ -160,17 +160,20 @@ def _on_node(
     here = books.on_node.get(node.name, {})
     mine = [claim for claim in own if claim.id in here]
     theirs = sorted({claim.department for claim in here.values()} & {*rivals})
+    all_exact = True
     for gives, lacking in sites_on(books, taker, node):
         need = need_of(books, taker, lacking)
         problem = Problem(books, taker, mine, theirs, gives, need, fairness)
         chosen = _settled(books, taker, best_set(problem), fairness) if max(need) > 0 else None
         if chosen is not None:
             yield True, chosen
-        elif taker.claim.cpu_milli or taker.claim.memory_mib or taker.claim.cores_per_pod:
-            candidates = (c for department in theirs for c in candidates_of(books, taker, department) if c.id in here)
-            searched = _searched(books, taker, [*mine, *candidates], fairness)
-            if searched is not None:
-                yield False, searched
+        else:
+            all_exact = False
+    if not all_exact and (taker.claim.cpu_milli or taker.claim.memory_mib or taker.claim.cores_per_pod):
+        candidates = (c for department in theirs for c in candidates_of(books, taker, department) if c.id in here)
+        searched = _searched(books, taker, [*mine, *candidates], fairness)
+        if searched is not None:
+            yield False, searched
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
