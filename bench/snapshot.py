@@ -1,0 +1,144 @@
+"""How long it takes to read what a planning pass decides on from PostgreSQL, and in how many queries.
+
+    python bench/snapshot.py [--departments 1000 --running 10000 --pending 10000]
+
+1,213 nodes with 6,212 cards. Two baselines in the same run: the claims' columns alone, fetched and thrown away – what the
+database and its driver cost whoever reads them –, and the claims as model instances.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--departments", type=int, default=1000)
+    parser.add_argument("--running", type=int, default=10000)
+    parser.add_argument("--pending", type=int, default=10000)
+    given = parser.parse_args(arguments)
+    from tests import servers
+
+    os.environ |= {
+        "DEBUG": "true",
+        "DATABASE_URL": servers.postgres() or sys.exit("needs PostgreSQL"),
+        "REDIS_URL": servers.redis() or sys.exit("needs Redis"),
+        "DATA_DIR": tempfile.mkdtemp(prefix="gqp-bench-"),
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    pool = seed(given.departments)
+    for part in (8, 4, 2, 1):
+        fill(pool, given.running // part, given.pending // part)
+        measure(pool)
+
+
+def seed(departments: int) -> Any:
+    from bench import _openb
+    from portal.models import Department
+    from quotas.models import Card, Node, Quota
+    from tests import builders as make
+
+    pool = make.pool("shares", cards=0, nodes=0, unit="milli", units_per_card=_openb.CARD, nominal=6212 * _openb.CARD)
+    nodes = {
+        node.name: (Node(cluster=pool.group.cluster, name=node.name, cpu_milli=node.cpu_milli, memory_mib=node.memory_mib), node)
+        for node in _openb.nodes()
+    }  # fmt: skip
+    Node.objects.bulk_create(row for row, _ in nodes.values())
+    Card.objects.bulk_create(
+        Card(node=row, pool=pool, index=index, units=card.units)
+        for row, node in nodes.values()
+        for index, card in enumerate(node.cards)
+    )
+    rows = Department.objects.bulk_create(Department(slug=f"d{n:04}", name=f"d{n:04}") for n in range(departments))
+    Quota.objects.bulk_create(Quota(department=row, pool=pool, guaranteed=pool.nominal // departments) for row in rows)
+    return pool
+
+
+def fill(pool: Any, running: int, pending: int) -> None:
+    """The claims of bench/plan_pass.py as rows."""
+    from bench.plan_pass import a_snapshot
+    from portal.models import Department
+    from quotas.models import Claim
+    from quotas.snapshots import moment
+
+    now = int(time.time())
+    Claim.objects.all().delete()
+    departments = dict(Department.objects.values_list("slug", "pk"))
+    made = a_snapshot(len(departments), running, pending, with_nodes=True)
+
+    def at(seconds: int | None) -> dt.datetime | None:
+        return None if seconds is None else moment(now + seconds)
+
+    Claim.objects.bulk_create(
+        Claim(
+            department_id=departments[claim.department],
+            pool=pool,
+            name=claim.id,
+            state=claim.state,
+            priority=claim.priority,
+            units_per_pod=claim.units_per_pod,
+            cpu_milli=claim.cpu_milli,
+            memory_mib=claim.memory_mib,
+            submitted_at=at(claim.submitted_at),
+            queued_at=at(claim.submitted_at),
+            started_at=at(claim.started_at),
+            notice=600,
+            grace=120,
+            placement=[{"pod": p.pod, "node": p.node, "cards": list(p.cards)} for p in claim.placement or ()] or None,
+        )
+        for claim in made.claims
+    )
+
+
+def measure(pool: Any) -> None:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+    from django.utils import timezone
+
+    from quotas.models import LIVE_CLAIMS, Claim
+    from quotas.snapshots import CLAIM_COLUMNS, load_snapshot
+
+    now = timezone.now()
+    rows = Claim.objects.filter(pool=pool, state__in=LIVE_CLAIMS)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        load_snapshot(pool.group, now=now)
+    wall, ours = seconds(lambda: load_snapshot(pool.group, now=now))
+    _, bare = seconds(lambda: list(rows.order_by("public_id").values_list(*CLAIM_COLUMNS)))
+    _, models = seconds(lambda: list(rows.select_related("department", "pool", "held_for")))
+    print(
+        f"{rows.count():6} claims: {len(queries)} queries, {ours:.3f} CPU s ({wall:.3f} s with the database)   "
+        f"the claims' columns alone {bare:.3f}   as model instances {models:.3f}", flush=True,
+    )  # fmt: skip
+
+
+def seconds(run: Callable[[], object], times: int = 4) -> tuple[float, float]:
+    """Wall and CPU seconds of this process, the best of several runs each."""
+    walls, spent = [], []
+    for _ in range(times):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        spent.append(time.process_time() - cpu)
+        walls.append(time.perf_counter() - wall)
+    return min(walls), min(spent)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
