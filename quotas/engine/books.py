@@ -15,7 +15,7 @@ from quotas.engine.placement import Places, Vector, add, capacity_vector, fits, 
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.room import Room, find_places
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
-from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, young_until
+from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, stranded_units, young_until
 
 
 @dataclass(slots=True)
@@ -43,9 +43,11 @@ class Books:
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
-        self.ledger = Ledger(pool, snapshot.departments)
         self.free_now, self.free_later = free_now, free_later
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
+        self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
+        stay = sum(self.stranded.get(claim.id, 0) for claim in mine if claim.state is ClaimState.HOLDING)
+        self.ledger = Ledger(pool, snapshot.departments, stay)
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
@@ -81,7 +83,7 @@ class Books:
 
     def _enter_holding(self, claim: Claim) -> None:
         charge = self.standing.charges[claim.id]
-        vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement, charge)
+        vector = self.vectors[claim.id] = self._occupied(claim, charge)
         self.ledger.add(claim.department, charge)
         self._settle_in(claim)
         self._count_user(claim, claim.units)
@@ -96,10 +98,14 @@ class Books:
             self.on_node.setdefault(placed.node, {})[claim.id] = claim
 
     def _enter_leaving(self, claim: Claim) -> None:
-        vector = self.vectors[claim.id] = occupied(claim, self.pool, claim.placement)
+        vector = self.vectors[claim.id] = self._occupied(claim, claim.units)
         self.standing.charges[claim.id] = claim.units
         self.departures.enter(claim)
         self.free_now.add(vector, -1)
+
+    def _occupied(self, claim: Claim, charge: int) -> Vector:
+        """What the claim takes of the present capacity."""
+        return occupied(claim, self.pool, claim.placement, charge - self.stranded.get(claim.id, 0))
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:

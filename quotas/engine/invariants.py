@@ -11,7 +11,7 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.placement import Vector, add, capacity_vector, occupied
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Snapshot
-from quotas.engine.units import must_stay_inside
+from quotas.engine.units import must_stay_inside, stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,16 @@ def free_space(snapshot: Snapshot) -> Vector:
     """What holding and leaving claims leave free of every card, node and pool; negative where they are too many."""
     free: Vector = {}
     for pool in snapshot.pools:
-        free.update(capacity_vector(pool, snapshot.departments))
+        present = capacity_vector(pool, snapshot.departments).items()
+        free.update((key, amount) for key, amount in present if amount or key[0] == "pool")  # not what is quarantined
     for pool in snapshot.pools:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
+        stranded = stranded_units(pool, mine)
         for claim in mine:
             if claim.state is not ClaimState.PENDING:
-                add(free, occupied(claim, pool, claim.placement, charges.get(claim.id)), -1)
+                charge = charges.get(claim.id, claim.units) - stranded.get(claim.id, 0)
+                add(free, occupied(claim, pool, claim.placement, charge), -1)
     return free
 
 
@@ -153,9 +156,10 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
     """Usage once the plan is carried out, leaving claims counted as gone."""
-    ledger = Ledger(pool, snapshot.departments)
     mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-    standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now)
+    holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
+    standing = standing_of(holding, snapshot.now)
     victims = {victim for decision in plan.decisions for victim in decision.victims}
     for claim in mine:
         if claim.id in standing.charges and claim.id not in victims:

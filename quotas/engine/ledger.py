@@ -56,15 +56,15 @@ class Account:
 
 class Ledger:
     """The accounts of one pool under their virtual root. `above` has the departments that use more than they are
-    promised."""
+    promised. `stranded` units will be charged to them, but occupy nothing of the present capacity (units.py)."""
 
-    def __init__(self, pool: Pool, departments: Iterable[Department]) -> None:
+    def __init__(self, pool: Pool, departments: Iterable[Department], stranded: int = 0) -> None:
         departments = tuple(departments)
         self.capacity = capacity_of(pool, departments)
         self.nominal = self.capacity if pool.nominal is None else pool.nominal
         self.accounts = {d.id: Account(d.id, d.quotas.get(pool.id, NOTHING), d.weight) for d in departments}
         promised = sum(account.guaranteed for account in self.accounts.values())
-        self.root = Account(UNPROMISED, Quota(self.capacity - promised), 1)
+        self.root = Account(UNPROMISED, Quota(self.capacity + stranded - promised), 1)
         for department in departments:
             account = self.accounts[department.id]
             account.parent = self.root if department.parent is None else self.accounts[department.parent]
@@ -74,7 +74,7 @@ class Ledger:
         self.flat = all(department.parent is None for department in departments)
         _sum_up(self.root)
         self.keepers = [account for account in self.accounts.values() if account.kept]
-        _set_ceilings(self.root, lost=self.nominal - self.capacity)
+        _set_ceilings(self.root, self.root.subtree - stranded, lost=self.nominal - self.capacity)
         if any(account.quota.lend_limit_most is not None for account in self.accounts.values()):
             self._open_windows(pool, departments)
 
@@ -172,9 +172,9 @@ def _available(account: Account) -> int:
     return available
 
 
-def _set_ceilings(root: Account, lost: int) -> None:
-    """What each account could have of an empty pool: at nominal capacity, and with the `lost` units missing."""
-    root.present_ceiling, root.ceiling = root.subtree, root.subtree + lost
+def _set_ceilings(root: Account, present: int, lost: int) -> None:
+    """What each account could have of an empty pool: with the `present` units, and with the `lost` ones too."""
+    root.present_ceiling, root.ceiling = present, present + lost
     for parent in _downwards(root):
         for child in parent.children:
             limit = child.quota.borrow_limit

@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 from quotas.engine.ledger import Account, Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import UNPROMISED, ClaimId, ClaimState, DepartmentId, PoolId, Snapshot
+from quotas.engine.units import stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
     holding = [c for c in snapshot.claims if c.pool == pool_id and c.state is ClaimState.HOLDING]
     charges = standing_of(holding, snapshot.now).charges
-    ledger = Ledger(pool, snapshot.departments)
+    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
     entries = []
     for claim in holding:
         ledger.add(claim.department, charges[claim.id])

@@ -61,8 +61,9 @@ def candidates_of(books: Books, taker: Taker, department: DepartmentId, right: "
 
 
 def stoppable(books: Books, patient: bool, claim: Claim) -> bool:
-    """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one."""
-    if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing:
+    """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one, and who
+    stands where nothing would become free."""
+    if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing or claim.id in books.stranded:
         return False
     return patient or young_until(claim, books.now) <= books.now
 

@@ -1,9 +1,9 @@
 """Units: how much a pool has, and how a claim's units, work and times are counted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from quotas.engine.mig import profile_of
-from quotas.engine.types import Claim, Department, Node, Policy, Pool, Settings
+from quotas.engine.types import Claim, ClaimId, Department, Node, Policy, Pool, Settings
 
 
 def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
@@ -21,6 +21,21 @@ def node_units(pool: Pool, node: Node) -> int:
         return sum(card.units for card in node.cards)
     profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
     return sum(profile.size * count for profile, count in profiles if profile is not None)
+
+
+def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
+    """What claims occupy that is not present: on lost, drained or quarantined nodes and cards. It takes nothing of the
+    present capacity, and ending it gives nothing back. Claims that stand on present cards alone are left out."""
+    nodes = {node.name: node for node in pool.nodes or () if node_units(pool, node)}
+    return {claim.id: units for claim in claims if (units := sum(_stranded(pool, nodes, claim)))}
+
+
+def _stranded(pool: Pool, nodes: Mapping[str, Node], claim: Claim) -> Iterator[int]:
+    for placed in (claim.placement or ()) if pool.nodes is not None else ():
+        node = nodes.get(placed.node)
+        cards = () if node is None else node.cards
+        if node is None or any(index >= len(cards) or not cards[index].units for index in placed.cards):
+            yield claim.units_per_pod
 
 
 def lost_work(claim: Claim, now: int, settings: Settings) -> int:

@@ -22,7 +22,7 @@ from quotas.engine.types import (
     PoolId,
     Snapshot,
 )
-from quotas.engine.units import grace_of, notice_of
+from quotas.engine.units import grace_of, notice_of, stranded_units
 from quotas.engine.whatif import with_claim
 
 
@@ -126,9 +126,10 @@ def headline_of(decision: Decision) -> Headline:
 def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:
     """The ledger of a pool as it stands: holding claims and reservations, leaving ones counted as gone."""
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
-    ledger = Ledger(pool, snapshot.departments)
     mine = [claim for claim in snapshot.claims if claim.pool == pool_id]
-    charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
+    holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
+    charges = standing_of(holding, snapshot.now).charges
     for claim in mine:
         if claim.id in charges:
             ledger.add(claim.department, charges[claim.id])

@@ -1,0 +1,99 @@
+"""Work on nodes and cards that are not present any more: it uses its department's quota, but nobody else's room."""
+
+from dataclasses import replace
+
+from quotas.engine import invariants
+from quotas.engine.admission import decide
+from quotas.engine.ledger import Ledger
+from quotas.engine.loans import loans_of
+from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Snapshot
+from quotas.engine.units import stranded_units
+from quotas.engine.verdict import usage_of
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
+
+ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
+CLOSED = Node("n1", (Card(0),) * 4)
+POOL = a_pool(nodes=(CLOSED, *nodes(0, 4)[1:]), nominal=8)
+
+
+def on(node: str, *cards: int) -> tuple[Placed, ...]:
+    return (Placed(0, node, cards),)
+
+
+def test_free_cards_elsewhere_do_not_look_full() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [holding("h", "b", 4, placement=on("n1", 0, 1, 2, 3)), pending("w", "a", 4)]
+    decision = answers(a_snapshot(POOL, departments, claims))["w"]
+    assert (decision.decision, decision.placement) == (ADMIT, on("n2", 0, 1, 2, 3))
+
+
+def test_its_department_still_uses_its_quota() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [holding("h", "b", 4, placement=on("n1", 0, 1, 2, 3)), pending("w", "b", 4, own_only=True)]
+    assert answers(a_snapshot(POOL, departments, claims))["w"].decision is WAIT
+
+
+def test_it_is_no_victim_since_nothing_would_become_free() -> None:
+    departments = [a_department("a", 8), a_department("b", 0)]
+    claims = [
+        holding("gone", "b", 4, placement=on("n1", 0, 1, 2, 3), started_at=-1),
+        holding("here", "b", 4, placement=on("n2", 0, 1, 2, 3), started_at=-900),
+        pending("w", "a", 4),
+    ]
+    decision = answers(a_snapshot(POOL, departments, claims))["w"]
+    assert (decision.decision, decision.victims) == (RECLAIM, ("here",))
+
+
+def test_nobody_waits_for_who_leaves_a_node_that_takes_no_pods() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims = [
+        leaving("gone", "b", 4, placement=on("n1", 0, 1, 2, 3), leave_by=60),
+        holding("here", "b", 4, placement=on("n2", 0, 1, 2, 3)),
+        pending("w", "a", 4),
+    ]
+    assert answers(a_snapshot(POOL, departments, claims))["w"].decision is WAIT
+
+
+def test_a_quarantined_card_strands_only_its_own() -> None:
+    pool = a_pool(nodes=(Node("n1", (Card(0), Card(), Card(), Card())),), nominal=4)
+    claims = [holding("h", "a", 1, placement=on("n1", 0)), pending("w", "b", 3)]
+    decision = answers(a_snapshot(pool, [a_department("a", 1), a_department("b", 3)], claims))["w"]
+    assert (decision.decision, decision.placement) == (ADMIT, on("n1", 1, 2, 3))
+
+
+def test_of_a_gang_the_pods_on_lost_nodes_are_stranded() -> None:
+    gang = holding("g", "a", 2, pods=2, placement=(Placed(0, "n9", (0, 1)), Placed(1, "n2", (0, 1))))
+    assert stranded_units(POOL, [gang, holding("h", "a", 2, placement=on("n2", 2, 3))]) == {"g": 2}
+    assert stranded_units(a_pool(capacity=8), [gang]) == {}
+    lone = replace(gang, placement=on("n2", 7))
+    assert stranded_units(POOL, [lone]) == {"g": 2}
+
+
+def test_instances_of_a_closed_node_are_stranded() -> None:
+    pool = Pool("gpu", unit="slice", mig="A30", nodes=(Node("n1", (Card(4),), instances={}),))
+    claim = holding("h", "a", 2, profile="2g.12gb", placement=(Placed(0, "n1"),))
+    assert stranded_units(pool, [claim]) == {"h": 2}
+
+
+def test_what_could_ever_run_is_what_it_was() -> None:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    with_it, without = Ledger(POOL, departments, 4), Ledger(POOL, departments)
+    for each in "ab":
+        assert (with_it[each].ceiling, with_it[each].present_ceiling) == (8, 4)
+        assert (without[each].ceiling, without[each].present_ceiling) == (8, 4)
+    for ledger in (with_it, without):
+        ledger.add("b", 4)
+    assert (with_it.available("a"), without.available("a")) == (4, 0)
+
+
+def stranded() -> Snapshot:
+    departments = [a_department("a", 4), a_department("b", 4)]
+    claims: list[Claim] = [holding("h", "b", 4, placement=on("n1", 0, 1, 2, 3)), pending("w", "a", 4)]
+    return a_snapshot(POOL, departments, claims)
+
+
+def test_the_invariants_and_the_ledgers_agree() -> None:
+    snapshot = stranded()
+    assert invariants.of_state(snapshot) == invariants.of_plan(snapshot, decide(snapshot)) == ()
+    assert usage_of(snapshot, POOL.id).available("a") == 4
+    assert loans_of(snapshot, POOL.id) == ()
