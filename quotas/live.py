@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.utils import timezone
 
 from portal.models import Department, User
@@ -36,6 +36,7 @@ class Live:
     entries: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
     lent: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
     presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
+    stranded: dict[int, int] = field(default_factory=dict)  # claim → its units on cards that are not present
     books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
     on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
     unheld: dict[int, int] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Live:
 
 
 def read(pools: Iterable[Pool] | None = None) -> Live:
-    """Eight queries, whatever the size."""
+    """Nine queries, whatever the size."""
     wanted = {pool.pk: pool for pool in (Pool.objects.select_related("group__cluster") if pools is None else pools)}
     live = Live(wanted, {department.pk: department for department in Department.objects.all()})
     for department in live.departments.values():
@@ -73,14 +74,16 @@ def read(pools: Iterable[Pool] | None = None) -> Live:
         live.caps[cap.department_id, cap.pool_id] = cap.units
     _read_claims(live)
     _read_presence(live)
+    _read_stranded(live)
     return live
+
+
+IS_PRESENT = Q(healthy=True, node__present=True, node__drained=False, node__held_back="")
 
 
 def _read_presence(live: Live) -> None:
     """Units that are there: of a node with a fixed MIG geometry what its instances cover, else what its cards have."""
-    usable = Card.objects.filter(
-        pool__in=live.pools, healthy=True, node__present=True, node__drained=False, node__held_back=""
-    )
+    usable = Card.objects.filter(IS_PRESENT, pool__in=live.pools)
     nodes = usable.order_by().values_list("pool", "node", "node__instances").annotate(units=Sum("units"))
     for pool, _node, instances, units in nodes:
         table = live.pools[pool].mig
@@ -88,6 +91,24 @@ def _read_presence(live: Live) -> None:
             profiles = [(profile_of(table, name), count) for name, count in instances.items()]
             units = sum(profile.size * count for profile, count in profiles if profile is not None)
         live.presence[pool] = live.presence.get(pool, 0) + units
+
+
+def _read_stranded(live: Live) -> None:
+    """What stands on cards that are not present takes nothing of what is (units.stranded_units of the engine)."""
+    rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
+        "pool_id", "node__name", "index", "healthy"
+    )
+    gone: dict[tuple[int | None, str], set[int]] = defaultdict(set)
+    closed = set()
+    for pool, name, index, healthy in rows:
+        gone[pool, name].add(index)
+        if healthy:  # so it is the node that takes no pods
+            closed.add((pool, name))
+    for claim in live.all_claims() if gone else ():
+        for place in (claim.placement or ()) if claim.state in OCCUPYING else ():
+            node = claim.pool_id, place["node"]
+            if node in closed or not gone.get(node, set()).isdisjoint(place.get("cards") or ()):
+                live.stranded[claim.pk] = live.stranded.get(claim.pk, 0) + claim.units_per_pod
 
 
 def _read_claims(live: Live) -> None:
@@ -159,7 +180,8 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
     """Present units that nobody occupies and that are kept for nobody; recalls of `inside` are theirs to draw from."""
     if pool not in live.unheld:
         claims, on_way = live.claims_of(pool), _on_way(live, pool)
-        occupied = sum(claim.units for claim in claims if claim.state in OCCUPYING and not claim.is_recall)
+        standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
+        occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
         kept = sum(max(0, reserved(claim) - on_way[claim.pk]) for claim in claims)
         kept += sum(recalled(live, pk, pool) for pk in live.departments)
         live.unheld[pool] = live.present(pool) - occupied - kept
@@ -182,7 +204,9 @@ def _books(live: Live, pool: int) -> Ledger:
         row = live.pools[pool]
         id = e.PoolId(row.slug)
         departments = [_for_engine(live, department, pool, id) for department in live.departments.values()]
-        books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments)
+        holding = [claim.pk for claim in live.claims_of(pool) if claim.state == ClaimState.HOLDING]
+        stranded = sum(live.stranded.get(pk, 0) for pk in holding)
+        books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments, stranded)
         for pk, department in live.departments.items():
             claims = live.claims.get((pk, pool), ())
             here = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
