@@ -240,15 +240,13 @@ class PoolPass:
         for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
             told.setdefault(books.departures.holder.get(victim, waiting[victim]), []).append(victim)
         hints = Consolidation(books)
-        return [
-            replace(
-                decision,
-                from_=borrowed.get(id, {}),
-                victims=tuple(told.get(id, ())),
-                reasons=hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons,
-            )
-            for id, decision in self._answers.items()
-        ]
+        answers: list[Decision] = []
+        for id, decision in self._answers.items():
+            reasons = hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons
+            changed = id in borrowed or id in told or reasons is not decision.reasons
+            lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
+            answers.append(replace(decision, from_=lent, victims=victims, reasons=reasons) if changed else decision)
+        return answers
 
     def withdrawn(self) -> list[ClaimId]:
         """Step 7: told for somebody, needed by nobody, before its deadline, and within its department's limits."""

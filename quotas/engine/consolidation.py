@@ -46,6 +46,8 @@ class Consolidation:
 
     def hinted(self, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
         """The reasons why the claim waits; one that says "fragmented" also with the moves that would make room."""
+        if not any(isinstance(reason, Fragmented) for reason in reasons):
+            return reasons
         return tuple(replace(r, moves=self.moves(claim)) if isinstance(r, Fragmented) else r for r in reasons)
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:

@@ -53,11 +53,13 @@ class Recallable:
         self._moved = ledger.watch()
         self._shelves: dict[int, dict[int, list[Offer]]] = {}
         self._aside: dict[DepartmentId, list[Offer]] = {}
-        for offer in sorted(offers):
+        for offer in offers:
             self._shelf(offer[2]).append(offer)
         self._shelves = dict(sorted(self._shelves.items()))
-        everything = min((size for shelves in self._shelves.values() for size in shelves), default=1)
-        self._least = 1 if ledger.keepers else everything
+        shelves = [(size, shelf) for sizes in self._shelves.values() for size, shelf in sizes.items()]
+        for _, shelf in shelves:
+            shelf.sort()
+        self._least = 1 if ledger.keepers else min((size for size, _ in shelves), default=1)
 
     def best_set(self, need: int, below: int | None) -> tuple[Claim, ...] | None:
         """The best claims of priority less than `below` that give `need` units and leave every department what it is
@@ -78,9 +80,8 @@ class Recallable:
 
     def worth_asking(self, need: int, below: int | None) -> set[DepartmentId]:
         """The departments that the best set can take from: of each size and priority those of the cheapest claims, as many
-        as one set can take from. Whoever takes a dearer claim could as well take a cheaper
-        one of a department that is still untouched. Only where these are too few, also those that would fall below their
-        guarantee."""
+        as one set can take from. Whoever takes a dearer claim could as well take a cheaper one of a department that is still
+        untouched. Only where these are too few, also those that would fall below their guarantee."""
         self._look_again()
         many = max(1, -(-need // self._least))
         asked: set[DepartmentId] = set()

@@ -40,9 +40,9 @@ def _stranded(pool: Pool, nodes: Mapping[str, Node], claim: Claim) -> Iterator[i
 
 def lost_work(claim: Claim, now: int, settings: Settings) -> int:
     """Unit-seconds that stopping the claim throws away: since its start or last checkpoint, plus starting again."""
-    since = max(
-        _started(claim, now), claim.checkpointed_at if claim.checkpointed_at is not None else _started(claim, now)
-    )
+    since = _started(claim, now)
+    if claim.checkpointed_at is not None:
+        since = max(since, claim.checkpointed_at)
     return claim.units * (max(0, now - since) + settings.restart_cost)
 
 

@@ -142,8 +142,8 @@ def test_the_number_of_queries_does_not_grow(django_assert_num_queries):
         for department in departments:
             make.quota(department, pool, 4)
             make.holding(department, pool, own=1, user=make.member(department))
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         rows = board.usage_of_everyone()
     assert len(rows) == 24
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         board.usage_of(departments[0], pools)

@@ -1,0 +1,115 @@
+"""How long one reclaim decision takes among many candidates: who goes for one claim inside its guarantee.
+
+    python bench/reclaim.py [--candidates 10000]
+
+A flat, full pool: everybody else borrows, and the claim needs several victims. Measured is the choice itself, first with
+nothing known (candidates are put in order once a pass) and then for each further claim of the same pass, and beside it the
+plainest choice in the same run: the newest claims first until they suffice, put back what is too many.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.types import (
+    Claim,
+    ClaimId,
+    ClaimState,
+    Department,
+    DepartmentId,
+    Pool,
+    PoolId,
+    Quota,
+    Settings,
+    Snapshot,
+)
+from quotas.engine.victims import choose
+
+GPU = PoolId("gpu")
+TAKERS = 50
+
+
+def a_snapshot(candidates: int) -> Snapshot:
+    """Departments of 100 claims each that borrow half of what they use, and one that lent all of it."""
+    chance = random.Random(42)
+    sizes = [chance.choice([1, 1, 1, 2, 2, 4, 8]) for _ in range(candidates)]
+    owner = DepartmentId("owner")
+    used: dict[DepartmentId, int] = {}
+    claims: list[Claim] = []
+    for n, units in enumerate(sizes):
+        department = DepartmentId(f"d{n % max(1, candidates // 100):04}")
+        used[department] = used.get(department, 0) + units
+        started = -chance.randrange(1, 90000)
+        claims.append(
+            Claim(ClaimId(f"h{n:05}"), department, GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
+                  priority=chance.choice([0, 0, 1]))
+        )  # fmt: skip
+    claims += (Claim(ClaimId(f"p{n:02}"), owner, GPU, 1 + n % 16, ClaimState.PENDING, n) for n in range(TAKERS))
+    borrowers = [Department(name, quotas={GPU: Quota(units // 2)}) for name, units in used.items()]
+    lent = sum(sizes) - sum(units // 2 for units in used.values())
+    tenants = (Department(owner, quotas={GPU: Quota(lent)}), *borrowers)
+    return Snapshot("bench", 0, (Pool(GPU, capacity=sum(sizes)),), tenants, tuple(claims), Settings())
+
+
+def newest_first(snapshot: Snapshot, need: int) -> list[Claim]:
+    """The baseline: no look at priorities, lost work or guarantees."""
+    victims: list[Claim] = []
+    holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
+    for claim in sorted(holding, key=lambda claim: -(claim.started_at or 0)):
+        if sum(victim.units for victim in victims) >= need:
+            break
+        victims.append(claim)
+    for victim in [*victims]:
+        if sum(other.units for other in victims) - victim.units >= need:
+            victims.remove(victim)
+    return victims
+
+
+def measure(candidates: int) -> None:
+    snapshot = a_snapshot(candidates)
+    runs = [_choices(snapshot) for _ in range(5)]
+    first, further = min(spent[0] for spent, _ in runs), [took for spent, _ in runs for took in spent[1:]]
+    plain = median(took for _, baseline in runs for took in baseline)
+    print(
+        f"{candidates:6} candidates: the first {first:6.2f} CPU ms, a further one {median(further):5.2f}"
+        f" (most {max(further):5.2f})   newest first {plain:5.2f}"
+    )
+
+
+def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
+    """CPU milliseconds of each choice of a pass, and of the baseline's."""
+    (pool,) = snapshot.pools
+    books = Books(snapshot, pool, *free_vectors(snapshot))
+    spent: list[float] = []
+    plain: list[float] = []
+    for claim in books.pending:
+        began = time.process_time()
+        chosen = choose(books, claim)
+        spent.append((time.process_time() - began) * 1000)
+        if chosen is None:
+            raise SystemExit(f"no victims for {claim.id}")
+        books.tell(chosen.victims)
+        books.reserve(claim, chosen.places, chosen.victims)
+        began = time.process_time()
+        newest_first(snapshot, claim.units)
+        plain.append((time.process_time() - began) * 1000)
+    return spent, plain
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--candidates", type=int, default=10000)
+    given = parser.parse_args(arguments)
+    for part in (8, 4, 2, 1):
+        measure(given.candidates // part)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
