@@ -68,6 +68,7 @@ class Books:
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holds: dict[ClaimId, Hold] = {}
+        self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
         self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.held_now = 0
         self.some_young = False
@@ -193,6 +194,8 @@ class Books:
         if must_stay_inside(hold.claim):
             self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.held_now += hold.now["pool", self.pool.id]
+        if hold.now["pool", self.pool.id] > 0:
+            self.holding_now[hold.claim.id] = None
         self.ledger.add(hold.claim.department, hold.charged)
         self.free_now.add(hold.now, -1)
         self.free_later.add(hold.later, -1)
@@ -203,6 +206,7 @@ class Books:
         self.departures.end(hold.claim)
         self.strict.get(hold.claim.department, {}).pop(hold.claim.id, None)
         self.held_now -= hold.now["pool", self.pool.id]
+        self.holding_now.pop(hold.claim.id, None)
         self.ledger.remove(hold.claim.department, hold.charged)
         self.free_now.add(hold.now)
         self.free_later.add(hold.later)

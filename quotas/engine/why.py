@@ -124,7 +124,7 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
     if free + books.held_now < asked:
         yield NotEnough(books.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(holder for holder, hold in books.holds.items() if hold.now["pool", books.pool.id] > 0))
+        yield HeldFor(next(iter(books.holding_now)))
     else:  # where units are only counted, it would start
         have = pods_that_fit(claim, books.pool, books.free_now)
         if claim.pods > 1:
