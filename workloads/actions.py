@@ -20,10 +20,11 @@ from portal.models import Department
 from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState
+from workloads.faults import check
 from workloads.happenings import happened, new_attempt, said_ready
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.requests import LONGEST, WorkloadRequest, check, claim_fields
+from workloads.requests import LONGEST, WorkloadRequest, claim_fields
 from workloads.specs import digest
 from workloads.verdicts import refuse_impossible
 

@@ -13,9 +13,10 @@ from portal.models import Department
 from portal.words import memory
 from quotas.models import Pool
 from workloads.amount_form import AmountFields
+from workloads.faults import InvalidRequest
 from workloads.inputs import CommandField, DurationField, MemoryField, VariablesField
 from workloads.models import Image, Kind, Preset, Workload
-from workloads.requests import InvalidRequest, WorkloadRequest
+from workloads.requests import WorkloadRequest
 from workloads.setup_form import SetupFields, first_setup
 from workloads.setups import Setup
 

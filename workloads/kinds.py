@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from portal.errors import N_, Invalid
 from quotas.models import Cluster, ClusterKind, Node
 from workloads import distributed
 from workloads.models import Kind
+from workloads.requests import WorkloadRequest
 from workloads.setups import MOST_PODS, MOST_RESTARTS, Setup
 from workloads.sharing import SYSTEMS
-
-if TYPE_CHECKING:
-    from workloads.requests import WorkloadRequest
 
 OWN_FIELDS = {  # of Setup, by the kinds that have them
     "template": {Kind.DISTRIBUTED}, "parameter_servers": {Kind.DISTRIBUTED}, "same_domain": {Kind.DISTRIBUTED},

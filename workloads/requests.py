@@ -1,34 +1,21 @@
-"""What a person or pipeline asks for, and whether it can be meant: every fault at once, each with its field."""
+"""What a person or pipeline asks for. Whether it can be meant is in faults.py."""
 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from portal.errors import N_, Invalid
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.models import Cluster, ClusterKind, Pool
-from workloads import kinds, sharing
+from workloads import sharing
 from workloads.manifests import Options
-from workloads.models import Image, Kind, Preset, Workload
+from workloads.models import Image, Preset, Workload
 from workloads.setups import Setup
 from workloads.sharing import SYSTEMS
 
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
 LONGEST = 30 * 24 * 3600  # s
-
-
-class InvalidRequest(Invalid):
-    """`errors` has every fault; the first one is this exception's own sentence."""
-
-    def __init__(self, errors: list[Invalid]) -> None:
-        first = errors[0]
-        super().__init__(first.message, code=first.code, field=first.field, **first.numbers)
-        self.errors = errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,110 +112,8 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
     }
 
 
-def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:
-    """Raises InvalidRequest with every fault found without looking at the load."""
-    errors = [
-        *_name_and_image(request),
-        *_amounts(request),
-        *_sharing(request),
-        *_environment(request),
-        *_times(request),
-        *kinds.faults(request),
-    ]
-    if request.priority > highest_priority:
-        errors.append(
-            Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority)
-        )
-    if request.setup.ipc_lock and not department.unrestricted:
-        errors.append(Invalid(MAY_NOT_LOCK, code="not_allowed", field="ipc_lock", name=department.name))
-    if department.children.exists():
-        errors.append(
-            Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)
-        )
-    if errors:
-        raise InvalidRequest(errors)
-
-
-def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
-    errors = []
-    if not request.name.strip() or len(request.name) > 100:
-        errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
-    if request.kind not in Kind.values:
-        errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
-    if not request.image.active or not request.image.serves(request.kind):
-        fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]
-        said = N_("The image %(name)s is not for this kind. These are: %(fitting)s.")
-        if not fitting:
-            said = N_("The image %(name)s is not for this kind, and no other is: ask the operator for one.")
-        errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
-    if request.kind in {Kind.JOB, Kind.DISTRIBUTED} and not request.command:
-        errors.append(Invalid(N_("Say which command the job runs."), field="command"))
-    return errors
-
-
-def _amounts(request: WorkloadRequest) -> list[Invalid]:
-    return [
-        Invalid(N_("This must be at least %(least)s."), field=name, least=least)
-        for name, least in (("cpu_milli", 100), ("memory_mib", 64))
-        if getattr(request, name) < least
-    ]
-
-
-def _sharing(request: WorkloadRequest) -> list[Invalid]:
-    """What the pool's sharing system refuses, before it costs a pod."""
-    pool = request.pool
-    system = SYSTEMS.get(pool.sharing)
-    if system is None:
-        return [Invalid(N_("Nothing serves the sharing system of %(pool)s."), field="pool", pool=pool.name)]
-    errors = []
-    if request.profile and not pool.mig:
-        errors.append(
-            Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)
-        )
-    asked = sharing.Request(
-        pool.product,
-        request.charge if pool.mig else request.units_per_pod,
-        request.pods,
-        request.profile or None,
-        request.env | request.secret_env,
-        cores=request.cores_per_pod,
-        units_per_card=pool.units_per_card,
-        extra=request.setup.extra,
-        peers=False,  # said with the kind
-    )
-    for problem in system.validate(asked, settings_of(pool.group.cluster)):
-        hidden = problem.field == "env" and problem.params["name"] in request.secret_env
-        field_name = "secret_env" if hidden else problem.field
-        errors.append(Invalid(problem.message, code=problem.code, field=field_name, **problem.params))
-    return errors
-
-
 def settings_of(cluster: Cluster) -> sharing.Settings:
     """What the operator says of a cluster's sharing systems. Declared cards have no plugin that counts in GiB."""
     if cluster.kind == ClusterKind.EMBEDDED:
         return sharing.Settings(gpu_mem_unit="MiB")
     return Options.from_json(cluster.options).sharing
-
-
-def _environment(request: WorkloadRequest) -> list[Invalid]:
-    errors = []
-    for field_name in ("env", "secret_env"):
-        for name in getattr(request, field_name):
-            if not ENV_NAME.fullmatch(name):
-                errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
-            elif name.startswith("PORTAL_"):
-                errors.append(
-                    Invalid(
-                        N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name
-                    )
-                )
-    return errors
-
-
-def _times(request: WorkloadRequest) -> list[Invalid]:
-    errors = []
-    for name in ("max_runtime", "max_wait"):
-        value: Any = getattr(request, name)
-        if value is not None and not 1 <= value <= LONGEST:
-            errors.append(Invalid(N_("Give 1 to %(most)s seconds, or nothing."), field=name, most=LONGEST))
-    return errors

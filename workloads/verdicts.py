@@ -26,7 +26,8 @@ from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
-from workloads.requests import WorkloadRequest, check, claim_fields
+from workloads.faults import check
+from workloads.requests import WorkloadRequest, claim_fields
 
 
 class Impossible(Invalid):

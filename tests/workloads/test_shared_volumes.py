@@ -18,8 +18,8 @@ from tests.workloads.conftest import Bed
 from tests.workloads.test_main_path import log_of
 from workloads import actions, cleaning
 from workloads.clusters.base import Refused
+from workloads.faults import InvalidRequest
 from workloads.models import Attempt, Workload
-from workloads.requests import InvalidRequest
 from workloads.setups import Setup
 from workloads.specs import namespace_of, spec_of, to_start
 

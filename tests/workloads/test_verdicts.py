@@ -11,8 +11,9 @@ from portal.models import Department, Role, User
 from quotas.engine.verdict import Headline
 from quotas.models import ClaimState, Pool
 from tests import builders as make
+from workloads.faults import InvalidRequest
 from workloads.models import Image, Workload
-from workloads.requests import InvalidRequest, WorkloadRequest
+from workloads.requests import WorkloadRequest
 from workloads.verdicts import Impossible, Verdict, refuse_impossible, verdict_of
 
 pytestmark = pytest.mark.django_db

@@ -28,9 +28,9 @@ from portal.tokens import bearer_of
 from workloads import actions
 from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told, with_attempts
 from workloads.api.verdicts import VerdictOut, before_submitting
+from workloads.faults import InvalidRequest
 from workloads.lifecycle import FINAL
 from workloads.models import State, Workload
-from workloads.requests import InvalidRequest
 from workloads.setups import NAMES
 
 FILTERS = [

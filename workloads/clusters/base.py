@@ -50,52 +50,19 @@ import datetime as dt
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from workloads.clusters.errors import EXCEEDED as EXCEEDED
+from workloads.clusters.errors import ClusterError as ClusterError
+from workloads.clusters.errors import NoSuchRun as NoSuchRun
+from workloads.clusters.errors import Refused as Refused
+from workloads.clusters.errors import Unreachable as Unreachable
+from workloads.clusters.files import Files
 from workloads.clusters.places import Home as Home
 from workloads.clusters.places import KeptVolume as KeptVolume
 from workloads.clusters.places import SharedVolume as SharedVolume
 from workloads.clusters.places import VolumeRef as VolumeRef
 from workloads.setups import Setup
-
-if TYPE_CHECKING:
-    from workloads.clusters.files import Files
-
-
-class ClusterError(Exception):
-    """Anything a driver may raise; `code` is stable and shown, `detail` is for people."""
-
-    code = "cluster_error"
-
-    def __init__(self, detail: str, code: str = "") -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.code = code or self.code
-
-
-class Unreachable(ClusterError):
-    """The cluster did not answer (time-out, connection refused, 429, 5xx). Nothing is known; try again later."""
-
-    code = "cluster_unreachable"
-
-    def __init__(self, detail: str, retry_after: float | None = None) -> None:
-        super().__init__(detail)
-        self.retry_after = retry_after
-
-
-EXCEEDED = "exceeded_quota"
-
-
-class Refused(ClusterError):
-    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help, except where
-    the code is EXCEEDED: the department's ResourceQuota may be behind the plan.
-    """
-
-    code = "refused"
-
-
-class NoSuchRun(ClusterError):
-    code = "no_such_run"
 
 
 class Phase(enum.StrEnum):

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from workloads.clusters.base import Unreachable
+from workloads.clusters.errors import Unreachable
 
 MOST_SHOWN = 1000  # entries of one directory
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 from workloads.clusters.base import NodeInfo, Note
-from workloads.sharing.api import N_, About, Held, Json, PodPatch, Problem, Request, Settings, System
+from workloads.sharing.api import N_, About, Held, Json, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import charge
 from workloads.sharing.nodes import Facts, entry, listing, mapping
 
@@ -22,6 +23,22 @@ __all__ = [
     "SYSTEMS", "About", "Held", "NodeInfo", "Note", "PodPatch", "Problem", "Request", "Settings", "System", "charge",
     "discover", "with_slices",
 ]  # fmt: skip
+
+
+class System(Protocol):
+    """A module of this package."""
+
+    ABOUT: About
+
+    def applies(self, node: Facts) -> Note | None: ...
+
+    def discover(self, node: Facts, settings: Settings) -> NodeInfo: ...
+
+    def validate(self, request: Request, settings: Settings) -> Sequence[Problem]: ...
+
+    def manifest(self, request: Request, settings: Settings) -> PodPatch: ...
+
+    def read_back(self, pod: Json) -> tuple[Held, ...]: ...
 
 
 def _systems() -> dict[str, System]:

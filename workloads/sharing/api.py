@@ -17,12 +17,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from workloads.clusters.base import CardInfo, NodeInfo, Note, Offer
-
-if TYPE_CHECKING:
-    from workloads.sharing.nodes import Facts
 
 __all__ = [
     "FULL",
@@ -40,7 +37,6 @@ __all__ = [
     "Problem",
     "Request",
     "Settings",
-    "System",
 ]  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -157,19 +153,3 @@ class Held:
     device: str
     memory_mib: int | None = None
     cores: int | None = None
-
-
-class System(Protocol):
-    """A module of this package."""
-
-    ABOUT: About
-
-    def applies(self, node: Facts) -> Note | None: ...
-
-    def discover(self, node: Facts, settings: Settings) -> NodeInfo: ...
-
-    def validate(self, request: Request, settings: Settings) -> Sequence[Problem]: ...
-
-    def manifest(self, request: Request, settings: Settings) -> PodPatch: ...
-
-    def read_back(self, pod: Json) -> tuple[Held, ...]: ...

@@ -16,12 +16,13 @@ from portal.errors import Problem
 from portal.models import Department
 from quotas.models import Node
 from workloads import actions, copies, previews
+from workloads.faults import InvalidRequest
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
 from workloads.kinds import SHARED_VOLUMES
 from workloads.kinds import offers as offers_volume
 from workloads.models import Kind, Preset, Workload
-from workloads.requests import InvalidRequest, WorkloadRequest
+from workloads.requests import WorkloadRequest
 from workloads.verdicts import verdict_of
 from workloads.views.files import store_all
 

@@ -1,0 +1,39 @@
+"""What a cluster may answer instead of doing: a part of the contract in base.py."""
+
+from __future__ import annotations
+
+
+class ClusterError(Exception):
+    """Anything a driver may raise; `code` is stable and shown, `detail` is for people."""
+
+    code = "cluster_error"
+
+    def __init__(self, detail: str, code: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or self.code
+
+
+class Unreachable(ClusterError):
+    """The cluster did not answer (time-out, connection refused, 429, 5xx). Nothing is known; try again later."""
+
+    code = "cluster_unreachable"
+
+    def __init__(self, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+EXCEEDED = "exceeded_quota"
+
+
+class Refused(ClusterError):
+    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help, except where
+    the code is EXCEEDED: the department's ResourceQuota may be behind the plan.
+    """
+
+    code = "refused"
+
+
+class NoSuchRun(ClusterError):
+    code = "no_such_run"
