@@ -16,8 +16,8 @@ from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
 from quotas.board import usage_of
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
-from quotas.engine.whatif import what_if, with_claim, with_quota
-from quotas.models import Claim, Node, Pool, Quota
+from quotas.engine.whatif import what_if, with_claim, with_quota, without_nodes
+from quotas.models import Claim, Node, Pool, PoolGroup, Quota
 from quotas.recalls import check_recall, of_windows, recall_for_engine
 from quotas.snapshots import load_snapshot, moment, quota_of, seconds
 from quotas.telling import clock_of, lends
@@ -109,11 +109,24 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
 
 
 def preview_drain(*, actor: Actor, node: Node) -> Preview:
-    """What runs on the node now (it stays until it ends), and who would wait longer. For operators."""
+    """What runs on the node now (it stays until it ends), and for whom the next pass would decide otherwise without the
+    node. For operators."""
     actor.require_operator()
-    places = Claim.objects.filter(state__in=["holding", "leaving"], pool__cards__node=node).distinct()
-    here = [
-        c for c in places.select_related("department", "pool") if any(p["node"] == node.name for p in c.placement or [])
-    ]
+    now = timezone.now()
+    groups = PoolGroup.objects.filter(pools__cards__node=node).distinct().order_by("name")
+    snapshots = [load_snapshot(group, now=now) for group in groups]
+    there = {
+        claim.id
+        for each in snapshots
+        for claim in each.claims
+        for placed in claim.placement or ()
+        if placed.node == node.name
+    }
+    places = Claim.objects.filter(public_id__in=there, state__in=["holding", "leaving"])
+    here = places.select_related("department", "pool").order_by("pool", "department", "name")
+    effect = effect_of(actor, *(what_if(each, without_nodes(each, [node.name])) for each in snapshots))
+    otherwise = preview_of(effect) if effect.stopped or effect.staying or effect.starting or effect.waiting else None
+    lines = (otherwise.sentence, *otherwise.lines) if otherwise else ()
     text = _("%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.")
-    return Preview(tuple(side_of(actor, claim) for claim in here), None, text % {"count": len(here), "node": node.name})
+    said = text % {"count": len(here), "node": node.name}
+    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines)

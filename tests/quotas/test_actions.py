@@ -14,7 +14,7 @@ from portal.models import AuditEntry, Department, Role, User
 from quotas import actions
 from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Pool, Quota
-from quotas.previews import preview_quota, preview_recall
+from quotas.previews import preview_drain, preview_quota, preview_recall
 from quotas.recalls import end_overdue
 from tests import builders as make
 
@@ -169,6 +169,20 @@ def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, po
     claim = Claim.objects.get()
     assert (claim.state, claim.decision) == (ClaimState.PENDING, "wait")
     assert "pool_short" in {reason["code"] for reason in claim.reasons}
+
+
+def test_before_a_node_is_drained_it_is_said_who_stays_and_who_would_wait(
+    operator: User, vision: Department, pool: Pool
+) -> None:
+    node = pool.cards.first().node
+    here = make.claim(vision, pool, 1, "holding", placement=[{"pod": 0, "node": node.name, "cards": [0]}])
+    make.claim(vision, pool, 1)
+    preview = preview_drain(actor=Actor(operator), node=node)
+    assert [side.name for side in preview.stopped] == [here.name]
+    assert preview.sentence == f"1 workloads run here and stay until they end; nothing new starts on {node.name}."
+    assert preview.lines == ("1 workload that is about to start would wait.",)
+    with pytest.raises(NotVisible):
+        preview_drain(actor=Actor(make.member(vision)), node=node)
 
 
 def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_is_back(
