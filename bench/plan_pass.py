@@ -139,12 +139,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--running", type=int, default=10000)
     parser.add_argument("--pending", type=int, default=10000)
     parser.add_argument("--fair", action="store_true", help="with fair sharing")
-    parser.add_argument("--nodes", action="store_true", help="on nodes of 8 cards instead of a counted pool")
+    parser.add_argument("--nodes", action="store_true", help="parts of cards on nodes as in a real cluster")
     given = parser.parse_args(arguments)
     measure(given.departments, given.running, given.pending, given.fair, given.nodes)
     print("Scaling, pending claims:")
     for part in (8, 4, 2):
         measure(given.departments, given.running, given.pending // part, given.fair, given.nodes)
+    print("Scaling, departments:")
+    for part in (10, 4, 2):
+        measure(given.departments // part, given.running, given.pending, given.fair, given.nodes)
     print("Scaling, everything:")
     for part in (8, 4, 2):
         measure(given.departments // part, given.running // part, given.pending // part, given.fair, given.nodes)
