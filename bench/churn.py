@@ -68,14 +68,24 @@ class Fleet:
 
 def passes() -> dict[str, float]:
     """One reconcile of the whole cluster and one planning pass, here: seconds and CPU seconds."""
+    from portal.errors import Busy
     from quotas.admission import run_pass
     from quotas.models import Cluster, PoolGroup
     from workloads.converge import converge_cluster
 
     found = {}
+
+    def plan() -> None:
+        with contextlib.suppress(Busy):  # the watcher has just taken the lock: after it
+            run_pass(group_id=group)
+            return
+        plan()
+
+    group = PoolGroup.objects.get().pk
     for name, act in (
         ("reconcile", lambda: converge_cluster(Cluster.objects.get())),
-        ("plan", lambda: run_pass(group_id=PoolGroup.objects.get().pk)),
+        ("first plan", plan),
+        ("plan", plan),
     ):
         began, cpu = time.perf_counter(), time.process_time()
         act()

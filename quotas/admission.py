@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import structlog
+from django.db.models import Case, JSONField, Value, When
 from django.utils import timezone
 
 from portal import notices
@@ -26,6 +30,7 @@ from quotas.passes import packed
 from quotas.snapshots import load_snapshot, moment
 
 log = structlog.get_logger(__name__)
+MANY, AT_ONCE = 4, 100  # admissions from which on they are written together, and how many in one statement
 
 
 def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
@@ -61,8 +66,15 @@ def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.date
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
     for claim_id in plan.withdrawn:
         recorder.withdraw(claim_id)
-    for decision in sorted(plan.decisions, key=lambda d: d.position):
-        recorder.answer(decision)
+    answers = sorted(plan.decisions, key=lambda d: d.position)
+    many = [d for d in answers if d.decision is e.DecisionKind.ADMIT and not recorder.claims[d.claim].is_recall]
+    if len(many) < MANY:
+        many = []
+    for at in range(0, len(many), AT_ONCE):
+        recorder.admit_all(many[at : at + AT_ONCE])
+    for decision in answers:
+        if decision.claim not in recorder.admitted:
+            recorder.answer(decision)
     return recorder.written()
 
 
@@ -74,6 +86,26 @@ class Recorder:
     ) -> None:
         self.group, self.snapshot, self.plan, self.claims, self.now = group, snapshot, plan, claims, now
         self.changes: list[tuple[Decision, list[Claim]]] = []
+        self.admitted: set[e.ClaimId] = set()  # or tried to be, together
+
+    def admit_all(self, decisions: Sequence[e.Decision]) -> None:
+        """Work that starts, in three statements for all whose answers differ only in their places."""
+        wanted = {self.claims[decision.claim].pk: decision for decision in decisions}
+        rows = Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING)
+        groups: dict[bytes, list[int]] = defaultdict(list)
+        for pk in rows.filter(pk__in=wanted).order_by("pk").values_list("pk", flat=True):
+            claim = self.claims[wanted[pk].claim]
+            groups[orjson.dumps([claim.pool_id, self._shown(wanted[pk])])].append(pk)
+        for pks in groups.values():
+            places = [When(pk=pk, then=Value(places_json(wanted[pk].placement), JSONField())) for pk in pks]
+            first = wanted[pks[0]]
+            values = self._holding(self.claims[first.claim], first)
+            Claim.objects.filter(pk__in=pks).update(**values, placement=Case(*places))
+            for pk in pks:
+                claim = self.claims[wanted[pk].claim]
+                wake("workloads.converge", claim=claim.public_id)
+                self._log(claim, "admit", decision_to_json(wanted[pk]))
+        self.admitted |= {decision.claim for decision in decisions}
 
     def answer(self, decision: e.Decision) -> None:
         claim = self.claims[decision.claim]
@@ -90,19 +122,8 @@ class Recorder:
             self._log(claim, "withdraw", {"claim": claim_id})
 
     def _admit(self, claim: Claim, decision: e.Decision) -> None:
-        if self._change(
-            claim,
-            {"state": ClaimState.PENDING},
-            state=ClaimState.HOLDING,
-            started_at=self.now,
-            placement=places_json(decision.placement),
-            notice=claim.pool.notice,
-            grace=claim.pool.grace,
-            promised_at=None,
-            reserved=None,
-            answered_at=self.now,
-            **self._shown(decision),
-        ):
+        values = self._holding(claim, decision) | {"placement": places_json(decision.placement)}
+        if self._change(claim, {"state": ClaimState.PENDING}, **values):
             self._log(claim, "admit", decision_to_json(decision))
             if claim.is_recall and not claim.is_of_window:
                 pool, department = claim.pool, claim.department
@@ -110,6 +131,12 @@ class Recorder:
                 notices.tell(
                     "recall.done", to=people, department=department, pool=pool.name, units=claim.units, unit=pool.unit
                 )
+
+    def _holding(self, claim: Claim, decision: e.Decision) -> dict[str, Any]:
+        return {
+            "state": ClaimState.HOLDING, "started_at": self.now, "notice": claim.pool.notice, "grace": claim.pool.grace,
+            "promised_at": None, "reserved": None, "answered_at": self.now,
+        } | self._shown(decision)  # fmt: skip
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:
         """Waiting, reserved or impossible for now: the claim stays pending and says why."""

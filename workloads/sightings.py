@@ -14,6 +14,7 @@ import structlog
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
+from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
 from workloads.clusters.base import Observed
@@ -54,7 +55,7 @@ class Sightings(threading.Thread):
             self._some.clear()
             try:
                 self.act()
-            except DatabaseError as error:
+            except (DatabaseError, Busy) as error:
                 log.warning("database.failed", what="sightings", error=str(error))
             except Exception:  # the next listing tells all of it again
                 log.exception("sightings.failed")
