@@ -59,6 +59,7 @@ class Express(threading.Thread):
                 self.closing.wait(WAIT)
         for threads in (self.starters, self.creators, self.beside):
             threads.shutdown(cancel_futures=True)
+        self.sightings.join(2 * WAIT)
 
     def act(self, hints: Iterable[lane.Hint]) -> None:
         groups: dict[int, None] = {}
