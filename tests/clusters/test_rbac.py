@@ -119,6 +119,7 @@ def by_claims(bed: PlainBed) -> None:
         bed.driver.stop(spec.ref, 0)
 
 
+@pytest.mark.timeout(300)
 def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     kubernetes_bed: PlainBed, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
