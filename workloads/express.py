@@ -60,6 +60,7 @@ class Express(threading.Thread):
         for threads in (self.starters, self.creators, self.beside):
             threads.shutdown(cancel_futures=True)
         self.sightings.join(2 * WAIT)
+        connections.close_all()
 
     def act(self, hints: Iterable[lane.Hint]) -> None:
         groups: dict[int, None] = {}

@@ -197,6 +197,7 @@ def test_a_sighting_before_its_creation_is_noted_is_acted_on_after_it(
         ensure(spec)
         told.tell(*running(pool, spec))
         told.act()
+        connection.close()  # this thread's own
         looked.append(len(cluster.specs))
 
     cluster.ensure = seen_meanwhile  # type: ignore[method-assign]
