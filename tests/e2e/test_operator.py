@@ -123,3 +123,4 @@ def test_a_change_of_mode_asks_only_for_what_the_mode_has_a_use_for(person: Arri
     page.get_by_role("button", name="Show what it would mean").click()
     expect(page.locator("main")).to_contain_text("failRequestsGreaterThanOne: true")
     expect(page.locator("#id_replicas")).to_be_visible()
+    assert page.locator("form[method=post] input[name=rename]").get_attribute("value") == "True"
