@@ -15,6 +15,9 @@ Cost = Callable[[tuple[Claim, ...]], Any]
 
 LOOKS, LOOKS_AT_PLACES = 500, 100
 """How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are."""
+MANY = 16
+"""Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
+places, and so few of so many sets hardly ever hold a better one."""
 
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
@@ -33,6 +36,8 @@ def _improved(
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
     nothing that contains it can be better."""
     candidates = _worth_trying(books, taker, claims)
+    if best is not None and books.pool.nodes is not None and len(candidates) > MANY:
+        return best
     charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
     fair, least = books.settings.fair_sharing, None if best is None else cost(best)
     looks = LOOKS if books.pool.nodes is None else LOOKS_AT_PLACES
