@@ -175,7 +175,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
     if workload.attempts_made != number:
         Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
-    secrets, token_digest = new_secrets(workload)
+    secrets, token_digest = new_secrets()
     return Attempt.objects.create(
         workload=workload,
         number=number,

@@ -191,7 +191,7 @@ class Attempt(models.Model):
     ranks = models.JSONField(default=list)  # of a gang or service: one object a rank, as clusters.base.Rank tells it
     notice = models.PositiveIntegerField(default=0)  # frozen at admission
     grace = models.PositiveIntegerField(default=0)
-    token_digest = models.CharField(max_length=64, blank=True)  # scope "ready"; workloads/specs.py
+    token_digest = models.CharField(max_length=64, blank=True)  # bound to this attempt, scope "ready"
     secrets = models.TextField(blank=True)  # encrypted: ready token and notebook token
 
     queued_at = models.DateTimeField(default=timezone.now)

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from django.utils.crypto import salted_hmac
 
 from portal.crypt import decrypt, encrypt
 from quotas.models import Cluster
@@ -19,19 +18,10 @@ from workloads.models import Attempt, Kind, Workload
 NOTEBOOK_PORT = 8888
 
 
-def new_secrets(workload: Workload) -> tuple[str, str]:
+def new_secrets() -> tuple[str, str]:
     """For a new attempt: the encrypted pair of ready and notebook tokens, and the digest of the ready token."""
-    ready, notebook = _ready_token(workload), secrets.token_urlsafe(32)
+    ready, notebook = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     return encrypt(orjson.dumps({"ready": ready, "notebook": notebook}).decode()), digest(ready)
-
-
-def _ready_token(workload: Workload) -> str:
-    """All jobs of an author in a department have the same: it lets them say of each other what their author may say of
-    all of them, and one Secret of the cluster serves thousands of pods."""
-    if workload.kind != Kind.JOB or workload.author_id is None:
-        return secrets.token_urlsafe(32)
-    whose = f"{workload.department_id}:{workload.author_id}"
-    return salted_hmac("workloads.ready", whose, algorithm="sha256").hexdigest()
 
 
 def digest(token: str) -> str:

@@ -134,7 +134,7 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     driver, stop = kubernetes_bed.driver, threading.Event()
     assert isinstance(driver, KubernetesCluster)
     threading.Thread(target=driver.watch, args=(lambda run: None, stop), daemon=True).start()
-    spec = kubernetes_bed.spec("forever", kind="notebook", port=18888)
+    spec = kubernetes_bed.spec("forever", kind="notebook", port=18888, token="its-secret")
     driver.ensure(spec)
     up(driver, spec.ref)
     eventually(lambda: driver.endpoint(spec.ref))

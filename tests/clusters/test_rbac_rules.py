@@ -70,13 +70,17 @@ def claims(**changes: Any) -> Call:
     return lambda bed, driver: starts(bed, driver, sharing="dra", product="", **changes)
 
 
+def keeps_a_secret(bed: PlainBed, driver: KubernetesCluster) -> None:
+    starts(bed, driver, secret_env={"KEY": "value"})
+
+
 CALLS: dict[str, Call] = {
     "namespaces": starts,
     "pods": starts,
     "pods/log": tells,
     "pods/exec": shows_files,
     "persistentvolumeclaims": starts,
-    "secrets": starts,
+    "secrets": keeps_a_secret,
     "resourcequotas": furnishes,
     "limitranges": furnishes,
     "networkpolicies": furnishes,

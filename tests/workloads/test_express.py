@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import orjson
 import pytest
 import redis
 from django.db import connection
@@ -17,7 +16,6 @@ from django.utils import timezone
 
 from portal import lane, wake
 from portal.access import Actor
-from portal.crypt import decrypt
 from portal.models import Event as EventRow
 from portal.models import Heartbeat
 from quotas.admission import run_pass
@@ -30,7 +28,6 @@ from workloads.express import Express
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
 from workloads.sightings import Sightings
-from workloads.specs import new_secrets
 from workloads.watcher import LONG_AGO, Lease
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -234,21 +231,6 @@ def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
         go.set()
         closing.set()
         runner.join(5)
-
-
-def test_jobs_of_one_author_in_one_department_have_one_ready_token(alice: Actor, pool: Pool) -> None:
-    def ready(actor: Actor, kind: str = "job") -> str:
-        workload = submit(actor, pool)
-        Workload.objects.filter(pk=workload.pk).update(kind=kind)
-        workload.refresh_from_db()
-        return orjson.loads(decrypt(new_secrets(workload)[0]))["ready"]
-
-    nlp = make.department("nlp")
-    make.quota(nlp, pool, 0)
-    bob = Actor(make.member(nlp))
-    assert ready(alice) == ready(alice)
-    assert ready(alice) != ready(bob)
-    assert ready(alice, "notebook") != ready(alice, "notebook")
 
 
 @pytest.fixture

@@ -100,7 +100,6 @@ class TestPod:
         )
         made = manifests.pod(asked, OPTIONS)
         assert "xyzzy" not in str(made)
-        assert "open-sesame" not in str(made)
         by_reference = {e["name"]: e["valueFrom"]["secretKeyRef"] for e in container(made)["env"] if "valueFrom" in e}
         kept = manifests.secret(asked, {"uid": "u"}, OPTIONS)
         assert kept["metadata"]["name"] == asked.ref.name
@@ -109,28 +108,9 @@ class TestPod:
         assert kept["stringData"]["KEY"] == "xyzzy"
         assert kept["stringData"]["PORTAL_WORKLOAD"] == asked.workload_id
 
-    def test_that_is_a_job_without_secrets_of_its_own_shares_its_authors(self) -> None:
-        one, other = spec(), dataclasses.replace(spec(), workload_id="two", ref=RunRef("w-two-1", "gqp-vision", "s2"))
-        kept = manifests.common_secret(one, OPTIONS)
-        assert kept is not None
-        assert kept == manifests.common_secret(other, OPTIONS)
-        assert "ownerReferences" not in kept["metadata"]
-        assert one.workload_id not in kept["metadata"]["labels"].values()
-        assert kept["stringData"] == {"PORTAL_READY_TOKEN": one.ready_token}
-        for asked in (one, other):
-            refs = [e["valueFrom"]["secretKeyRef"] for e in container(manifests.pod(asked, OPTIONS))["env"]
-                    if "secretKeyRef" in e.get("valueFrom", {})]  # fmt: skip
-            assert refs == [{"name": kept["metadata"]["name"], "key": "PORTAL_READY_TOKEN"}]
-        changed = manifests.common_secret(dataclasses.replace(one, ready_token="another"), OPTIONS)
-        assert changed is not None
-        assert changed["metadata"]["name"] != kept["metadata"]["name"]
-
-    @pytest.mark.parametrize(
-        "changes",
-        [{"secret_env": {"KEY": "v"}}, {"kind": "notebook", "port": 8888, "token": "t"}, {"kind": "distributed"}],
-    )
-    def test_with_secrets_of_its_own_shares_none(self, changes: dict[str, Any]) -> None:
-        assert manifests.common_secret(dataclasses.replace(spec(), **changes), OPTIONS) is None
+    def test_without_secrets_needs_none(self) -> None:
+        assert manifests.secret(spec(), {"uid": "u"}, OPTIONS) is None
+        assert not [e for e in container(manifests.pod(spec(), OPTIONS))["env"] if "secretKeyRef" in str(e)]
 
     def test_reads_the_time_of_reclaim_from_its_own_annotation(self) -> None:
         made = manifests.pod(spec(), OPTIONS)

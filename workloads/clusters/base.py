@@ -140,7 +140,7 @@ def volume_of(spec: RunSpec) -> VolumeRef:
     return replace(ref, unrestricted=spec.setup.ipc_lock)
 
 
-TOKENS = ("PORTAL_READY_TOKEN", "PORTAL_TOKEN", "JUPYTER_TOKEN")
+TOKENS = ("PORTAL_TOKEN", "JUPYTER_TOKEN")
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
@@ -166,7 +166,10 @@ def environment(spec: RunSpec) -> dict[str, str]:
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:
-    """Those of `environment` that must not be readable where the run is described: the user's secrets and the tokens."""
+    """Those of `environment` that must not be readable where the run is described: the user's secrets, and what opens it.
+
+    The ready token is none: it says one thing of its own attempt, and only while that is called back.
+    """
     env = environment(spec)
     return {name: env[name] for name in (*spec.secret_env, *TOKENS) if env.get(name)}
 

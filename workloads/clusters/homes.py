@@ -28,7 +28,6 @@ class Homes:
     options: Options
     _kept: dict[str, tuple[Home, float]] = field(default_factory=dict)
     _open: set[tuple[str, str, bool]] = field(default_factory=set)  # name, department, unrestricted
-    _secrets: dict[str, dict[str, float]] = field(default_factory=dict)  # namespace → its common ones, since when known
     _classes: bool = False
 
     def keep(self, home: Home, *, fresh: bool = False) -> None:
@@ -45,14 +44,6 @@ class Homes:
         """It is going away, or is gone."""
         self._open = {place for place in self._open if place[0] != name}
         self._kept.pop(name, None)
-        self._secrets.pop(name, None)
-
-    def lacks(self, name: str, secret: str) -> bool:
-        """This process has not made sure of it lately. The portal's account may not look whether it is there."""
-        return time.monotonic() - self._secrets.get(name, {}).get(secret, -REMEMBERED) >= REMEMBERED
-
-    def has(self, name: str, secret: str) -> None:
-        self._secrets.setdefault(name, {})[secret] = time.monotonic()
 
     def open(self, name: str, department: str, *, unrestricted: bool = False) -> None:
         """The namespace and the priority class, made if they are not there."""

@@ -132,7 +132,6 @@ class KubernetesCluster:
         pod = None if spec.untried else self.api.get(_pod(spec.ref))
         if pod is None:
             self._ensure_home(spec)
-            self._tell_common(spec)
             pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
         if not is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
@@ -141,23 +140,12 @@ class KubernetesCluster:
 
     def _beside(self, spec: RunSpec, pod: Json) -> None:
         owner = manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod)
-        if manifests.common_secret(spec, self.options) is None:
-            self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
         for wanted in manifests.beside(spec, self.options):
             claims.ensure(self.api, wanted, owner)
         if spec.port is not None:
             service = manifests.service(spec, owner, self.options)
             self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
-
-    def _tell_common(self, spec: RunSpec) -> None:
-        secret = manifests.common_secret(spec, self.options)
-        if secret is not None and self.homes.lacks(spec.ref.namespace, secret["metadata"]["name"]):
-            try:
-                self.orders.tell_secrets(secret)
-            except Unreachable:
-                self.homes.forget(spec.ref.namespace)  # it may be gone: the next try looks
-                raise
-            self.homes.has(spec.ref.namespace, secret["metadata"]["name"])
 
     def _ensure_home(self, spec: RunSpec) -> None:
         if self._ensure_volume(volume_of(spec)) and spec.placement:

@@ -28,7 +28,7 @@ from workloads.manifests.namespaces import namespace
 from workloads.manifests.network import owner_of, service
 from workloads.manifests.options import Options
 from workloads.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
-from workloads.manifests.secrets import common_secret, secret
+from workloads.manifests.secrets import secret
 from workloads.manifests.shown import objects
 from workloads.manifests.volumes import claim, shared_claim
 
@@ -58,7 +58,6 @@ __all__ = [
     "Unsupported",
     "beside",
     "claim",
-    "common_secret",
     "deployment",
     "host_of",
     "job",
