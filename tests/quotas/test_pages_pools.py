@@ -109,6 +109,8 @@ def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(cli
     assert row.public_id in page(client, world["ned"], url)
     assert "?replay=1" not in page(client, world["ned"], url)
     assert "Planned again" not in page(client, world["ned"], f"{url}?replay=1")
+    assert "Its snapshot is not kept any more" in page(client, world["root"], f"{url}?replay=1")
+    PlanPass.objects.filter(pk=row.pk).update(snapshot=b"not what was written")
     assert "cannot be read any more" in page(client, world["root"], f"{url}?replay=1")
     snapshot = load_snapshot(world["pool"].group, now=timezone.now())
     for plan, says in (
