@@ -19,7 +19,12 @@ def pytest_report_header() -> list[str]:
     return [f"database: {database}", *left_out]
 
 
-ALONE = {"clusters", "e2e", "faults"}  # each has the machine's one test cluster, or a browser and a whole portal
+ONE_BY_ONE = {
+    "clusters": "cluster",
+    "faults": "cluster",
+    "e2e": "browser",
+}  # folder → what the machine has once, or bears once
+ON_THE_CLUSTER_TOO = "tests/e2e/test_production.py"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,7 +35,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return "machine" if file.split("/")[-2] in ALONE else file
+            return "cluster" if file == ON_THE_CLUSTER_TOO else ONE_BY_ONE.get(file.split("/")[-2], file)
 
     return ByRoom(config, log)
 
