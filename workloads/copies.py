@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -13,6 +14,7 @@ from django.urls import reverse
 from quotas.models import ClusterKind
 from workloads import manifests
 from workloads.models import Attempt
+from workloads.previews import HIDDEN
 from workloads.requests import WorkloadRequest
 from workloads.specs import spec_of
 
@@ -68,13 +70,14 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
 
 
 def manifest_of(attempt: Attempt) -> str:
-    """The objects of one attempt as YAML; they name its secret values and hold none. "" where its cluster is no Kubernetes.
+    """The objects of one attempt as YAML; they name its secret values and hold none, nor its token.
+    "" where its cluster is no Kubernetes.
 
     `attempt` with workload, its pool, department, author, image and the cluster loaded.
     """
     if attempt.cluster.kind != ClusterKind.KUBERNETES:
         return ""
-    spec = spec_of(attempt)
+    spec = replace(spec_of(attempt), ready_token=HIDDEN)
     try:
         options = manifests.Options.from_json(attempt.cluster.options)
         return yaml.safe_dump_all(manifests.objects(spec, options), sort_keys=False, allow_unicode=True)
