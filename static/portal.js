@@ -115,9 +115,14 @@
       else element.removeAttribute("tabindex");
     }
   };
-  document.body.addEventListener("htmx:afterSettle", reach);
-  addEventListener("resize", reach);
-  reach();
+  // Its width changes with the window, with what a refresh brings, and when a font arrives.
+  const widths = new ResizeObserver(reach);
+  const watchWidths = () => {
+    widths.disconnect();
+    for (const element of all(".table-responsive, .table-responsive > table")) widths.observe(element);
+  };
+  document.body.addEventListener("htmx:afterSettle", watchWidths);
+  watchWidths();
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // A refresh would take away what is being chosen.
     const live = event.detail.requestConfig.triggeringEvent?.type === "live";
