@@ -70,16 +70,17 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(snapshot: Snapshot) -> None
 @many
 @given(ANY)
 def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(snapshot: Snapshot) -> None:
+    """But for what others hold who are inside too and lack a place: what is free, and their part of the guarantee."""
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
     books = Books(after, after.pools[0], *free_vectors(after))
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
-    kept = False  # by the hold of somebody before it, who is inside too and lacks a place
-    for decision in plan.decisions:
-        claim = next(each for each in after.claims if each.id == decision.claim)
-        if claim.id in waiting and claim.state is ClaimState.PENDING and books.inside(claim):
-            chosen = choose(books, claim)
-            freely = chosen is not None and not chosen.victims
-            assert chosen is None or {victim.id for victim in chosen.victims} & started or (freely and kept)
-            kept = True
+    inside = [c for c in after.claims if c.id in waiting and c.state is ClaimState.PENDING and books.inside(c)]
+    choices = {claim.id: choose(books, claim) for claim in inside}
+    holders = [claim for claim in inside if choices[claim.id] is None]
+    for claim in inside:
+        if (chosen := choices[claim.id]) is not None and not {victim.id for victim in chosen.victims} & started:
+            held = sum(holder.units for holder in holders if holder.department == claim.department)
+            assert holders
+            assert not chosen.victims or not books.ledger.inside(claim.department, books.asked(claim) + held)
