@@ -141,6 +141,7 @@ class PoolPass:
             return None
         own, borrowed = self._charge(claim)
         books.admit(claim, places)
+        self._holds.count_on_end(claim)
         if borrowed and books.settings.fair_sharing:
             books.openings += 1  # who borrows more may be taken from by those who borrow less
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)

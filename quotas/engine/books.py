@@ -163,7 +163,7 @@ class Books:
     def admit(self, claim: Claim, places: Places) -> None:
         """The claim starts at `places`, now."""
         asked = self.asked(claim)
-        vector = occupied(claim, self.pool, places, asked)
+        vector = self.vectors[claim.id] = occupied(claim, self.pool, places, asked)
         if asked < claim.units:
             self.recalled[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)

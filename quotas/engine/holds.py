@@ -5,7 +5,7 @@
 exists only while the claim's limits and the present capacity could satisfy it.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -31,6 +31,11 @@ class Holds:
             for claim in claims.values()
             if (end := ends_at(claim)) is not None
         )
+
+    def count_on_end(self, claim: Claim) -> None:
+        """The claim starts now: who waits may wait for its end."""
+        if claim.max_runtime is not None:
+            insort(self._ends, (self._books.now + claim.max_runtime, claim.id))
 
     def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they

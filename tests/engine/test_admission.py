@@ -282,6 +282,18 @@ def test_a_short_claim_may_pass_a_hold_that_ends_later() -> None:
     assert (decided["short"].decision, decided["long"].decision) == (ADMIT, WAIT)
 
 
+def test_a_hold_also_ends_with_what_starts_in_the_same_pass() -> None:
+    departments = [a_department("a"), a_department("b", 4)]
+    claims = [
+        pending("first", "b", 2, priority=1, max_runtime=50),
+        pending("owner", "b", 2),
+        pending("short", "a", 1, max_runtime=50),
+        pending("long", "a", 1, max_runtime=51),
+    ]
+    decided = answers(a_snapshot(a_pool(3), departments, claims))
+    assert [decided[id].decision for id in ("first", "owner", "short", "long")] == [ADMIT, WAIT, ADMIT, WAIT]
+
+
 def test_one_starving_borrower_holds_but_never_against_an_owner() -> None:
     departments = [a_department("a", 2), a_department("b"), a_department("c", 6)]
     claims = [
