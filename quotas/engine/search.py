@@ -24,7 +24,7 @@ def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, 
     """The best set found, or None when no order of taking leads to one."""
     found = [
         victims
-        for order in _orders(books, taker, claims)
+        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(books, taker, claims))
         if (victims := _greedy(books, taker, order, fairness)) is not None
     ]
     return _improved(books, taker, claims, fairness, cost, min(found, key=cost, default=None))

@@ -70,7 +70,7 @@ def _may_take(books: Books, taker: Taker, own: list[Claim]) -> bool:
     if taker.inside or books.settings.fair_sharing or taker.policy.borrow_preempt is not None:
         return True
     usage_after = taker.account.usage + taker.asked - sum(books.standing.charges[claim.id] for claim in own)
-    return usage_after <= taker.account.guaranteed if books.ledger.flat else bool(own)
+    return not books.ledger.flat or usage_after <= taker.account.guaranteed
 
 
 def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:

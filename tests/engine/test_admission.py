@@ -282,6 +282,17 @@ def test_a_short_claim_may_pass_a_hold_that_ends_later() -> None:
     assert (decided["short"].decision, decided["long"].decision) == (ADMIT, WAIT)
 
 
+def test_a_team_above_its_own_guarantee_takes_back_what_its_department_is_promised() -> None:
+    departments = [
+        a_department("x", 4),
+        a_department("t", 0, parent="x", policy=a_policy(within="never")),
+        a_department("c"),
+    ]
+    claims = [holding("h", "t", 1), holding("stranger", "c", 3), pending("p", "t", 3)]
+    decided = answers(a_snapshot(a_pool(4), departments, claims))
+    assert (decided["p"].decision, decided["p"].victims) == (RECLAIM, ("stranger",))
+
+
 def test_a_hold_also_ends_with_what_starts_in_the_same_pass() -> None:
     departments = [a_department("a"), a_department("b", 4)]
     claims = [

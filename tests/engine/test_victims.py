@@ -69,6 +69,7 @@ def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -
             assert chosen is not None
             if chosen.victims and permitted(books, taker, chosen.victims, fairness):
                 assert cost(books, taker, chosen.victims) <= cost(books, taker, greedy)
+                break  # the second way to look at shares is only tried where the first finds nobody
 
 
 def greedy_then_put_back(books: Books, taker: Taker, fairness: Fairness) -> tuple[Claim, ...] | None:
