@@ -14,6 +14,7 @@ from workloads.sharing import SYSTEMS
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
+WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
 
 
 class InvalidRequest(Invalid):
@@ -61,7 +62,7 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         if not fitting:
             said = N_("The image %(name)s is not for this kind, and no other is: ask the operator for one.")
         errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
-    if request.kind in {Kind.JOB, Kind.DISTRIBUTED} and not request.command:
+    if request.kind in WITH_COMMAND and not request.command:
         errors.append(Invalid(N_("Say which command the job runs."), field="command"))
     return errors
 

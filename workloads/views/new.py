@@ -16,7 +16,7 @@ from portal.errors import Problem
 from portal.models import Department
 from quotas.models import Node
 from workloads import actions, copies, previews
-from workloads.faults import InvalidRequest
+from workloads.faults import WITH_COMMAND, InvalidRequest
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
 from workloads.kinds import SHARED_VOLUMES
@@ -106,7 +106,6 @@ def keep_files(request: HttpRequest, workload: Workload) -> None:
 
 
 LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quota may still be empty
-COMMANDLESS = {Kind.NOTEBOOK.value, Kind.SERVICE.value}
 
 
 @login_required
@@ -120,7 +119,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     filled.update({name: LATER[name] for name in missing})
     form = WorkloadForm(filled, actor=actor, department=here)
     context = {"department": here, "form": form, **answer(actor, here, form)}
-    if filled.get("kind") in COMMANDLESS:
+    if filled.get("kind") in set(Kind.values) - WITH_COMMAND:
         missing = [name for name in missing if name != "command"]
     if missing:  # then there is nothing yet that could be sent
         context |= {"missing": [form.fields[name].label for name in missing], "preview": None, "json": None}
