@@ -261,11 +261,11 @@ def _by_card(
             unplaced += claim.units
         for placed in claim.placement or ():
             cards = placed.get("cards") or ()
-            units = claim.units_per_pod // max(1, len(cards))
+            units, taken = (n // max(1, len(cards)) for n in (claim.units_per_pod, claim.on_card))
             for card in cards or [None]:
                 kind = "leaving" if claim.state == ClaimState.LEAVING else "own" if own > 0 else "borrowed"
                 own -= units
-                share = _share(live, claim, units, kind, seen, placed.get("start"))
+                share = _share(live, claim, taken, kind, seen, placed.get("start"))
                 if card is not None:
                     places[placed["node"], card].append(share)
                 elif claim.profile:

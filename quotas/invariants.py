@@ -34,20 +34,22 @@ def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Plac
 
 
 def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[str]:
-    """Whole cards belong to one pod; a shared card's pods fit together."""
-    size = {
-        (card.pool_id, card.node.name, card.index): card.units
-        for card in Card.objects.filter(pool__isnull=False).select_related("node")
-    }
+    """Whole cards belong to one pod; a shared card's pods fit together, in its memory and in its compute."""
+    cards = Card.objects.filter(pool__isnull=False).select_related("node")
+    there = {(card.pool_id, card.node.name, card.index): card for card in cards}
     used: dict[Place, int] = defaultdict(int)
+    compute: dict[Place, int] = defaultdict(int)
     for claim, place, where in placed(claims):
-        cards = place.get("cards")
-        count = len(cards) if isinstance(cards, list) else 1
-        used[where] += claim.units_per_pod // max(count, 1)
+        on = place.get("cards")
+        count = len(on) if isinstance(on, list) else 1
+        used[where] += claim.on_card // max(count, 1)
+        compute[where] += claim.cores_per_pod or 0
     for where, units in used.items():
-        if units > size.get(where, 0):
-            _pool, node, card = where
-            yield f"card {card} of {node} holds {units} units and has {size.get(where, 0)}"
+        (_pool, node, index), card = where, there.get(where)
+        if units > (card.units if card else 0):
+            yield f"card {index} of {node} holds {units} units and has {card.units if card else 0}"
+        if card and card.cores and compute[where] > card.cores:
+            yield f"card {index} of {node} gives {compute[where]} percent of its compute and has {card.cores}"
 
 
 def instances_are_used_once(claims: list[Claim]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, Ledge
 from quotas.windows import most_lent, planned_limit
 
 CLAIM_COLUMNS = (
-    "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "state",
+    "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "asked_per_pod", "state",
     "queued_at", "started_at", "max_runtime", "until", "leave_by", "held_for_id", "promised_at", "reserved", "placement",
     "profile", "cores_per_pod", "reasons", "position",
 )  # fmt: skip

@@ -191,7 +191,8 @@ class Claim(models.Model):
     workload = models.CharField(max_length=26, blank=True, db_index=True)  # public id; blank: a recall
     name = models.CharField(max_length=100)
     pods = models.PositiveIntegerField(default=1)
-    units_per_pod = models.PositiveIntegerField()
+    units_per_pod = models.PositiveIntegerField()  # the charge
+    asked_per_pod = models.PositiveIntegerField(null=True)  # of its card, if compute makes the charge larger
     cores_per_pod = models.PositiveIntegerField(null=True)
     profile = models.CharField(max_length=40, blank=True)
     same_domain = models.BooleanField(default=False)
@@ -257,6 +258,11 @@ class Claim(models.Model):
     def is_of_window(self) -> bool:
         """A recall that nobody asked for: a lending window closes."""
         return self.is_recall and self.name == WINDOW
+
+    @property
+    def on_card(self) -> int:
+        """Units a pod takes of its card, or of its cards together."""
+        return self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
 
     @property
     def units(self) -> int:

@@ -189,8 +189,8 @@ def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
 CLAIM_COLUMNS = (
     "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state",
     "submitted_at", "queued_at", "started_at", "checkpointed_at", "min_runtime", "max_runtime", "preemptible",
-    "own_only", "cores_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "backoff_until", "leave_by",
-    "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
+    "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "backoff_until",
+    "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
 )  # fmt: skip
 
 
@@ -242,6 +242,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         preemptible=row["preemptible"],
         own_only=row["own_only"],
         cores_per_pod=row["cores_per_pod"],
+        asked_per_pod=row["asked_per_pod"],
         profile=row["profile"] or None,
         same_domain=row["same_domain"],
         cpu_milli=row["cpu_milli"] or 0,

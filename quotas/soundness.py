@@ -47,7 +47,7 @@ def _cards(live: Live, pool: int, cards: list[Card]) -> Iterator[Fault]:
     for claim in live.claims_of(pool):
         for place in (claim.placement or ()) if claim.state in OCCUPYING else ():
             for card in place.get("cards") or ():
-                used[place["node"], card] += claim.units_per_pod // len(place["cards"])
+                used[place["node"], card] += claim.on_card // len(place["cards"])
     for (node, card), units in used.items():
         size = sizes.get((node, card), 0)
         if units > size:

@@ -99,6 +99,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "pods": workload.pods,
         "units_per_pod": workload.units_per_pod,
         "cores_per_pod": workload.cores_per_pod,
+        "asked_per_pod": workload.asked_per_pod if workload.cores_per_pod else None,
         "profile": workload.profile,
         "same_domain": workload.settings.same_domain,
         "cpu_milli": workload.cpu_milli,

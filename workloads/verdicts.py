@@ -20,6 +20,7 @@ from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
+from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
 from quotas.engine.wire import reason_to_json
 from quotas.models import Claim, ClaimState, Pool
@@ -296,10 +297,11 @@ def _alternatives(
 
 def _largest_now(snapshot: e.Snapshot, asked: e.Claim) -> int:
     """The most units of this shape, below what was asked, that would start now; found by halving."""
-    low, high = 0, asked.units_per_pod - 1
+    pool = next(pool for pool in snapshot.pools if pool.id == asked.pool)
+    low, high = 0, asked.on_card - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _starts_now(snapshot, replace(asked, units_per_pod=middle)):
+        if _starts_now(snapshot, resized(asked, middle, pool)):
             low = middle
         else:
             high = middle - 1

@@ -18,7 +18,7 @@ from quotas.engine.consolidation import Consolidation
 from quotas.engine.holds import Holds
 from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition
-from quotas.engine.placement import Places
+from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Reservation, Snapshot
 from quotas.engine.units import must_stay_inside
@@ -170,9 +170,17 @@ class PoolPass:
 
     def _shape(self, claim: Claim) -> tuple[object, ...]:
         """What matters for victims; claims behind in the same department never outrank those before."""
-        size = (claim.units_per_pod, claim.pods, claim.profile, claim.cores_per_pod, claim.cpu_milli, claim.memory_mib)
         inside, asked = self._books.inside(claim), self._books.asked(claim)
-        return claim.department, inside, asked, *size, claim.same_domain, must_stay_inside(claim)
+        return (
+            claim.department,
+            inside,
+            asked,
+            claim.units_per_pod,
+            claim.pods,
+            *shape_of(claim),
+            claim.same_domain,
+            must_stay_inside(claim),
+        )
 
     def _reserve(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""

@@ -144,7 +144,7 @@ class Books:
         """Whether the claim would fit into the pool as it is present, without any other."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
-        shape = (claim.pods, claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.same_domain)
+        shape = (claim.pods, claim.on_card, claim.cores_per_pod, claim.profile, claim.same_domain)
         key = (*shape, claim.cpu_milli, claim.memory_mib)
         if key not in self._fits_empty:
             self._fits_empty[key] = find_places(claim, self.pool, self.empty) is not None

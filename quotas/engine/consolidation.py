@@ -52,7 +52,7 @@ class Consolidation:
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
-        shape = (claim.pods, claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.same_domain)
+        shape = (claim.pods, claim.on_card, claim.cores_per_pod, claim.profile, claim.same_domain)
         key = (*shape, claim.cpu_milli, claim.memory_mib)
         if key not in self._known:
             if not self._tries:
@@ -106,15 +106,15 @@ class Consolidation:
         """So many pods of one node that give enough units; nodes where least is lacking first, small pods first."""
         running, elsewhere = self._movable(), self._with_a_place(free)
         for node in sorted(nodes, key=lambda node: (-free_on(self._pool, node, free), node.name)):
-            lacking = one.units_per_pod - free_on(self._pool, node, free)
+            lacking = one.on_card - free_on(self._pool, node, free)
             here = [pod for pod in running.get(node.name, ()) if pod.key not in moved and elsewhere(pod.claim)]
-            if sum(pod.claim.units_per_pod for pod in here[-count:]) < lacking:
+            if sum(pod.claim.on_card for pod in here[-count:]) < lacking:
                 continue
             for pods in combinations(here, count):
                 if not self._looks:
                     return
                 self._looks -= 1
-                if sum(pod.claim.units_per_pod for pod in pods) >= lacking:
+                if sum(pod.claim.on_card for pod in pods) >= lacking:
                     yield node, pods
 
     def _with_a_place(self, free: Vector) -> Callable[[Claim], bool]:
@@ -122,7 +122,7 @@ class Consolidation:
         known: dict[tuple[object, ...], bool] = {}
 
         def has(pod: Claim) -> bool:
-            shape = (pod.units_per_pod, pod.cores_per_pod, pod.profile, pod.cpu_milli, pod.memory_mib)
+            shape = (pod.on_card, pod.cores_per_pod, pod.profile, pod.cpu_milli, pod.memory_mib)
             if shape not in known:
                 known[shape] = best_spot(pod, self._pool, self._pool.nodes or (), free, 0) is not None
             return known[shape]
@@ -140,7 +140,7 @@ class Consolidation:
                         vector = occupied(one, self._pool, (placed,))
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
-                pods.sort(key=lambda pod: (pod.claim.units_per_pod, pod.key))
+                pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))
         return self._running
 
     def _moved(self, one: Claim, node: Node, pods: tuple[Running, ...], free: Vector) -> list[Move] | None:
@@ -172,6 +172,6 @@ class Consolidation:
 
         if not take(one, [node]):
             return
-        for pod in sorted(pods, key=lambda pod: (-pod.claim.units_per_pod, pod.key)):
+        for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
             for placed in take(pod.claim, self._pool.nodes or ()):
                 yield Move(pod.claim.id, pod.placed.pod, pod.placed.node, placed.node, placed.cards, placed.start)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from quotas.engine.books import Books
 from quotas.engine.mig import PRODUCTS
 from quotas.engine.types import Claim
-from quotas.engine.units import must_stay_inside
+from quotas.engine.units import card_units, must_stay_inside
 
 SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
@@ -49,14 +49,14 @@ def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
         return
     for units in _sizes(books, claim, limit):
         if 0 < units <= claim.units_per_pod:
-            yield replace(claim, pods=1, units_per_pod=units, cores_per_pod=_cores(books, claim))
+            yield _smaller(books, claim, units)
 
 
 def _profiles(books: Books, claim: Claim) -> Iterator[Claim]:
     """Every profile no larger than the claim's; any when its own does not exist."""
     for name, profile in PRODUCTS.get(books.pool.mig or "", {}).items():
         if not claim.units_per_pod or profile.size <= claim.units_per_pod:
-            yield replace(claim, pods=1, profile=name, units_per_pod=profile.size)
+            yield replace(claim, pods=1, profile=name, units_per_pod=profile.size, asked_per_pod=None)
 
 
 def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
@@ -65,19 +65,21 @@ def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
     for whole in {card.units for node in nodes for card in node.cards if card.units}:
         yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
         for pods in {*range(1, min(claim.pods, SOME_PODS) + 1), claim.pods} if whole > 1 else ():
-            like = replace(claim, pods=pods, cores_per_pod=_cores(books, claim))
+            like = replace(claim, pods=pods)
             yield _largest_part(books, like, min(whole, claim.units_per_pod, limit // pods))
 
 
 def _largest_part(books: Books, like: Claim, most: int) -> int:
-    """Units, at most so many, that each pod of such a claim can have."""
-    return _most(most, lambda units: books.fits_when_empty(replace(like, units_per_pod=units)))
+    """Units, at most so many, that each pod of such a claim can be charged."""
+    return _most(most, lambda units: books.fits_when_empty(replace(_smaller(books, like, units), pods=like.pods)))
 
 
-def _cores(books: Books, claim: Claim) -> int | None:
-    """The claim's compute, or all that a card has if it asks for more."""
-    cores = [card.cores for node in books.pool.nodes or () for card in node.cards if card.cores is not None]
-    return min(claim.cores_per_pod, max(cores)) if cores and claim.cores_per_pod is not None else claim.cores_per_pod
+def _smaller(books: Books, claim: Claim, units: int) -> Claim:
+    """One pod of the claim that is charged so many units: with no more of a card's compute than that pays for."""
+    cores, whole = claim.cores_per_pod, card_units(books.pool)
+    if cores is not None and whole:
+        cores = min(cores, 100 * units // whole)
+    return replace(claim, pods=1, units_per_pod=units, asked_per_pod=min(claim.on_card, units), cores_per_pod=cores)
 
 
 def _most(high: int, fits: Callable[[int], bool]) -> int:

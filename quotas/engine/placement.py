@@ -99,7 +99,7 @@ def pod_vector(claim: Claim, pool: Pool, placed: Placed) -> Iterator[tuple[Key, 
         yield ("instance", pool.id, node, claim.profile or ""), 1
     for card in placed.cards:
         if profile is None:
-            yield ("card", pool.id, node, card), claim.units_per_pod // len(placed.cards)
+            yield ("card", pool.id, node, card), claim.on_card // len(placed.cards)
             if claim.cores_per_pod is not None:
                 yield ("cores", pool.id, node, card), claim.cores_per_pod
         elif placed.start is not None:
@@ -118,7 +118,7 @@ def _instance_vector(pool: Pool, node: str, card: int, profile: Profile, start: 
 
 def shape_of(claim: Claim) -> Shape:
     """All that matters for where one pod of the claim can go."""
-    return claim.units_per_pod, claim.cores_per_pod, claim.profile, claim.cpu_milli, claim.memory_mib
+    return claim.on_card, claim.cores_per_pod, claim.profile, claim.cpu_milli, claim.memory_mib
 
 
 def spot_on(node: Node, claim: Claim, pool: Pool, free: Mapping[Key, int], pod: int = 0) -> Spot | None:
@@ -159,14 +159,15 @@ def _card_spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], p
     """Part of one card, best fit; or, when one card is not enough, as many empty cards as it takes."""
     whole = max((card.units for card in node.cards), default=0)
     left = [free["card", pool.id, node.name, index] for index in range(len(node.cards))]
-    if claim.units_per_pod <= whole and not (whole == 1 or pool.unit == "card"):
-        fitting = [i for i, u in enumerate(left) if u >= claim.units_per_pod and _cores_fit(claim, pool, node, i, free)]
+    asked = claim.on_card
+    if asked <= whole and not (whole == 1 or pool.unit == "card"):
+        fitting = [i for i, u in enumerate(left) if u >= asked and _cores_fit(claim, pool, node, i, free)]
         if fitting:
             index = min(fitting, key=left.__getitem__)
-            over = (left[index] - claim.units_per_pod) / whole
+            over = (left[index] - asked) / whole
             yield Spot((over + _waste(claim, node, sum(left) / whole, whole, free),), Placed(pod, node.name, (index,)))
-    elif whole and claim.units_per_pod % whole == 0:
-        count = claim.units_per_pod // whole
+    elif whole and asked % whole == 0:
+        count = asked // whole
         empty = [i for i, units in enumerate(left) if units == whole and _cores_fit(claim, pool, node, i, free)]
         if len(empty) >= count:
             waste = _waste(claim, node, sum(left) / whole, whole, free)
@@ -176,7 +177,7 @@ def _card_spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], p
 def _waste(claim: Claim, node: Node, cards: float, whole: int, free: Mapping[Key, int]) -> float:
     """Cards' worth of GPU share that the pod makes useless on a node with `cards` free; of nodes that lose the same, the
     one with the least left."""
-    cards_left = cards - claim.units_per_pod / whole
+    cards_left = cards - claim.on_card / whole
     if node.cpu_milli is None:
         return LEFT_ON_NODE * cards_left
     cpu = free["cpu", node.name] / CPU_OF_A_CARD

@@ -26,7 +26,7 @@ def has_sites(pool: Pool, claim: Claim) -> bool:
     if pool.mig is not None:
         return all(node.instances is not None for node in pool.nodes or ())
     whole = max((card.units for node in pool.nodes or () for card in node.cards), default=0)
-    return whole == 1 or claim.units_per_pod <= whole
+    return whole == 1 or claim.on_card <= whole
 
 
 def sites_on(books: Books, taker: Taker, node: Node) -> Iterator[tuple[Goods, int]]:
@@ -47,9 +47,9 @@ def _site_keys(books: Books, claim: Claim, node: Node) -> Iterator[tuple[list[Ke
     cards: list[Key] = [("card", pool.id, node.name, index) for index in range(len(node.cards))]
     whole = max((card.units for card in node.cards), default=0)
     if whole == 1:
-        yield cards, claim.units_per_pod
-    elif claim.units_per_pod <= whole:
-        yield from (([card], claim.units_per_pod) for card in cards)
+        yield cards, claim.on_card
+    elif claim.on_card <= whole:
+        yield from (([card], claim.on_card) for card in cards)
 
 
 # Which node first -----------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def _by_least_cost(books: Books, taker: Taker) -> Iterator[tuple[Bound, Node]]:
             held = books.holding.get(department, {}).values()
             books.free_later.touch(placed.node for claim in held for placed in claim.placement or ())
     below = None if taker.policy.reclaim == "any" else claim.priority
-    shape = claim.units_per_pod, claim.profile, claim.cpu_milli, claim.memory_mib
+    shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(
         ("victims", shape, below, taker.patient), books.pool, lambda node: _least_cost(books, taker, below, node)
     )

@@ -165,6 +165,9 @@ class Claim:
 
     A **recall** is a claim with `pods=0`: it asks for `units_per_pod` guaranteed units without a workload. While it
     holds, workloads of its department that started after it draw from it: it keeps only what they do not use.
+
+    `units_per_pod` is what a pod is charged. Where it asks for more of a card's compute than of its memory, that is more
+    than the `asked_per_pod` it takes of the card's units (None: the same).
     """
 
     id: ClaimId
@@ -184,6 +187,7 @@ class Claim:
     preemptible: bool = True
     own_only: bool = False
     cores_per_pod: int | None = None
+    asked_per_pod: int | None = None
     profile: str | None = None
     same_domain: bool = False
     cpu_milli: int = 0
@@ -200,6 +204,11 @@ class Claim:
     def units(self) -> int:
         """All units asked or held; a recall's amount stands in `units_per_pod`."""
         return self.units_per_pod * (self.pods or 1)
+
+    @property
+    def on_card(self) -> int:
+        """Units a pod takes of its card, or of its cards together."""
+        return self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
 
     @property
     def is_recall(self) -> bool:

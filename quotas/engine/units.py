@@ -1,6 +1,7 @@
 """Units: how much a pool has, and how a claim's units, work and times are counted."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from quotas.engine.mig import profile_of
 from quotas.engine.types import Claim, ClaimId, Department, Node, Policy, Pool, Settings
@@ -21,6 +22,17 @@ def node_units(pool: Pool, node: Node) -> int:
         return sum(card.units for card in node.cards)
     profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
     return sum(profile.size * count for profile, count in profiles if profile is not None)
+
+
+def card_units(pool: Pool) -> int:
+    """Units of a card of the pool, of the largest where they differ; 0 when it has none."""
+    return pool.units_per_card or max((card.units for node in pool.nodes or () for card in node.cards), default=0)
+
+
+def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
+    """The claim with `asked` units of a card for each pod, charged the larger of its shares of memory and compute."""
+    charge = asked if pool.mig is not None else max(asked, -(-(claim.cores_per_pod or 0) * card_units(pool) // 100))
+    return replace(claim, units_per_pod=charge, asked_per_pod=None if charge == asked else asked)
 
 
 def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:

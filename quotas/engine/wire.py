@@ -40,6 +40,7 @@ from quotas.engine.types import (
     Settings,
     Snapshot,
 )
+from quotas.engine.units import resized
 
 ANNOTATIONS = frozenset({"kueue"})
 """Keys of a snapshot that note what another scheduler decided; they are skipped."""
@@ -151,6 +152,7 @@ _claim = record(
         "preemptible": flag,
         "own_only": flag,
         "cores_per_pod": _count,
+        "asked_per_pod": _count,
         "profile": text,
         "same_domain": flag,
         "cpu_milli": _count,
@@ -310,8 +312,11 @@ def quota_from_json(data: object, key: str) -> Quota:
 
 
 def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool]) -> Claim:
-    """One claim alone; with a profile it needs no `units_per_pod`. Raises SnapshotError."""
+    """One claim alone; with a profile it needs no `units_per_pod`. Without `asked_per_pod`, `units_per_pod` is what it
+    asks of a card, and its charge is worked out. Raises SnapshotError."""
     claim: Claim = _claim(_with_charge(data, key, pools), key)
+    if claim.asked_per_pod is None and claim.cores_per_pod and claim.pool in pools:
+        return resized(claim, claim.units_per_pod, pools[claim.pool])
     return claim
 
 

@@ -30,10 +30,10 @@ def a_pool(capacity: int | None = None, **more: Any) -> Pool:
     return Pool(more.pop("id", POOL), capacity=capacity, **more)
 
 
-def nodes(*cards: int, units: int = 1, **more: Any) -> tuple[Node, ...]:
+def nodes(*cards: int, units: int = 1, cores: int | None = None, **more: Any) -> tuple[Node, ...]:
     """n1, n2, … with so many cards each."""
     return tuple(
-        Node(f"n{index}", tuple(Card(units) for _ in range(count)), **more)
+        Node(f"n{index}", tuple(Card(units, cores) for _ in range(count)), **more)
         for index, count in enumerate(cards, start=1)
     )
 

@@ -11,6 +11,7 @@ from quotas.engine.books import Books, free_vectors
 from quotas.engine.largest import largest
 from quotas.engine.mig import PRODUCTS
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
+from quotas.engine.units import resized
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nodes, pending
 
 
@@ -70,10 +71,14 @@ def answer_of(snapshot: Snapshot, id: str = "w") -> tuple[str, tuple[str, ...], 
 
 def test_compute_beyond_a_card_is_asked_at_most_whole() -> None:
     pool = a_pool(nodes=(Node("n1", (Card(80, cores=100),) * 2),), unit="MiB")
-    snapshot = a_snapshot(pool, [a_department("a", 160)], [pending("w", "a", 40, cores_per_pod=120)])
-    assert answer_of(snapshot) == ("impossible", ("fragmented",), 40)
-    pods = a_snapshot(pool, [a_department("a", 160)], [pending("w", "a", 40, pods=4, cores_per_pod=60)])
-    assert answer_of(pods) == ("impossible", ("fragmented",), 80)
+    snapshot = a_snapshot(pool, [a_department("a", 160)], [resized(pending("w", "a", 40, cores_per_pod=120), 40, pool)])
+    assert answer_of(snapshot) == ("impossible", ("fragmented",), 80)
+    pods = a_snapshot(
+        pool, [a_department("a", 160)], [resized(pending("w", "a", 30, pods=4, cores_per_pod=60), 30, pool)]
+    )
+    assert answer_of(pods) == ("impossible", ("above_ceiling",), 160), (
+        "four of 40 MiB with half of a card's compute each"
+    )
 
 
 def test_a_gang_may_be_large_in_fewer_pods_or_in_smaller_ones() -> None:

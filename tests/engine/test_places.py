@@ -11,6 +11,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.types import Card, DecisionKind, Node, Placed, Pool
+from quotas.engine.units import resized
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
@@ -93,6 +94,18 @@ def test_memory_and_compute_of_a_card_bind_both() -> None:
         pending("w", "a", 1024, cores_per_pod=20),
     ]
     assert answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"].placement == (Placed(0, "n1", (1,)),)
+
+
+def test_what_compute_costs_takes_no_memory_of_a_card() -> None:
+    """Both pay for 90 and 10 percent of a card; 1 GiB leaves the other 15 of its card to who needs little compute."""
+    pool = a_pool(unit="GiB", nodes=(Node("n1", (Card(16, 100), Card(16, 100))),))
+    heavy = resized(holding("h", "a", 0, cores_per_pod=90, placement=(Placed(0, "n1", (0,)),)), 1, pool)
+    light = resized(pending("w", "a", 0, cores_per_pod=10), 15, pool)
+    assert (heavy.units, heavy.on_card, light.units, light.asked_per_pod) == (15, 1, 15, None)
+    department = [a_department("a", 32)]
+    assert answers(a_snapshot(pool, department, [heavy, light]))["w"].placement == (Placed(0, "n1", (0,)),)
+    more = resized(pending("w", "a", 0, cores_per_pod=11), 15, pool)
+    assert answers(a_snapshot(pool, department, [heavy, more]))["w"].placement == (Placed(0, "n1", (1,)),)
 
 
 def test_cpu_and_memory_of_a_node_bind_across_its_pools() -> None:

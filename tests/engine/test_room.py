@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.room import Room, find_places, largest_pod, pods_that_fit
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
+from quotas.engine.units import resized
 from tests.engine.builders import pending
 
 POOLS = st.sampled_from(
@@ -33,17 +34,17 @@ def pools(draw: st.DrawFn) -> tuple[Pool, list[Claim]]:
         )
         for n in range(draw(st.integers(1, 6)))
     )
-    claims = []
+    pool, claims = Pool("gpu", unit=unit, mig=mig, nodes=nodes), []
     for n in range(draw(st.integers(1, 25))):
         units = draw(st.sampled_from(sizes))
         claims.append(
-            pending(
+            resized(pending(
                 f"c{n}", "a", units, pods=draw(st.sampled_from([1, 1, 2, 3])), same_domain=draw(st.booleans()),
                 profile=PROFILES[units] if mig else None, cores_per_pod=draw(st.sampled_from(cores)),
                 cpu_milli=draw(st.sampled_from([0, 3000])), memory_mib=draw(st.sampled_from([0, 300])),
-            )
+            ), units, pool)
         )  # fmt: skip
-    return Pool("gpu", unit=unit, mig=mig, nodes=nodes), claims
+    return pool, claims
 
 
 def scanned(claim: Claim, pool: Pool, free: dict[object, int]) -> list[Placed]:

@@ -18,6 +18,7 @@ from quotas.engine.loans import loans_of
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
+from quotas.engine.units import resized
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
@@ -46,12 +47,13 @@ def open_to(books: Books, taker: Taker, victim: Claim) -> bool:
 
 
 class Portal(RuleBasedStateMachine):
-    @initialize(tenants=departments(), placed=st.booleans(), fair=st.booleans())
-    def begin(self, tenants: Any, placed: bool, fair: bool) -> None:
+    @initialize(tenants=departments(), kind=st.sampled_from(["counted", "cards", "shared"]), fair=st.booleans())
+    def begin(self, tenants: Any, kind: str, fair: bool) -> None:
         promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
-        pool = Pool("gpu", nodes=nodes(4, 4, 4, 4)) if placed else Pool("gpu", capacity=promised + 2)
-        if placed and promised > 16:
-            pool = Pool("gpu", capacity=promised)
+        self.machines = {"cards": nodes(4, 4, 4, 4), "shared": nodes(1, 1, 2, units=4, cores=100)}.get(kind)
+        if self.machines is not None and promised > 16:
+            self.machines = None
+        pool = Pool("gpu", nodes=self.machines, capacity=promised + 2 if self.machines is None else None)
         settings_ = Settings(fair_sharing=fair, notice=60, grace=GRACE, starvation_after=100)
         self.now = Snapshot("machine", 0, (pool,), tenants, (), settings_)
         self.serial = 0
@@ -61,6 +63,7 @@ class Portal(RuleBasedStateMachine):
         self.serial += 1
         now = self.now.now
         claim = Claim(f"w{self.serial:03}", state=ClaimState.PENDING, submitted_at=now, pool="gpu", **what)  # type: ignore[arg-type]
+        claim = claim if claim.is_recall else resized(claim, claim.units_per_pod, self.now.pools[0])
         self.now = replace(self.now, claims=(*self.now.claims, claim))
         self.plan()
 
@@ -154,6 +157,7 @@ class Portal(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         max_runtime=st.sampled_from([None, 200]),
         preemptible=st.booleans(),
+        cores_per_pod=st.sampled_from([None, 20, 50, 75]),
     )
     def a_workload_is_submitted(self, department: str, units: int, **more: Any) -> None:
         self.submit(department=department, units_per_pod=units, **more)
@@ -170,8 +174,8 @@ class Portal(RuleBasedStateMachine):
     @rule()
     def a_node_comes_back(self) -> None:
         (pool,) = self.now.pools
-        if pool.nodes is not None and len(pool.nodes) < 4:
-            self.now = replace(self.now, pools=(replace(pool, nodes=nodes(4, 4, 4, 4)),))
+        if self.machines is not None and pool.nodes != self.machines:
+            self.now = replace(self.now, pools=(replace(pool, nodes=self.machines),))
             self.plan()
 
     @rule(data=st.data(), guaranteed=st.integers(0, 6))

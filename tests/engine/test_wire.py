@@ -67,6 +67,16 @@ def test_absent_keys_take_their_default() -> None:
     assert (read.waiting_since, read.units, read.preemptible, read.priority) == (5, 4, True, 0)
 
 
+def test_compute_is_charged_where_it_is_the_larger_share_of_the_card() -> None:
+    shared = [{"id": "a100", "unit": "GiB", "nodes": [{"name": "n1", "cards": [{"units": 16, "cores": 100}]}]}]
+    given = a_claim(units_per_pod=1, cores_per_pod=90, placement=None)
+    snapshot = parse_snapshot(a_snapshot(pools=shared, claims=[given]))
+    assert (snapshot.claims[0].units_per_pod, snapshot.claims[0].on_card) == (15, 1)
+    assert parse_snapshot(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot
+    charged = a_claim(units_per_pod=15, asked_per_pod=1, cores_per_pod=90, placement=None)
+    assert parse_snapshot(a_snapshot(pools=shared, claims=[charged])) == snapshot
+
+
 def test_a_profile_is_charged_the_memory_slices_it_covers() -> None:
     pools = [{"id": "a100", "unit": "slice", "mig": "A100-80GB", "nodes": []}]
     claims = [a_claim(id=p, profile=p, units_per_pod=None) for p in ("3g.40gb", "1g.20gb", "9g.90gb")]
