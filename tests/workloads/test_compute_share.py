@@ -7,7 +7,9 @@ import pytest
 from portal.access import Actor
 from portal.models import Department, Role
 from quotas.admission import run_pass
-from quotas.models import Card, Pool
+from quotas.cardmap import pool_overview
+from quotas.invariants import violations
+from quotas.models import Card, Claim, Pool
 from quotas.snapshots import claim_of
 from tests import builders as make
 from workloads.actions import request_of, submit
@@ -65,6 +67,27 @@ def test_compute_of_a_card_is_never_given_twice(pool: Pool, vision: Department) 
     run_pass(group_id=pool.group_id)
     claims = Attempt.objects.order_by("pk").values_list("claim__state", flat=True)
     assert sorted(claims) == ["holding", "holding", "pending"]
+
+
+def test_a_card_whose_compute_is_taken_still_gives_its_memory() -> None:
+    """Two cards: each of the two takes 90 % of the compute of one, and what a third needs of memory is there beside them."""
+    pool = make.pool("t4", cards=2, sharing="hami", unit="MiB", units_per_card=15360, product="Tesla-T4")
+    Card.objects.update(cores=100)
+    vision = make.department("vision")
+    make.quota(vision, pool, 30720)
+    actor = Actor(make.member(vision, Role.MEMBER))
+    for memory, compute in ((1024, 90), (1024, 90), (3072, 5)):
+        submit(actor=actor, department=vision, request=asked(pool, units_per_pod=memory, cores_per_pod=compute))
+    run_pass(group_id=pool.group_id)
+    claims = list(Claim.objects.order_by("pk"))
+    assert [(claim.state, claim.units_per_pod, claim.on_card) for claim in claims] == [
+        ("holding", 13824, 1024), ("holding", 13824, 1024), ("holding", 3072, 3072),
+    ]  # fmt: skip
+    [view] = pool_overview([pool])
+    assert sorted(cell.used for cell in view.rows[0].cells) == [1024, 4096], "the memory, not what is charged"
+    assert list(violations()) == []
+    Claim.objects.filter(pk=claims[2].pk).update(cores_per_pod=20)
+    assert list(violations()) == ["card 0 of t4-n1 gives 110 percent of its compute and has 100"]
 
 
 def test_a_mig_profile_asks_for_the_slices_it_is_charged(vision: Department) -> None:
