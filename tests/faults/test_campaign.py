@@ -1,4 +1,5 @@
-"""Runs of the fault campaign: as many as FAULT_RUNS says, 200 with NIGHTLY=1 (docs/operations.md: how to repeat a seed)."""
+"""Runs of the fault campaign: 20 in CI, 200 with NIGHTLY=1, or as many as FAULT_RUNS says (docs/operations.md: how to
+repeat a seed)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.clusters.realcluster import ROOT, cannot, kit
 
-RUNS = int(os.environ.get("FAULT_RUNS") or (200 if os.environ.get("NIGHTLY") else 0))
+RUNS = int(os.environ.get("FAULT_RUNS") or (200 if os.environ.get("NIGHTLY") else 20 if os.environ.get("CI") else 0))
 
 
 @pytest.mark.skipif(not RUNS, reason="takes minutes: FAULT_RUNS=3 or NIGHTLY=1 runs it")
@@ -23,6 +24,6 @@ def test_an_installation_survives_what_goes_wrong_around_it() -> None:
     if not os.environ["DATABASE_URL"].startswith("postgres") or not os.environ["TEST_REDIS_URL"]:
         cannot("needs PostgreSQL and Redis")
     kept = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL", "EMBEDDED")}
-    command = [sys.executable, "-m", "tests.faults.campaign", "--runs", str(RUNS), "--rest", "180"]
+    command = [sys.executable, "-m", "tests.faults.campaign", "--runs", str(RUNS), "--rest", "120"]
     ran = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
