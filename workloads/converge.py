@@ -122,6 +122,7 @@ def view_of(attempt: Attempt) -> View:
         cancel=workload.cancel_requested_at is not None,
         max_runtime=workload.max_runtime,
         finished=attempt.finished_at is not None,
+        stopping_at=attempt.stopping_at,
         reason=attempt.reason,
         give_up_after=patience_of(attempt),
         ranks=attempt.ranks,

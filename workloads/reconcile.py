@@ -19,6 +19,7 @@ SURE = dt.timedelta(seconds=2)
 NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
 SILENT = 6  # times as long may last what gives no reason
 DISPLACED = dt.timedelta(seconds=30)  # that a service may wait for its node, whose cards may be freed just now
+UNHEARD = dt.timedelta(seconds=30)  # beyond its grace, before a stop is said again
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
 
 
@@ -40,6 +41,7 @@ class View:
     max_runtime: int | None
     finished: bool
     give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # that the cluster may fail to start it
+    stopping_at: dt.datetime | None = None  # since when SIGTERM is due
     reason: str = ""  # why it has not started yet, as last written down
     ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
 
@@ -252,4 +254,5 @@ def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
         return (Happened(GONE[view.stop_cause], seen.run),)
     if seen.given_up:
         return (Stop(0), Happened(GONE[view.stop_cause], seen.run))
-    return () if seen.run.stopping else (Stop(view.grace),)
+    unheard = view.stopping_at is not None and seen.at > view.stopping_at + dt.timedelta(seconds=view.grace) + UNHEARD
+    return (Stop(view.grace),) if unheard or not seen.run.stopping else ()

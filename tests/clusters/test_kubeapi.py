@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -171,6 +172,16 @@ class TestRaces:
         with pytest.raises(Refused) as refused:
             driver.ensure(spec)
         assert refused.value.code == "name_taken"
+
+    @pytest.mark.parametrize(("seconds", "asked"), [(5, ["PATCH"]), (60, ["PATCH", "DELETE"])])
+    def test_a_deadline_that_nobody_heeded_becomes_a_delete(self, seconds: int, asked: list[str]) -> None:
+        pod = self.pod("ours")
+        pod["spec"] = {"nodeName": "n1", "terminationGracePeriodSeconds": 10, "activeDeadlineSeconds": 1}
+        said = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
+        pod["metadata"]["annotations"]["gpu-quota-portal/stopped-at"] = said.isoformat(timespec="seconds")
+        client, server = api((200, {}), (200, {}))
+        Orders(client).stop(pod, 10)
+        assert [method for method, _, _ in server.asked] == asked
 
     def test_a_name_that_was_just_freed_is_tried_again_later(self) -> None:
         driver, spec = self.drive((404, {}), (409, {"message": "being deleted"}), (404, {}))

@@ -5,8 +5,9 @@ How the contract is met:
 - create: GET first, POST on 404. A second POST of one name charges a ResourceQuota again, and at full quota answers 403
   instead of 409; so both lead to another GET before anything is believed.
 - stop: the pod's `activeDeadlineSeconds` becomes 1. The kubelet then sends SIGTERM, waits for the pod's own grace and
-  kills, as after a delete, but pod, exit code and log stay. A pod that no node has yet, and a grace shorter than the
-  pod's own, need a delete (with the uid as precondition); the finalizer keeps the exit code, the log goes.
+  kills, as after a delete, but pod, exit code and log stay. A pod that no node has yet, a grace shorter than the
+  pod's own, and a deadline that was not heeded need a delete (with the uid as precondition); the finalizer keeps the
+  exit code, the log goes.
 - remove: takes the finalizer away and deletes.
 - logs: Kubernetes cannot address bytes, so a part is read from the start up to its end and cut. The kubelet keeps the
   newest 10 MiB or so; after a rotation the log is shorter than `offset` and is given from its start again.

@@ -12,6 +12,7 @@ from workloads.clusters.kubeapi import MERGE_PATCH, Api
 from workloads.manifests import FINALIZER, RECLAIM_AT, STOPPED_AT
 
 Json = dict[str, Any]
+UNHEARD = dt.timedelta(seconds=20)  # beyond the pod's grace: its kubelet has not heard of the deadline
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -30,13 +31,16 @@ class Orders:
         self.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
 
     def stop(self, pod: Json, grace: int) -> None:
-        """By deadline, which keeps exit code and log; by a delete where no node has it or the grace is shorter."""
+        """By deadline, which keeps exit code and log; by a delete where no node has it, the grace is shorter, or the
+        deadline was not heeded."""
         if pods.is_over(pod):
             return
         meta, spec = pod["metadata"], pod["spec"]
-        stopped_at = meta["annotations"].get(STOPPED_AT) or now()
+        stopped_at, at = meta["annotations"].get(STOPPED_AT) or now(), dt.datetime.fromisoformat
+        heeded_by = at(stopped_at) + dt.timedelta(seconds=spec["terminationGracePeriodSeconds"]) + UNHEARD
         patch: Json = {"metadata": {"uid": meta["uid"], "annotations": {STOPPED_AT: stopped_at}}}
-        by_deadline = spec.get("nodeName") and max(1, grace) >= spec["terminationGracePeriodSeconds"]
+        in_time = max(1, grace) >= spec["terminationGracePeriodSeconds"] and at(now()) < heeded_by
+        by_deadline = spec.get("nodeName") and in_time
         if by_deadline:
             patch["spec"] = {"activeDeadlineSeconds": 1}
         self.patch(path_of(pod), patch)
