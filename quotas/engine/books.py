@@ -291,6 +291,11 @@ class Books:
                 needed.append(leaver)
                 if all(amount <= 0 for amount in lacking.values()):
                     break
+        for leaver in needed[len(first) : -1]:  # the last gives enough without some of those before it
+            vector = self.vectors[leaver.id]
+            if all(amount + vector.get(key, 0) <= 0 for key, amount in lacking.items()):
+                add(lacking, vector)
+                needed.remove(leaver)
         return tuple(needed)
 
     def gone_by(self, leaver: Claim) -> int:

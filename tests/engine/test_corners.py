@@ -203,3 +203,10 @@ def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
     books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
     assert books.leavers_needed(books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()
+
+
+def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:
+    """The small one leaves first, but the large one alone gives all four: withdrawing the small one would delay nobody."""
+    claims = [leaving("small", "b", 1, leave_by=10), leaving("large", "b", 4, leave_by=100), pending("w", "a", 4)]
+    decision = answers(a_snapshot(a_pool(5), [a_department("a", 5), a_department("b")], claims))["w"]
+    assert (decision.decision, decision.waiting_on, decision.by) == ("reclaim", ("large",), 100)
