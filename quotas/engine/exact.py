@@ -6,13 +6,13 @@ and is lowered from outside as long as nothing that outranks it gets worse. Of e
 the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share
-from quotas.engine.permission import Fairness, Right, Taker, candidates_of, may_go, right_of
+from quotas.engine.permission import Fairness, Right, Taker, may_go, open_to, right_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
@@ -31,13 +31,13 @@ START: State = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of the departments `rivals`
-    gives `gives` at the place (None: all its units)."""
+    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of other departments, the
+    `rivals`, gives `gives` at the place (None: all its units)."""
 
     books: Books
     taker: Taker
     own: list[Claim]
-    rivals: list[DepartmentId]
+    rivals: Mapping[DepartmentId, Collection[Claim]]
     gives: Goods | None
     need: tuple[int, int, int]
     fairness: Fairness
@@ -121,14 +121,14 @@ def _without_smallest(state: State) -> State:
 
 
 def _own_table(problem: Problem, claims: list[Claim]) -> Table:
-    """What can be given from the taker's own department."""
-    need = max(*problem.need, _over_limit(problem))
+    """What can be given from the taker's own department: at the place, and elsewhere for the right."""
+    lacking, right = problem.need[0], max(*problem.need[1:], _over_limit(problem))
     table: Table = {START: EMPTY}
-    for claim in _worth_trying(problem, claims, need):
+    for claim in _worth_trying(problem, claims, max(lacking, right), anywhere=right > 0):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for state, old in list(table.items()):
-            if max(state) < need:
+            if state[1] < right or (gives and state[0] < lacking):
                 _offer(table, _plus(state, (gives, units, units, 0)), _join(old, value))
     return table
 
@@ -145,7 +145,7 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
     if right is Right.NONE or not problem.rivals:
         return {START: EMPTY}
     fair = problem.books.settings.fair_sharing
-    asked = _worth_asking(problem, below) if right is Right.RECLAIM and not fair else problem.rivals
+    asked = _worth_asking(problem, below) if right is Right.RECLAIM and not fair else [*problem.rivals]
     offers = [_offers(problem, department, below, right, usage_after) for department in asked]
     table: Table = {START: EMPTY}
     for theirs in offers if fair else _best_offers(problem, offers):
@@ -156,7 +156,7 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
 def _worth_asking(problem: Problem, below: int | None) -> list[DepartmentId]:
     """The departments that the best set can take from by right of the guarantee, as far as that is known."""
     if problem.gives is not None:
-        return problem.rivals
+        return [*problem.rivals]
     limits = [limit for limit in (below, priorities_below(problem.taker)) if limit is not None]
     recallable = recallable_for(problem.books, problem.taker)
     worth = recallable.worth_asking(max(problem.need), min(limits, default=None))
@@ -202,7 +202,8 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     lasting = right is not Right.FAIR and problem.gives is None
     if lasting and key in books.offers:
         return books.offers[key]  # type: ignore[no-any-return]
-    claims = [c for c in candidates_of(books, taker, department, right) if below is None or c.priority < below]
+    claims = open_to(books, taker, problem.rivals[department], right)
+    claims = claims if below is None else [claim for claim in claims if claim.priority < below]
     table = dict(_all_offers(problem, account, claims, right, usage_after, need))
     if lasting:
         books.offers[key] = table
@@ -236,12 +237,12 @@ def _given(problem: Problem, claim: Claim) -> int:
     return problem.books.standing.charges[claim.id] if problem.gives is None else problem.gives.get(claim.id, 0)
 
 
-def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int) -> list[Claim]:
+def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int, anywhere: bool = False) -> list[Claim]:
     """Of each size and priority the claims with the least lost work, as many as could be needed."""
     classes: dict[tuple[int, int, int], list[Claim]] = {}
     for claim in claims:
         gives = _given(problem, claim)
-        if gives or problem.need[0] <= 0:
+        if gives or anywhere or problem.need[0] <= 0:
             classes.setdefault((claim.units, gives, claim.priority), []).append(claim)
     settings, now = problem.books.settings, problem.books.now
     worth: list[Claim] = []

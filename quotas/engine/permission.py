@@ -1,6 +1,6 @@
 """Who may be a victim: which claims the taker's policy opens to it, and which sets of them may go together.
 
-See docs/quota-rules.md, "Who may be a victim". `open_to` looks at one claim, `permitted` at a whole set.
+See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `permitted` at a whole set.
 """
 
 from collections.abc import Iterable
@@ -45,16 +45,16 @@ def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     return [claim for claim in mine.values() if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
-def lending_back(books: Books, taker: Taker) -> list[DepartmentId]:
+def lending_back(books: Books, taker: Taker) -> set[DepartmentId]:
     """The other departments that use more than they are promised, from which alone something may be taken."""
-    return sorted(d for d in books.ledger.above if books.holding.get(d) and d != taker.account.id)
+    return books.ledger.above - {taker.account.id}
 
 
-def candidates_of(books: Books, taker: Taker, department: DepartmentId, right: "Right | None" = None) -> list[Claim]:
-    """The claims of another department that are open to the taker by a right (None: by any), each taken alone."""
+def open_to(books: Books, taker: Taker, claims: Iterable[Claim], right: "Right | None" = None) -> list[Claim]:
+    """Of other departments' claims those that are open to the taker by a right (None: by any), each taken alone."""
     return [
         claim
-        for claim in books.holding[department].values()
+        for claim in claims
         if (open_by(right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
         and stoppable(books, taker.patient, claim)
     ]

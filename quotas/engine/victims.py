@@ -4,7 +4,7 @@ A taker that goes to one place (a pool that only counts, or one node or card) ge
 exact.py and the best of them all. Trees and gangs are searched, see search.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +15,8 @@ from quotas.engine.ledger import Share, share
 from quotas.engine.permission import (
     Fairness,
     Taker,
-    candidates_of,
     lending_back,
+    open_to,
     own_candidates,
     permitted,
     taker_of,
@@ -47,10 +47,10 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
         return Chosen(tuple(sorted(borrowed, key=lambda victim: victim.id)), ())
     own = own_candidates(books, taker)
     if own and not taker.inside:  # who would borrow spares others if its own claims suffice
-        chosen = _best(books, taker, own, [], Fairness.BEFORE)
+        chosen = _best(books, taker, own, (), Fairness.BEFORE)
         if chosen is not None:
             return chosen
-    rivals = lending_back(books, taker) if _may_take(books, taker, own) else []
+    rivals = lending_back(books, taker) if _may_take(books, taker, own) else set()
     if not rivals and not (taker.inside and own):
         return None
     for fairness in _fairness(books, taker):
@@ -96,21 +96,23 @@ def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen
 
 
 def _best(
-    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
     counted = books.pool.nodes is None or taker.claim.is_recall
     found: list[Chosen] = []
     if books.ledger.flat and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
-        chosen = _settled(books, taker, best_set(Problem(books, taker, own, rivals, None, need, fairness)), fairness)
+        theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
+        chosen = _settled(books, taker, best_set(Problem(books, taker, own, theirs, None, need, fairness)), fairness)
         if chosen is not None or counted:
             return chosen
-    elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool, taker.claim):
-        final, chosen = _best_on_a_node(books, taker, own, rivals, fairness)
-        if final:
+    elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool):
+        chosen = _best_on_a_node(books, taker, own, rivals, fairness)
+        if _only_a_place_is_lacking(books, taker):
             return chosen
         found += [chosen] if chosen is not None else []
-    claims = own + [claim for department in rivals for claim in candidates_of(books, taker, department)]
+    held = (books.holding.get(department, {}).values() for department in sorted(rivals))
+    claims = own + [claim for claims in held for claim in open_to(books, taker, claims)]
     searched = _searched(books, taker, claims, fairness)
     found += [searched] if searched is not None else []
     return min(found, key=lambda chosen: cost(books, taker, chosen.victims), default=None)
@@ -130,50 +132,68 @@ def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairnes
     return _settled(books, taker, victims, fairness)
 
 
+def _only_a_place_is_lacking(books: Books, taker: Taker) -> bool:
+    """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
+    account, root = taker.account, books.ledger.root
+    return max(0, account.kept - account.usage) + root.subtree - root.usage >= taker.asked
+
+
 def _best_on_a_node(
-    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], fairness: Fairness
-) -> tuple[bool, Chosen | None]:
-    """The best of all places, and whether that is final: a search over all nodes may find more when the pool or the right
-    is lacking too, and own work elsewhere may give the right. No node is looked at that cannot be better than the best."""
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
+) -> Chosen | None:
+    """The best of all places. No node is looked at that cannot be better than the best so far."""
     best: tuple[Cost, Chosen] | None = None
-    tried = exact = False
+    tried: set[str] = set()
     with closing(nodes_to_try(books, taker, own, rivals)) as nodes:
         for least, node in nodes:
             if best is not None and best[0] <= least:
                 break
-            tried = True
-            for exactly, chosen in _on_node(books, taker, own, rivals, node, fairness):
-                found = cost(books, taker, chosen.victims), chosen
-                best = found if best is None or found[0] < best[0] else best
-                exact = exact or exactly
-    if best is None:
-        return taker.inside and not tried, None
-    only_the_place = max(need_of(books, taker, 0)) <= 0 and (taker.inside or not rivals)
-    return exact or only_the_place, best[1]
+            if node.name not in tried:
+                tried.add(node.name)
+                best = _on_node(books, taker, own, rivals, node, fairness, best)
+    return None if best is None else best[1]
 
 
 def _on_node(
-    books: Books, taker: Taker, own: list[Claim], rivals: list[DepartmentId], node: Node, fairness: Fairness
-) -> Iterator[tuple[bool, Chosen]]:
-    """The best set of each place on the node, exactly; where the cards would do, but not its CPU or memory, one that a
-    search finds."""
+    books: Books,
+    taker: Taker,
+    own: list[Claim],
+    rivals: Collection[DepartmentId],
+    node: Node,
+    fairness: Fairness,
+    best: tuple[Cost, Chosen] | None,
+) -> tuple[Cost, Chosen] | None:
+    """The best set of each place on the node, exactly, if it is better than the best so far; where the cards would do, but
+    not the node's CPU or memory, one that a search finds. Own claims elsewhere may give the right."""
     here = books.on_node.get(node.name, {})
     mine = [claim for claim in own if claim.id in here]
-    theirs = sorted({claim.department for claim in here.values()} & {*rivals})
-    all_exact = True
-    for gives, lacking in sites_on(books, taker, node):
-        need = need_of(books, taker, lacking)
-        problem = Problem(books, taker, mine, theirs, gives, need, fairness)
-        chosen = _settled(books, taker, best_set(problem), fairness) if max(need) > 0 else None
-        if chosen is not None:
-            yield True, chosen
-        else:
-            all_exact = False
-    if not all_exact and (taker.claim.cpu_milli or taker.claim.memory_mib or taker.claim.cores_per_pod):
-        candidates = (c for department in theirs for c in candidates_of(books, taker, department) if c.id in here)
-        searched = _searched(books, taker, [*mine, *candidates], fairness)
-        if searched is not None:
-            yield False, searched
+    open_here = open_to(books, taker, [claim for claim in here.values() if claim.department in rivals])
+    theirs: dict[DepartmentId, list[Claim]] = {}
+    for claim in open_here:
+        theirs.setdefault(claim.department, []).append(claim)
+    unsolved = False
+    for site in sites_on(books, taker, node, mine, open_here):
+        if best is not None and best[0] <= site.least:
+            break
+        need = need_of(books, taker, site.lacking)
+        of_own = own if (rivals and not taker.inside) or need[1] > 0 else mine
+        victims = best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
+        chosen = _settled(books, taker, victims, fairness)
+        unsolved = unsolved or (chosen is None and victims is not None)
+        best = _better(books, taker, best, chosen)
+    if unsolved:
+        best = _better(books, taker, best, _searched(books, taker, [*mine, *open_here], fairness))
+    return best
+
+
+def _better(
+    books: Books, taker: Taker, best: tuple[Cost, Chosen] | None, chosen: Chosen | None
+) -> tuple[Cost, Chosen] | None:
+    """The best so far, or what was found if that costs less."""
+    if chosen is None:
+        return best
+    found = cost(books, taker, chosen.victims), chosen
+    return found if best is None or found[0] < best[0] else best
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
