@@ -7,9 +7,10 @@
 | the script in place of ssh | lays the host's command into the directory and waits for its end |
 | every other rank | runs what is laid there under its name, again and again, until the launcher ends |
 
-Nobody listens and no key is handed out: whoever can write into the working directory is a rank already. Seen with Open
-MPI 4.1; Open MPI 5 (PRRTE), MPICH and Intel MPI are told by the variables that their manuals give for the agent.
-`mpirun` by itself and `horovodrun` call ssh, which the image must have then.
+The script asks of the image no more than a shell and coreutils. Nobody listens and no key is handed out: whoever can write
+into the working directory is a rank already. Seen with Open MPI 4.1 in two pods; Open MPI 5 (PRRTE), MPICH and Intel MPI
+are told by the variables that their manuals give for the agent. `mpirun` by itself and `horovodrun` call ssh, which the
+image must have then.
 
 Sources: Open MPI FAQ, "Running jobs under rsh/ssh" (plm_rsh_agent); PRRTE plm_ssh_agent; MPICH, Using the Hydra process
 manager (HYDRA_LAUNCHER_EXEC); Intel MPI reference (I_MPI_HYDRA_BOOTSTRAP_EXEC).
@@ -17,7 +18,7 @@ manager (HYDRA_LAUNCHER_EXEC); Intel MPI reference (I_MPI_HYDRA_BOOTSTRAP_EXEC).
 
 from __future__ import annotations
 
-TAKEN_WITHIN = 60  # s
+TAKEN_WITHIN, NAMED_WITHIN = 60, 40  # s; a name that was asked for too early is denied for 30 s by many DNS servers
 
 SCRIPT = f"""#!/bin/sh
 where="$PORTAL_WORKDIR/.mpi/$PORTAL_ATTEMPT"
@@ -39,9 +40,17 @@ if [ -n "$PORTAL_MPI_AGENT" ]; then  # mpirun calls: [options] host command
 fi
 mkdir -p "$where" || exit 1
 export PORTAL_MPI_AGENT=1
-[ "$PORTAL_RANK" = 0 ] && exec "$@"
+if [ "$PORTAL_RANK" = 0 ]; then  # mpirun takes its own host for another one until the name is known
+  waited=0
+  while command -v getent && ! getent hosts "${{PORTAL_HOSTS%%:*}}" && [ $waited -lt {NAMED_WITHIN * 5} ]; do
+    waited=$((waited + 1)); sleep 0.2
+  done > /dev/null
+  exec "$@"
+fi
 trap 'exit 143' TERM
-host=$(sed -n "$((PORTAL_RANK + 1))s/ .*//p" "$OMPI_MCA_orte_default_hostfile")
+host=$PORTAL_HOSTS rank=0
+while [ $rank -lt "$PORTAL_RANK" ]; do host=${{host#*,}} rank=$((rank + 1)); done
+host=${{host%%:*}}
 while :; do
   until [ -e "$where/$host.command" ]; do sleep 0.2; done
   mv "$where/$host.command" "$where/$host.taken"

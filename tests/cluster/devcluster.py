@@ -189,7 +189,8 @@ def main() -> int:
     starter.add_argument("--apart", action="store_true", help="another cluster beside it, with simulated nodes only")
     starter.add_argument("--nodes", type=int, default=4, help="with --apart: how many")
     starter.add_argument("--cards", type=int, default=8, help="with --apart: of each node")
-    commands.add_parser("jupyter", help="bring the image with JupyterLab onto the running real node; prints its name")
+    bringer = commands.add_parser("bring", help="bring another image onto the running real node; prints its name")
+    bringer.add_argument("image", choices=images.EXTRA)
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
     stopper = commands.add_parser("stop", help="end it and remove everything it made")
     stopper.add_argument("--unless-used", action="store_true", help="leave it to tests of another run that use it now")
@@ -203,13 +204,14 @@ def main() -> int:
             print(json.dumps(start_apart(arguments.nodes, arguments.cards)))
         case "start":
             print(json.dumps(start(arguments), indent=1))
-        case "jupyter":
+        case "bring":
+            reference, make = images.EXTRA[arguments.image]
             with alone("image"):
                 info = running()
                 if not info or not info["real_node"]:
                     raise SystemExit("no cluster with a real node is running")
-                real_node.bring(Path(info["state"]), images.jupyter(cache()))
-                print(images.JUPYTER)
+                real_node.bring(Path(info["state"]), make(cache()))
+                print(reference)
         case "status":
             info = running()
             print(json.dumps(info, indent=1) if info else "no cluster is running")

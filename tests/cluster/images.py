@@ -3,6 +3,7 @@
 test.local/busybox:1     Debian's busybox-static; also the pause image
 test.local/python:3      Debian's python3 with dash and coreutils, unpacked without running a maintainer script
 test.local/jupyter:4     the same with JupyterLab (requirements/notebook.txt) beside it
+test.local/openmpi:4     the same with Open MPI and mpi4py
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from pathlib import Path
 
 from processes import sh
 
-PYTHON_PACKAGES = "python3,dash,coreutils"
-UNPACK = ("--variant=extract", "--mode=root")
-JUPYTER = "test.local/jupyter:4"
+JUPYTER, OPENMPI = "test.local/jupyter:4", "test.local/openmpi:4"
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "requirements/notebook.txt"
 
@@ -51,9 +50,19 @@ def python(cache: Path) -> Path:
     archive = cache / "python.tar"
     if archive.exists():
         return archive
-    layer = cache / "python.layer"
-    sh("mmdebstrap", *UNPACK, f"--include={PYTHON_PACKAGES}", "--format=tar", _codename(), layer)
-    return _pack(archive, "test.local/python:3", layer, ["/usr/bin/python3"])
+    return _pack(archive, "test.local/python:3", _unpacked(cache / "python.layer"), ["/usr/bin/python3"])
+
+
+def openmpi(cache: Path) -> Path:
+    archive = cache / "openmpi.tar"
+    if archive.exists():
+        return archive
+    layer = _unpacked(cache / "openmpi.layer", "python3-mpi4py", "libc-bin")
+    with tarfile.open(layer, mode="a") as tar:  # a maintainer script, which did not run, makes the link
+        link = tarfile.TarInfo("usr/local/bin/mpirun")
+        link.type, link.linkname = tarfile.SYMTYPE, "/usr/bin/mpirun.openmpi"
+        tar.addfile(link)
+    return _pack(archive, OPENMPI, layer, ["/usr/bin/python3"])
 
 
 def jupyter(cache: Path) -> Path:
@@ -61,8 +70,7 @@ def jupyter(cache: Path) -> Path:
     archive = cache / f"jupyter-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}.tar"
     if archive.exists():
         return archive
-    layer = cache / "jupyter.layer"
-    sh("mmdebstrap", *UNPACK, f"--include={PYTHON_PACKAGES},libstdc++6", "--format=tar", _codename(), layer)
+    layer = _unpacked(cache / "jupyter.layer", "libstdc++6")
     shown = subprocess.run(["/usr/bin/python3", "-V"], capture_output=True, text=True, check=True).stdout
     version = shown.split()[1].rpartition(".")[0]
     with tempfile.TemporaryDirectory(dir=cache) as folder, tarfile.open(layer, mode="a") as tar:
@@ -80,6 +88,16 @@ def jupyter(cache: Path) -> Path:
             tar.addfile(command, io.BytesIO(text))
     env = ["PYTHONPATH=/opt/jupyter", "JUPYTERLAB_DIR=/usr/local/share/jupyter/lab"]
     return _pack(archive, JUPYTER, layer, ["jupyter", "lab"], env)
+
+
+EXTRA = {"jupyter": (JUPYTER, jupyter), "openmpi": (OPENMPI, openmpi)}  # brought when a test wants them
+
+
+def _unpacked(layer: Path, *packages: str) -> Path:
+    """Debian's Python with a shell, and more packages."""
+    wanted = ",".join(("python3", "dash", "coreutils", *packages))
+    sh("mmdebstrap", "--variant=extract", "--mode=root", f"--include={wanted}", "--format=tar", _codename(), layer)
+    return layer
 
 
 def _uv() -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from portal.access import Actor
 from quotas.models import Claim, LedgerEntry
+from tests.clients import program
+from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_gangs import MEET, SERVE
 from tests.clusters.test_walk import SMALL, PodBed, bed  # noqa: F401 a fixture
@@ -16,7 +18,7 @@ from tests.workloads.test_main_path import FOREVER
 from workloads import actions
 from workloads.archive import read_log
 from workloads.drivers import driver_for
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, Image, Workload
 from workloads.setups import Setup
 from workloads.specs import ref_of
 
@@ -32,6 +34,14 @@ signal.signal(signal.SIGTERM, save)
 while True:
     step += 1
     time.sleep(0.01)
+"""
+MEGABYTE = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+mine, other = bytes([world.rank]) * 2**20, bytearray(2**20)
+world.Sendrecv(mine, 1 - world.rank, recvbuf=other, source=1 - world.rank)
+said = world.allreduce([(world.rank, set(other), MPI.Get_processor_name())])
+print(world.rank, "of", world.size, *sorted(said), flush=True)
 """
 
 
@@ -59,6 +69,28 @@ def test_two_pods_meet_by_name_and_exchange_data(bed: PodBed, admin: Admin, temp
         return bool(admin.call("GET", path).get("code") == 404)
 
     bed.until(gone)
+
+
+def test_mpirun_starts_a_rank_in_another_pod_without_ssh_and_both_exchange_data_by_mpi(bed: PodBed) -> None:  # noqa: F811
+    brought = realcluster.kit("bring", "openmpi", timeout=600)
+    assert brought.returncode == 0, brought.stderr
+    Image.objects.create(name=brought.stdout.strip(), title="Open MPI")
+    ci = program(bed.alice, bed.vision, ("read", "submit"))
+    run = f"\"$PORTAL_MPI\" mpirun python3 -c '{MEGABYTE}'"
+    body = {
+        "name": "ring", "kind": "distributed", "pool": bed.pool.slug, "image": brought.stdout.strip(), "pods": 2,
+        "setup": {"template": "mpi"}, "units_per_pod": 1, "command": ["sh", "-c", run], "memory_mib": 256,
+    }  # fmt: skip
+    answer = ci.post("/api/v1/departments/vision/workloads/", body)
+    assert answer.status_code == 202, answer.json()
+    url = answer["Location"]
+    bed.until(lambda: ci.get(url).json()["state"] in ("succeeded", "failed"), 240)
+    log = ci.get(f"{url}logs/").content.decode()
+    assert ci.get(url).json()["state"] == "succeeded", log
+    pods = [f"{Attempt.objects.get().run_name}-{rank}" for rank in (0, 1)]
+    said = f"(0, {{1}}, '{pods[0]}') (1, {{0}}, '{pods[1]}')"
+    told = sorted(line for line in log.splitlines() if " of 2 " in line)  # others are Open MPI's warnings
+    assert told == [f"0 of 2 {said}", f"1 of 2 {said}"]
 
 
 def test_a_rank_that_fails_ends_the_others_and_all_begin_again(bed: PodBed) -> None:  # noqa: F811

@@ -192,7 +192,7 @@ print("{}")
 @pytest.mark.e2e
 def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str, Any], chromium: Any) -> None:
     """From the form to the output: the pod's server through the portal's proxy, HTTP and WebSocket, on its own origin."""
-    brought = realcluster.kit("jupyter", timeout=300)
+    brought = realcluster.kit("bring", "jupyter", timeout=300)
     assert brought.returncode == 0, brought.stderr
     here.python(INES)
     ines = Person(chromium, here.url, "ines", "en-US", "light", 1400)
