@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from portal.access import Actor
-from quotas.models import Claim, LedgerEntry
+from quotas.models import Claim, LedgerEntry, Pool
 from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
@@ -150,3 +150,26 @@ def test_a_service_answers_is_healthy_and_goes_when_it_is_stopped(bed: PodBed) -
     actions.cancel(actor=Actor(bed.alice), workload=work)
     bed.until(lambda: bed.state(work) == "cancelled", 200)
     assert "GET /healthz" in log_of(work.attempts.get(), 0)
+
+
+SERVES_UNTIL_NOTICE = f"""
+import os, threading, time
+def leave():
+    while not open(os.environ["PORTAL_RECLAIM_AT_FILE"]).read().strip(): time.sleep(0.1)
+    open(os.environ["PORTAL_READY_FILE"], "w").close()
+threading.Thread(target=leave, daemon=True).start()
+{SERVE}"""
+
+
+def test_a_service_that_says_ready_by_its_file_goes_before_its_notice_is_over(bed: PodBed) -> None:  # noqa: F811
+    Pool.objects.filter(pk=bed.pool.pk).update(notice=3600)
+    bed.pool.refresh_from_db()
+    setup = Setup(port=8080)
+    borrower = bed.submit(bed.bob, bed.nlp, SERVES_UNTIL_NOTICE, cards=4, kind="service", setup=setup, **SMALL)
+    bed.until(lambda: bed.state(borrower) == "running" and borrower.attempts.get().ranks[0]["ready"] is True, 200)
+    owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
+    bed.until(lambda: bed.state(owner) == "running", 240)  # the kubelet shows a notice within a minute or so
+    first = borrower.attempts.get(number=1)
+    assert first.outcome == "recalled"
+    assert first.ready_at is not None
+    assert first.finished_at < first.reclaim_at

@@ -89,6 +89,12 @@ class TestService:
         [container] = manifests.deployment(served(), Options())["spec"]["template"]["spec"]["containers"]
         assert container["readinessProbe"]["tcpSocket"] == {"port": "http"}
 
+    @pytest.mark.parametrize(("seconds", "told"), [(5, True), (0, False)])
+    def test_is_told_its_ready_file_where_somebody_looks_for_it(self, seconds: int, told: bool) -> None:
+        made = manifests.deployment(served(), Options(ready_probe_seconds=seconds))["spec"]["template"]["spec"]
+        names = {variable["name"] for variable in made["containers"][0]["env"]}
+        assert ("PORTAL_READY_FILE" in names, "PORTAL_READY_URL" in names) == (told, True)
+
     @pytest.mark.parametrize(
         ("options", "kind"),
         [({"ingress_class": "nginx"}, "Ingress"), ({"gateway": "infra/public"}, "HTTPRoute")],

@@ -29,7 +29,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from workloads import manifests, sharing
-from workloads.clusters import claims, owned, pod_files, pods, reflector
+from workloads.clusters import claims, owned, pod_files, pods, ready_files, reflector
 from workloads.clusters.base import (
     EXCEEDED,
     Home,
@@ -227,7 +227,8 @@ class KubernetesCluster:
         listed = claims.with_claims(self.api, listed)
         listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
         plain = tuple(pods.observed(pod) for pod in listed if not owned.is_owned(pod))
-        return plain + owned.runs(owners, filter(owned.is_owned, listed))
+        said = ready_files.said_ready(self.api, listed, self.options)
+        return plain + owned.runs(owners, filter(owned.is_owned, listed), said)
 
     def nodes(self) -> tuple[NodeInfo, ...]:
         listed, _ = self.api.list("/api/v1/nodes")

@@ -25,8 +25,10 @@ websocket.setdefaulttimeout(CONNECT_TIMEOUT * 3)  # the handshake's: create_webs
 class Exec:
     """Raises Unreachable wherever the connection, the container or the command fails."""
 
-    def __init__(self, api: Api, pod: str, container: str, command: Sequence[str]) -> None:
-        """`pod` is the path of its object."""
+    def __init__(
+        self, api: Api, pod: str, container: str, command: Sequence[str], timeout: float = READ_TIMEOUT
+    ) -> None:
+        """`pod` is the path of its object; `timeout` in seconds without a sign of life."""
         query = [("container", container), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
         query += [("command", word) for word in command]
         client = api.client()
@@ -38,7 +40,7 @@ class Exec:
         except (websocket.WebSocketException, OSError) as error:
             why = said(getattr(error, "resp_body", None)) or str(error)[:200]
             raise Unreachable(f"exec in {pod.rpartition('/')[2]}: {why}") from error
-        self._socket.settimeout(READ_TIMEOUT)
+        self._socket.settimeout(timeout)
         self._rest = b""
         self._stderr = b""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from workloads.clusters import pods
@@ -18,8 +19,8 @@ def is_owned(thing: Json) -> bool:
     return (thing["metadata"].get("labels") or {}).get(KIND) in (GANG, SERVICE)
 
 
-def runs(owners: Iterable[Json], listed: Iterable[Json]) -> tuple[Observed, ...]:
-    """One for each submission: of its owner, its pods, or what is left of both."""
+def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
+    """One for each submission: of its owner, its pods, or what is left of both. `said_ready`: services that did."""
     owner: dict[str, Json] = {}
     found: dict[str, list[Json]] = {}
     for thing in owners:
@@ -29,7 +30,9 @@ def runs(owners: Iterable[Json], listed: Iterable[Json]) -> tuple[Observed, ...]
         if SUBMISSION in (pod["metadata"].get("annotations") or {}):
             found.setdefault(pod["metadata"]["annotations"][SUBMISSION], []).append(pod)
     seen = (observed(owner.get(submission), found.get(submission, [])) for submission in {**owner, **found})
-    return tuple(run for run in seen if run is not None)
+    return tuple(
+        replace(run, ready=run.ready or run.ref.submission_id in said_ready) for run in seen if run is not None
+    )
 
 
 def observed(owner: Json | None, own_pods: Sequence[Json]) -> Observed | None:

@@ -22,6 +22,7 @@ from workloads.manifests.volumes import shared_mounts, shared_paths, volumes
 CONTAINER = "main"
 WORKDIR, NOTICES, READY = "/workdir", "/run/portal", "/run/ready"
 READY_FILE = f"{READY}/ready"
+IS_READY = ("test", "-e", READY_FILE)  # in the container
 # A capability is of use to root only: the process of another user starts without those that were added.
 AS_ROOT = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
 
@@ -127,8 +128,7 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
 
 def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json:
     paths = {"PORTAL_WORKDIR": WORKDIR, "HOME": WORKDIR, "PORTAL_RECLAIM_AT_FILE": f"{NOTICES}/reclaim-at"}
-    probe = ready_probe(spec, options)
-    if probe:
+    if options.ready_probe_seconds:
         paths["PORTAL_READY_FILE"] = READY_FILE
     env = {"HOME": WORKDIR} | environment(spec) | paths | shared_paths(spec) | dict(patch.env)
     resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
@@ -155,7 +155,7 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     }
     if patch.claims:
         container["resources"]["claims"] = [{"name": claim["name"]} for claim in patch.claims]
-    if probe:
+    if probe := ready_probe(spec, options):
         container["readinessProbe"] = probe
     if spec.command:
         container["command"] = list(spec.command)
@@ -170,10 +170,11 @@ def capabilities(spec: RunSpec) -> Json:
 
 def ready_probe(spec: RunSpec, options: Options) -> Json:
     """Makes the container ready when it has created PORTAL_READY_FILE, which the watch then tells at once. A service's
-    readiness says that it answers, so it has none; an image without `test` never becomes ready, and can use the URL."""
+    readiness says that it answers: the driver looks for its file (clusters.ready_files). An image without `test` never
+    becomes ready, and can use the URL."""
     if spec.kind == "service" or not options.ready_probe_seconds:
         return {}
-    return {"exec": {"command": ["test", "-e", READY_FILE]}, "periodSeconds": options.ready_probe_seconds}
+    return {"exec": {"command": list(IS_READY)}, "periodSeconds": options.ready_probe_seconds}
 
 
 def _pinned(node: str, patch: sharing.PodPatch) -> Json:
