@@ -63,6 +63,12 @@ class ControlPlane:
         path.write_text(json.dumps(config))
         return path
 
+    def connect(self, server: str) -> None:
+        """Whom `call` talks to, as the administrator."""
+        self.server = server
+        self.tls = ssl.create_default_context(cafile=f"{self.pki}/ca.crt")
+        self.tls.load_cert_chain(f"{self.pki}/admin.crt", f"{self.pki}/admin.key")
+
     def call(self, path: str, method: str = "GET", body: Any = None, content_type: str = "application/json") -> bytes:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(
@@ -119,7 +125,6 @@ class ControlPlane:
 
     def _apiserver(self, etcd: str) -> None:
         d, port = self.pki, free_port()
-        self.server = f"https://127.0.0.1:{port}"
         self.processes.spawn(
             "kube-apiserver",
             self.bin / "kube-apiserver",
@@ -142,8 +147,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",
             "--profiling=false",
         )
-        self.tls = ssl.create_default_context(cafile=f"{d}/ca.crt")
-        self.tls.load_cert_chain(f"{d}/admin.crt", f"{d}/admin.key")
+        self.connect(f"https://127.0.0.1:{port}")
         self.seconds["kube-apiserver"] = wait("kube-apiserver", lambda: self.call("/readyz") == b"ok")
 
     def _kwok(self) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import images
+import volumes
 from control_plane import ControlPlane
 from processes import Processes, free_port, sh, wait
 
 NAME, BRIDGE, SUBNET, GATEWAY = "real-0", "tcbr0", "10.250.0.0/24", "10.250.0.1"
-DEVICES, VOLUMES, PRODUCT = 8, 400, "Pretended-GPU"
+DEVICES, PRODUCT = 8, "Pretended-GPU"
 
 CONTAINERD = """version = 2
 root = "{run}/containerd"
@@ -60,7 +61,7 @@ class RealNode:
         self._bridge()
         self._kubelet()
         self._dns()
-        self._volumes()
+        volumes.make(self.plane)
 
     def _containerd(self) -> None:
         (self.run / "containerd.toml").write_text(CONTAINERD.format(run=self.run))
@@ -146,33 +147,6 @@ class RealNode:
         corefile = COREFILE.format(gateway=GATEWAY, kubeconfig=self.plane.kubeconfig("admin"))
         (self.run / "Corefile").write_text(corefile)
         self.spawn("coredns", self.plane.bin / "coredns", "-conf", self.run / "Corefile")
-
-    def _volumes(self) -> None:
-        """Volumes of the storage class `local`, made beforehand in place of a provisioner; every uid may write."""
-        storage = {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": "local"},
-            "provisioner": "kubernetes.io/no-provisioner",
-        }
-        self.plane.call("/apis/storage.k8s.io/v1/storageclasses", "POST", storage)
-        for i in range(VOLUMES):
-            folder = self.plane.state / "volumes" / str(i)
-            folder.mkdir(parents=True)
-            folder.chmod(0o777)
-            volume = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": f"local-{i}"},
-                "spec": {
-                    "capacity": {"storage": "100Gi"},
-                    "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "storageClassName": "local",
-                    "hostPath": {"path": str(folder), "type": "Directory"},
-                },
-            }
-            self.plane.call("/api/v1/persistentvolumes", "POST", volume)
 
 
 def bring(state: Path, archive: Path) -> None:
