@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PORTS = range(20_000, 30_000)  # below those that Linux gives to outgoing connections, one of which might take it first
+PORTS = range(10_000, 20_000)  # below those that Linux gives to outgoing connections, one of which might take it first
 _kept: list[socket.socket] = []
 
 
