@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.errors import N_
-from workloads import distributed, mpi
+from workloads import distributed, mpi, sharing
 from workloads.clusters.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
 from workloads.distributed import Gang, Template
 from workloads.manifests.volumes import VARIABLE as DIRECTORY
@@ -26,7 +26,10 @@ NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "domain", "labels", 
 
 
 def node_from(data: Mapping[str, Any]) -> NodeInfo:
-    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. Raises KeyError."""
+    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. With `object`, a Kubernetes
+    node, it is what would be discovered there. Raises KeyError."""
+    if "object" in data and (found := sharing.discover(data["object"], sharing.Settings())) is not None:
+        return found
     per_card = data.get("units_per_card", 1)
     cards = [{}] * data["cards"] if isinstance(data["cards"], int) else data["cards"]
     return NodeInfo(

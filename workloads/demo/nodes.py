@@ -8,6 +8,7 @@ AliyunContainerService/gpushare-device-plugin, Project-HAMi/HAMi. CPU and memory
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -108,6 +109,35 @@ def a100_hami(name: str) -> dict[str, Any]:
     }
 
 
+def a100_two_systems(name: str) -> dict[str, Any]:
+    """A node as its kubelet tells of it, on which HAMi was installed beside time-slicing: it is held back until one goes."""
+    card = {"count": 10, "devmem": 40_960, "devcore": 100, "type": A100_40.replace("-", " ", 1), "health": True}
+    registered = [{"id": f"GPU-{name}-{index}", "index": index, **card} for index in range(2)]
+    has = {"cpu": "64", "memory": "515000Mi", "pods": "110", "nvidia.com/gpu": "20"}
+    return {
+        "object": {
+            "metadata": {
+                "name": name,
+                "annotations": {"hami.io/node-nvidia-register": json.dumps(registered)},
+                "labels": DRIVER
+                | {
+                    "nvidia.com/gpu.product": f"{A100_40}-SHARED",
+                    "nvidia.com/gpu.count": "2",
+                    "nvidia.com/gpu.memory": "40960",
+                    "nvidia.com/gpu.replicas": "10",
+                    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+                    "gpu": "on",
+                },
+            },
+            "status": {
+                "capacity": has,
+                "allocatable": has,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+    }
+
+
 NODES = [
     dgx_a100("dgx-1"),
     dgx_a100("dgx-2"),
@@ -115,4 +145,5 @@ NODES = [
     t4_shared("t4-2"),
     dgx_a100_mig("mig-1"),
     a100_hami("hami-1"),
+    a100_two_systems("hami-2"),
 ]
