@@ -8,6 +8,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.db.models import F
+from django.db.models.functions import Greatest
+
 from portal.wake import wake
 from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
@@ -35,7 +38,8 @@ def release(claim: Claim, *, now: dt.datetime) -> bool:
         .update(state=ClaimState.RELEASED, released_at=now, reserved=None)
     ):
         return False
-    LedgerEntry.objects.filter(claim=claim, ended_at=None).update(ended_at=now)
+    # Not before it began: whoever wrote that may have a clock that is ahead.
+    LedgerEntry.objects.filter(claim=claim, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
     wake("quotas.plan", group_id=claim.pool.group_id)
     return True
 

@@ -14,7 +14,9 @@ from django.utils import timezone
 from portal.models import Department
 from quotas import admission
 from quotas.admission import run_pass
+from quotas.claims import release
 from quotas.engine.wire import parse_snapshot, snapshot_to_json
+from quotas.invariants import violations
 from quotas.ledger import settle
 from quotas.metering import sum_hours
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, UsageHour
@@ -193,3 +195,13 @@ def test_one_of_many_that_was_cancelled_while_the_pass_thought_keeps_its_own_fat
     assert not claims[2].decisions.exists()
     assert not LedgerEntry.objects.filter(claim=claims[2]).exists()
     assert LedgerEntry.objects.filter(ended_at=None).count() == 5
+
+
+def test_what_a_clock_that_was_ahead_began_ends_all_the_same(pool: Pool, vision: Department) -> None:
+    """Its ledger entry begins in an hour; it ends where it began, and what it held is free."""
+    ahead = timezone.now() + dt.timedelta(hours=1)
+    claim = make.holding(vision, pool, own=4, started_at=ahead)
+    assert release(claim, now=timezone.now())
+    entry = LedgerEntry.objects.get(claim=claim)
+    assert entry.started_at == entry.ended_at == ahead
+    assert not list(violations())
