@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import task_postrun, task_prerun
+from django.db import close_old_connections
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -29,3 +32,11 @@ app.conf.beat_schedule = {
     job: {"task": job, "schedule": float(every), "kwargs": {"tick": True}, "options": {"expires": max(every, 10)}}
     for job, every in TIMETABLE.items()
 }
+
+
+@task_prerun.connect
+@task_postrun.connect
+def rest(**_: Any) -> None:
+    """The connection goes back to the pool, as after a request; CELERY_DB_REUSE_MAX keeps Celery from ending the pool, so
+    that PostgreSQL would begin a process for every task."""
+    close_old_connections()

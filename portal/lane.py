@@ -55,6 +55,14 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
         return bool(pipe.execute()[-1])
 
 
+def alive() -> bool:
+    """Whether somebody takes hints, as far as can be seen."""
+    try:
+        return bool(settings.REDIS_URL and _client().exists(TAKEN))
+    except redis.RedisError:
+        return False
+
+
 def take(seconds: float) -> list[Hint]:
     """Every hint there is, each once, the oldest first; waits for the first one. Raises redis.RedisError."""
     client = _client()

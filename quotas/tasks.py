@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from celery import shared_task
@@ -12,6 +13,8 @@ from portal.jobs import claimed_tick
 from quotas import metering, passes, recalls
 from quotas.admission import run_pass
 from quotas.models import PoolGroup
+
+PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 
 
 @shared_task(name="quotas.plan", autoretry_for=(Busy,), retry_backoff=1, retry_kwargs={"max_retries": 3})
@@ -25,7 +28,10 @@ def plan_all(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.plan_all", tick=tick) as run:
         if run:
             recalls.end_overdue(now=timezone.now())
-            for group_id in PoolGroup.objects.order_by("pk").values_list("pk", flat=True):
+            lately = timezone.now() - PLANNED_WITHIN
+            for group_id in (
+                PoolGroup.objects.exclude(planned_at__gt=lately).order_by("pk").values_list("pk", flat=True)
+            ):
                 run_pass(group_id=group_id)
 
 

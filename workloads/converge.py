@@ -13,8 +13,9 @@ from dataclasses import replace
 import structlog
 from django.utils import timezone
 
-from quotas.models import Cluster
-from workloads import archive, happenings, homes, lost_nodes
+from portal import lane
+from quotas.models import ClaimState, Cluster
+from workloads import archive, happenings, homes, lost_nodes, starting
 from workloads.clusters.base import (
     EXCEEDED,
     ClusterDriver,
@@ -46,11 +47,11 @@ from workloads.reconcile import (
     Waits,
     next_steps,
 )
-from workloads.specs import ref_of, to_start
+from workloads.specs import ROWS, ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
-ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
+STARTED_WITHIN = dt.timedelta(seconds=15)
 
 
 def converge_cluster(cluster: Cluster) -> int:
@@ -65,17 +66,32 @@ def converge_cluster(cluster: Cluster) -> int:
     happenings.cluster_reached(cluster, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
     attempts = Attempt.objects.filter(cluster=cluster, removed_at=None).select_related(*ROWS)
-    moved = 0
-    for attempt in attempts:
+    moved, quick = 0, lane.alive()
+    begun: list[tuple[Attempt, Observed]] = []
+    for attempt in attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None):
         run = observed.pop(attempt.run_name, None)
         if run is not None and run.ref.submission_id != attempt.submission_id:
             run = None
+        seen = _seen(began, run, silent)
+        if quick and _is_being_started(attempt, began):
+            continue
+        if run is not None and next_steps(view_of(attempt), seen, began) == (Happened(Event.STARTED, run),):
+            begun.append((attempt, run))
+            continue
         try:
-            moved += converge(attempt, driver, _seen(began, run, silent))
+            moved += converge(attempt, driver, seen)
         except Exception:  # one attempt's trouble is not another's; the next turn tries again
             log.exception("attempt.failed", cluster=cluster.name, attempt=attempt.run_name)
+    starting.begun(begun)
     _remove_orphans(driver, observed.values(), cluster)
-    return moved
+    return moved + len(begun)
+
+
+def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
+    """Admitted so lately that the watcher, which takes many at a time (starting.py), is still at it."""
+    since = attempt.claim.answered_at
+    new = attempt.workload.state in (State.QUEUED, State.ADMITTED) and attempt.claim.state == ClaimState.HOLDING
+    return new and since is not None and now - since < STARTED_WITHIN
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:

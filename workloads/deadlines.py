@@ -11,11 +11,12 @@ from portal.locks import durable
 from quotas.draining import leaves_by
 from quotas.models import Claim, ClaimState
 from workloads.clusters.base import ClusterError
-from workloads.converge import ROWS, converge
+from workloads.converge import converge
 from workloads.drivers import driver_for
 from workloads.happenings import happened
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
+from workloads.specs import ROWS
 
 AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
 log = structlog.get_logger(__name__)

@@ -18,11 +18,12 @@ from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
 from workloads.clusters.base import Observed
-from workloads.converge import ROWS, converge, view_of
+from workloads.converge import converge, view_of
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
 from workloads.reconcile import Happened, Seen, next_steps
+from workloads.specs import ROWS
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s between two looks at whether to end

@@ -16,6 +16,7 @@ from workloads.clusters.places import DEPARTMENT_VOLUME, USER_VOLUME
 from workloads.models import Attempt, Kind, Workload
 
 NOTEBOOK_PORT = 8888
+ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
 
 
 def new_secrets() -> tuple[str, str]:
@@ -53,7 +54,7 @@ def ref_of(attempt: Attempt) -> RunRef:
 
 
 def spec_of(attempt: Attempt) -> RunSpec:
-    """`attempt` with workload, its pool, department, author, image and the claim loaded."""
+    """`attempt` with ROWS loaded."""
     workload = attempt.workload
     tokens = tokens_of(attempt)
     setup = workload.settings

@@ -21,11 +21,10 @@ from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState
 from workloads import happenings
 from workloads.clusters.base import EXCEEDED, ClusterError, Observed, Refused
-from workloads.converge import ROWS
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State, step
 from workloads.models import Attempt, Kind, Workload
-from workloads.specs import to_start
+from workloads.specs import ROWS, to_start
 
 log = structlog.get_logger(__name__)
 BATCH = 64

@@ -24,6 +24,7 @@ from tests import builders as make
 from workloads import actions, sightings, starting
 from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
 from workloads.clusters.doubles import InMemoryCluster, Life
+from workloads.converge import STARTED_WITHIN, converge_cluster
 from workloads.express import Express
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
@@ -285,6 +286,39 @@ def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
     finally:
         closing.set()
         runner.join(5)
+
+
+def test_a_listing_leaves_to_the_watcher_what_was_admitted_a_moment_ago(
+    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
+) -> None:
+    workload = submit(alice, pool)
+    admitted(pool)
+    lane.take(0.1)  # a watcher lives
+    assert converge_cluster(pool.group.cluster) == 0
+    assert not cluster.specs
+    Claim.objects.update(answered_at=timezone.now() - STARTED_WITHIN)  # it does not get to it, or has died since
+    converge_cluster(pool.group.cluster)
+    assert len(cluster.specs) == 1
+    assert state(workload) == "starting"
+
+
+def test_without_a_watcher_a_listing_starts_what_was_admitted(alice: Actor, pool: Pool, cluster: Watched) -> None:
+    workload = submit(alice, pool)
+    admitted(pool)
+    converge_cluster(pool.group.cluster)
+    assert len(cluster.specs) == 1
+    assert state(workload) == "starting"
+
+
+def test_a_listing_notes_together_all_that_began_to_run(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = [submit(alice, pool) for _ in range(6)]
+    starting.start(admitted(pool), creators)
+    with CaptureQueriesContext(connection) as queries:
+        assert converge_cluster(pool.group.cluster) == 6
+    assert len(queries) <= 16, [query["sql"][:60] for query in queries]
+    assert {state(workload) for workload in made} == {"running"}
 
 
 def state(workload: Workload) -> str:
