@@ -18,8 +18,10 @@ from django.http import HttpRequest
 
 from portal.errors import N_, Problem
 from portal.models import ApiToken, Department, Membership, Role, User
+from portal.prepared import Prepared
 
 M = TypeVar("M", bound=Model)
+MEMBERSHIPS = Prepared(lambda username: Membership.objects.filter(user__username=username))
 
 
 class Right(enum.StrEnum):
@@ -76,10 +78,7 @@ class Actor:
         """Department id → role; an owner's role reaches down the tree."""
         if self.user is None:
             return {}
-        roles = {
-            row["department_id"]: Role(row["role"])
-            for row in Membership.objects.filter(user=self.user).values("department_id", "role")
-        }
+        roles = {row.department_id: Role(row.role) for row in MEMBERSHIPS.all(self.user.username)}
         if Role.OWNER in roles.values():
             children = defaultdict(list)
             for pk, parent in Department.objects.values_list("pk", "parent_id"):

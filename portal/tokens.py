@@ -22,8 +22,10 @@ from rest_framework.request import Request
 
 from portal.ids import ALPHABET
 from portal.models import ApiToken, User
+from portal.prepared import Prepared
 
 MARK = "gqp"
+TOKENS = Prepared(lambda prefix: ApiToken.objects.select_related("holder", "department").filter(prefix=prefix))
 USED_EVERY = dt.timedelta(minutes=1)  # last_used_at is written at most this often
 
 
@@ -64,7 +66,7 @@ def live_token(given: str) -> ApiToken | None:
     prefix, _under, secret = rest.partition("_")
     if mark != MARK or not secret or len(given) > 120 or not given.isascii():
         return None
-    token = ApiToken.objects.select_related("holder", "department").filter(prefix=prefix).first()
+    token = TOKENS.first(prefix)
     if token is None or not hmac.compare_digest(token.digest, digest_of(given)):
         return None
     return token if token.is_live(timezone.now()) and token.holder.is_active else None

@@ -54,8 +54,8 @@ def submit(
     now = now or timezone.now()
     highest = 2**31 - 1 if actor.is_operator else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
-    refuse_impossible(department, request, actor, now=now)
     workload = request.workload(department, actor.user, now=now)
+    refuse_impossible(workload, now=now)
     if before is not None:
         before(workload)
     with durable():

@@ -7,6 +7,7 @@ from typing import Any
 
 from portal.errors import N_, Invalid
 from portal.models import Department
+from portal.prepared import Prepared
 from workloads import kinds, sharing
 from workloads.models import Image, Kind
 from workloads.requests import LONGEST, WorkloadRequest, settings_of
@@ -14,6 +15,7 @@ from workloads.sharing import SYSTEMS
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
+TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
 WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
 
 
@@ -42,7 +44,7 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
         )
     if request.setup.ipc_lock and not department.unrestricted:
         errors.append(Invalid(MAY_NOT_LOCK, code="not_allowed", field="ipc_lock", name=department.name))
-    if department.children.exists():
+    if TEAMS.first(department.slug):
         errors.append(
             Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)
         )

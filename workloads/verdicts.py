@@ -6,6 +6,7 @@ import datetime as dt
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -28,6 +29,7 @@ from quotas.snapshots import claim_of, load_snapshot, moment
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.faults import check
+from workloads.models import Workload
 from workloads.requests import WorkloadRequest, claim_fields
 
 
@@ -82,32 +84,33 @@ class Verdict:
 
 
 STALE = 5.0  # s
-_possible: dict[
-    e.Claim, float
-] = {}  # what was possible a moment ago, without its id and times → until when that is taken as so
+_possible: dict[tuple[Any, ...], float] = {}  # what was possible a moment ago → until when that is taken as so
+OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # of a claim's fields: nobody else's are the same
 
 
-def refuse_impossible(department: Department, request: WorkloadRequest, actor: Actor, *, now: dt.datetime) -> None:
-    """Raises Impossible. Looks at the rules and nodes only, not at the load, so it costs the same on a full cluster.
+def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
+    """Raises Impossible for what is about to be queued. Looks at the rules and nodes only, not at the load, so it costs the
+    same on a full cluster.
 
     A pipeline asks for the same again and again, and nodes are many: what was possible within STALE is let through.
     Should the rules have changed meanwhile, the plan gives the same answer to the queued claim."""
-    asked = claim_of(_claim(department, request, actor, now))
-    shape = replace(asked, id=e.ClaimId(""), submitted_at=0, queued_at=0)
+    fields = claim_fields(workload)
+    shape = tuple(value for name, value in fields.items() if name not in OWN)
     if _possible.get(shape, 0) > time.monotonic():
         return
-    rules = load_snapshot(request.pool.group, now=now, claims=False)
+    department, asked = workload.department, claim_of(Claim(public_id=new_id(), state=ClaimState.PENDING, **fields))
+    rules = load_snapshot(workload.pool.group, now=now, claims=False)
     [answer] = decide(replace(rules, claims=(asked,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
         raise Impossible(
             field="units_per_pod",
             department=department.name,
-            size=amount(asked.units, request.pool),
-            pool=request.pool.name,
-            largest_size=amount(answer.largest or 0, request.pool),
+            size=amount(asked.units, workload.pool),
+            pool=workload.pool.name,
+            largest_size=amount(answer.largest or 0, workload.pool),
             asked=asked.units,
             largest=answer.largest or 0,
-            unit=request.pool.unit,
+            unit=workload.pool.unit,
         )
     if len(_possible) > 1000:
         _possible.clear()

@@ -113,7 +113,7 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
     from django.utils import timezone
 
     with pytest.raises(Impossible) as refused:
-        refuse_impossible(vision, asked(pool, 16), Actor(alice), now=timezone.now())
+        refuse_impossible(asked(pool, 16).workload(vision, alice, now=timezone.now()), now=timezone.now())
     assert refused.value.numbers["largest"] == 8
 
 

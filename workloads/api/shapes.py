@@ -14,6 +14,7 @@ from portal.access import Actor
 from portal.api.base import Strict, told_as
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Invalid
+from portal.prepared import Prepared
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
@@ -285,15 +286,19 @@ def amount_of(text: str, pool: Pool, values: dict[str, Any]) -> dict[str, Any]:
     return {"units_per_pod": asked.units, "profile": asked.profile}
 
 
+POOLS = Prepared(lambda slug: Pool.objects.select_related("group__cluster").filter(slug=slug))
+IMAGES = Prepared(lambda name: Image.objects.filter(name=name, active=True))
+
+
 def pool_named(slug: str) -> Pool:
-    pool = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
+    pool = POOLS.first(slug)
     if pool is None:
         raise Invalid(N_("There is no pool %(pool)s."), field="pool", pool=slug)
     return pool
 
 
 def image_named(name: str) -> Image:
-    image = Image.objects.filter(name=name, active=True).first()
+    image = IMAGES.first(name)
     if image is None:
         known = list(Image.objects.filter(active=True).values_list("name", flat=True)[:50])
         raise Invalid(N_("There is no image %(image)s here."), field="image", image=name, images=known)

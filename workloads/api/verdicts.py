@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from portal.access import Actor
+from portal.api.base import told_as
 from portal.models import Department
 from quotas.engine.verdict import Headline
 from quotas.models import Claim, ClaimState
@@ -107,7 +108,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "position": claim.position if claim and waiting else None,
         "given": None,
     }
-    return dict(VerdictOut(told).data)
+    return told_as(VerdictOut, told, {})
 
 
 def headline_of(claim: Claim | None) -> str | None:
