@@ -62,7 +62,10 @@ FACTS = (
 
 
 def _as_json(note: Note | None) -> dict[str, Any]:
-    return {"message": note.message, "params": dict(note.params)} if note else {}
+    if note is None:
+        return {}
+    params = {name: _as_json(value) if isinstance(value, Note) else value for name, value in note.params.items()}
+    return {"message": note.message, "params": params}
 
 
 def _facts(node: Node) -> dict[str, object]:

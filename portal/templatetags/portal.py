@@ -183,8 +183,11 @@ def pager(context: template.Context, page: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def note(told: dict[str, Any], plain: str = "") -> str:
-    """A sentence that was kept to be translated, {"message", "params"}; where there is none, the plain one."""
-    return _(told["message"]) % told.get("params", {}) if told else plain
+    """A sentence that was kept to be translated, {"message", "params"}, where a param may be another; else the plain one."""
+    if not told:
+        return plain
+    params = told.get("params", {}).items()
+    return _(told["message"]) % {name: note(value) if isinstance(value, dict) else value for name, value in params}
 
 
 @register.simple_tag

@@ -235,7 +235,8 @@ class CardInfo:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence about a node: a message id with %(name)s places, translated when it is shown. str() is English."""
+    """A sentence about a node: a message id with %(name)s places, translated when it is shown, as are the notes that stand
+    in those places. str() is English."""
 
     message: str
     params: Mapping[str, Any] = field(default_factory=dict)

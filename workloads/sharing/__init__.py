@@ -79,7 +79,7 @@ def _in_conflict(info: NodeInfo, key: str, others: dict[str, Note]) -> NodeInfo:
     notes = [
         Note(
             N_("two sharing systems that may not stand on one node: %(one)s, and %(other)s (%(because)s)"),
-            {"one": SYSTEMS[key].ABOUT.title, "other": SYSTEMS[other].ABOUT.title, "because": str(because)},
+            {"one": Note(SYSTEMS[key].ABOUT.title), "other": Note(SYSTEMS[other].ABOUT.title), "because": because},
         )
         for other, because in others.items()
     ]
