@@ -45,7 +45,7 @@ def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) ->
     page.get_by_role("button", name="Drain dgx-2").click()
     expect(page.locator("tr", has_text="dgx-2")).to_contain_text("drained")
     page.get_by_role("link", name="Overview").click()
-    expect(page.locator("#system .notice", has_text="A100")).to_contain_text("less than promised")
+    expect(page.locator("#system .notice", has_text="whole cards")).to_contain_text("less than promised")
     page.get_by_role("link", name="Nodes").click()
     page.locator("tr", has_text="dgx-2").get_by_role("button", name="Take back in").click()
     expect(page.locator("tr", has_text="dgx-2")).to_contain_text("takes work")

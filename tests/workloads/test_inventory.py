@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
+from django.utils import translation
 
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
+from portal.templatetags.portal import note
 from quotas.models import Card, Cluster, Node, Pool
 from tests import builders as make
 from workloads import inventory, pools, sharing
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
+from workloads.clusters.embedded_plan import node_from
+from workloads.demo.nodes import NODES
 
 pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[1] / "cluster/data/kwok_gpu_nodes.yaml"
@@ -166,3 +170,13 @@ def test_cards_of_unknown_products_share_a_pool_only_if_they_are_of_one_size(loo
     assert {pool.slug: (pool.units_per_card, pool.nominal) for pool in Pool.objects.all()} == {
         "gpu-15g-memory": (15360, 30720), "gpu-79g-memory": (80896, 80896),
     }  # fmt: skip
+
+
+def test_a_reason_that_quotes_another_sentence_is_translated_whole() -> None:
+    told = inventory._as_json(node_from(NODES[-1]).held_back_by[0])
+    with translation.override("zh-hans"):
+        assert (
+            note(told)
+            == "两种共享系统不能在同一节点上：HAMi 与 时间片共享（其 nvidia.com/gpu.sharing-strategy 为 time-slicing）"
+        )
+    assert note(told).endswith("HAMi, and Time-slicing (its nvidia.com/gpu.sharing-strategy is time-slicing)")
