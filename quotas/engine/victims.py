@@ -21,7 +21,7 @@ from quotas.engine.permission import (
     permitted,
     taker_of,
 )
-from quotas.engine.placement import Places
+from quotas.engine.placement import Places, spot_on
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.search import makes_room, search
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
@@ -99,7 +99,7 @@ def _best(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
     counted = books.pool.nodes is None or taker.claim.is_recall
-    found: list[Chosen] = []
+    best: tuple[Cost, Chosen] | None = None
     if books.ledger.flat and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
@@ -107,15 +107,13 @@ def _best(
         if chosen is not None or counted:
             return chosen
     elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool):
-        chosen = _best_on_a_node(books, taker, own, rivals, fairness)
+        best = _best_on_a_node(books, taker, own, rivals, fairness)
         if _only_a_place_is_lacking(books, taker):
-            return chosen
-        found += [chosen] if chosen is not None else []
+            return None if best is None else best[1]
     held = (books.holding.get(department, {}).values() for department in sorted(rivals))
     claims = own + [claim for claims in held for claim in open_to(books, taker, claims)]
-    searched = _searched(books, taker, claims, fairness)
-    found += [searched] if searched is not None else []
-    return min(found, key=lambda chosen: cost(books, taker, chosen.victims), default=None)
+    best = _better(books, taker, best, _searched(books, taker, claims, fairness))
+    return None if best is None else best[1]
 
 
 def _has_place(books: Books, taker: Taker) -> bool:
@@ -140,7 +138,7 @@ def _only_a_place_is_lacking(books: Books, taker: Taker) -> bool:
 
 def _best_on_a_node(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
-) -> Chosen | None:
+) -> tuple[Cost, Chosen] | None:
     """The best of all places. No node is looked at that cannot be better than the best so far."""
     best: tuple[Cost, Chosen] | None = None
     tried: set[str] = set()
@@ -151,7 +149,7 @@ def _best_on_a_node(
             if node.name not in tried:
                 tried.add(node.name)
                 best = _on_node(books, taker, own, rivals, node, fairness, best)
-    return None if best is None else best[1]
+    return best
 
 
 def _on_node(
@@ -189,11 +187,25 @@ def _on_node(
 def _better(
     books: Books, taker: Taker, best: tuple[Cost, Chosen] | None, chosen: Chosen | None
 ) -> tuple[Cost, Chosen] | None:
-    """The best so far, or what was found if that costs less."""
+    """The best so far, or what was found if that costs less; of sets that differ in their ids alone, the one whose place
+    wastes less."""
     if chosen is None:
         return best
     found = cost(books, taker, chosen.victims), chosen
+    if best is not None and found[0][:-1] == best[0][:-1]:
+        return min(best, found, key=lambda one: (_waste(books, taker, one[1]), one[0][-1]))
     return found if best is None or found[0] < best[0] else best
+
+
+def _waste(books: Books, taker: Taker, chosen: Chosen) -> tuple[float, ...]:
+    """What the taker's place makes useless for others once the victims are gone (placement.py)."""
+    node = next(node for node in books.pool.nodes or () if node.name == chosen.places[0].node)
+    books.go(chosen.victims)
+    try:
+        spot = spot_on(node, taker.claim, books.pool, books.free_later)
+        return () if spot is None else spot.waste
+    finally:
+        books.stay(chosen.victims)
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:

@@ -96,6 +96,21 @@ def test_memory_and_compute_of_a_card_bind_both() -> None:
     assert answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"].placement == (Placed(0, "n1", (1,)),)
 
 
+def test_of_equal_victims_those_go_whose_place_leaves_least_fragmented() -> None:
+    """One of n1 or one of n2 would do. On n2 a card would be left over beside the place, on n1 none is."""
+    pool = a_pool(nodes=nodes(4, 4))
+    claims = [
+        holding("z", "b", 2, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("x", "c", 2, placement=(Placed(0, "n1", (2, 3)),)),
+        holding("a", "b", 2, placement=(Placed(0, "n2", (0, 1)),)),
+        holding("y", "c", 1, placement=(Placed(0, "n2", (2,)),)),
+        pending("w", "a", 2),
+    ]
+    departments = [a_department("a", 2), a_department("b"), a_department("c", 3)]
+    decision = answers(a_snapshot(pool, departments, claims))["w"]
+    assert (decision.victims, decision.placement) == (("z",), (Placed(0, "n1", (0, 1)),))
+
+
 def test_what_compute_costs_takes_no_memory_of_a_card() -> None:
     """Both pay for 90 and 10 percent of a card; 1 GiB leaves the other 15 of its card to who needs little compute."""
     pool = a_pool(unit="GiB", nodes=(Node("n1", (Card(16, 100), Card(16, 100))),))
