@@ -28,9 +28,10 @@ def plan_all(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.plan_all", tick=tick) as run:
         if run:
             recalls.end_overdue(now=timezone.now())
-            lately = timezone.now() - PLANNED_WITHIN
+            now = timezone.now()
+            lately = now - PLANNED_WITHIN, now  # a time to come was written by a clock that is ahead
             for group_id in (
-                PoolGroup.objects.exclude(planned_at__gt=lately).order_by("pk").values_list("pk", flat=True)
+                PoolGroup.objects.exclude(planned_at__range=lately).order_by("pk").values_list("pk", flat=True)
             ):
                 run_pass(group_id=group_id)
 

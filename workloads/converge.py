@@ -91,7 +91,7 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     """Admitted so lately that the watcher, which takes many at a time (starting.py), is still at it."""
     since = attempt.claim.answered_at
     new = attempt.workload.state in (State.QUEUED, State.ADMITTED) and attempt.claim.state == ClaimState.HOLDING
-    return new and since is not None and now - since < STARTED_WITHIN
+    return new and since is not None and abs(now - since) < STARTED_WITHIN
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:

@@ -19,8 +19,9 @@ from quotas.engine.wire import parse_snapshot, snapshot_to_json
 from quotas.invariants import violations
 from quotas.ledger import settle
 from quotas.metering import sum_hours
-from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, UsageHour
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, PoolGroup, UsageHour
 from quotas.snapshots import load_snapshot
+from quotas.tasks import plan_all
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -205,3 +206,14 @@ def test_what_a_clock_that_was_ahead_began_ends_all_the_same(pool: Pool, vision:
     entry = LedgerEntry.objects.get(claim=claim)
     assert entry.started_at == entry.ended_at == ahead
     assert not list(violations())
+
+
+@pytest.mark.parametrize(("ahead", "planned"), [(-2, False), (-60, True), (3600, True)])
+def test_the_beat_leaves_out_what_was_planned_right_now_but_nothing_that_a_clock_ahead_planned(
+    pool: Pool, vision: Department, ahead: int, planned: bool
+) -> None:
+    claim = make.claim(vision, pool, 1)
+    PoolGroup.objects.update(planned_at=timezone.now() + dt.timedelta(seconds=ahead))
+    plan_all()
+    claim.refresh_from_db()
+    assert (claim.state == ClaimState.HOLDING) is planned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 from collections.abc import Callable
@@ -288,15 +289,18 @@ def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
         runner.join(5)
 
 
+@pytest.mark.parametrize("late", [-STARTED_WITHIN, dt.timedelta(hours=1)])
 def test_a_listing_leaves_to_the_watcher_what_was_admitted_a_moment_ago(
-    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
+    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any, late: dt.timedelta
 ) -> None:
     workload = submit(alice, pool)
     admitted(pool)
     lane.take(0.1)  # a watcher lives
     assert converge_cluster(pool.group.cluster) == 0
     assert not cluster.specs
-    Claim.objects.update(answered_at=timezone.now() - STARTED_WITHIN)  # it does not get to it, or has died since
+    Claim.objects.update(
+        answered_at=timezone.now() + late
+    )  # it does not get to it, has died since, or has another clock
     converge_cluster(pool.group.cluster)
     assert len(cluster.specs) == 1
     assert state(workload) == "starting"
