@@ -27,6 +27,7 @@ from workloads.sightings import Sightings
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
+BURST, GATHER = 4, 0.15  # a pass that admitted so many is followed by another only after so many s: hints gather
 CREATORS, STARTERS, BESIDE = 16, 2, 4  # threads that create runs; that write down which; for everything else
 
 
@@ -42,12 +43,16 @@ class Express(threading.Thread):
         self.sightings = Sightings(closing, self._beside)
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
         self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
+        self._burst = False
         self._guard = threading.Lock()
 
     def run(self) -> None:
         self.sightings.start()
         while not self.closing.is_set():
             try:
+                if self._burst:
+                    self.closing.wait(GATHER)
+                    self._burst = False
                 hints = lane.take(WAIT)
                 close_old_connections()
                 self.act(hints)
@@ -77,7 +82,9 @@ class Express(threading.Thread):
                     self._look(name, ids.get("cluster_id"))
         self._begin(claims)
         for group in groups:
-            self._begin(self._plan(group))
+            moved = self._plan(group)
+            self._begin(moved)
+            self._burst |= len(moved) >= BURST
 
     def seen(self, cluster: Cluster, run: Observed) -> None:
         """The watch tells how one run is now: acted on without a listing."""

@@ -1,7 +1,8 @@
 """What the watch tells of many runs, acted on together: one query for all, one transaction for those that began to run.
 
-A burst of pods is three sightings each within seconds. While one round is acted on, the next gather; of several of one run
-only the newest counts. Whatever is more than "it runs now" is converged by itself, as after a listing.
+A burst of pods is three sightings each within seconds. They gather for a moment, and while one round is acted on; of
+several of one run only the newest counts. One that only tells that it is on its way is left to the listing. Whatever is
+more than "it runs now" is converged by itself, as after a listing, and at once: somebody may wait for what it frees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.utils import timezone
 from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
-from workloads.clusters.base import Observed
+from workloads.clusters.base import Observed, Phase
 from workloads.converge import converge, view_of
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
@@ -27,6 +28,7 @@ from workloads.specs import ROWS
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s between two looks at whether to end
+GATHER = 0.1  # s for those that began to run
 Beside = Callable[[object, Callable[[], object]], None]
 
 
@@ -37,11 +39,15 @@ class Sightings(threading.Thread):
         super().__init__(name="sightings", daemon=True)
         self.closing, self.beside = closing, beside
         self._told: dict[str, tuple[Cluster, Observed]] = {}  # by submission id
-        self._guard, self._some = threading.Lock(), threading.Event()
+        self._guard, self._some, self._urgent = threading.Lock(), threading.Event(), threading.Event()
 
     def tell(self, cluster: Cluster, run: Observed) -> None:
+        if run.phase is Phase.PENDING and not (run.reason or run.stopping):
+            return
         with self._guard:
             self._told[run.ref.submission_id] = (cluster, run)
+        if run.phase is not Phase.RUNNING or run.ready:
+            self._urgent.set()
         self._some.set()
 
     def again(self) -> None:
@@ -53,6 +59,8 @@ class Sightings(threading.Thread):
         while not self.closing.is_set():
             if not self._some.wait(WAIT):
                 continue
+            self._urgent.wait(GATHER)
+            self._urgent.clear()
             self._some.clear()
             try:
                 self.act()

@@ -7,10 +7,12 @@ anywhere, it leaves what converge.py finds: an admitted attempt is looked for, a
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
+import orjson
 import structlog
 from django.db.models import F, OuterRef, Subquery
 from django.utils import timezone
@@ -133,14 +135,22 @@ def _note(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Mapping
         case Event.CREATED:
             rows.update(created_at=now)
         case Event.STARTED:
-            for attempt in attempts:
-                facts = happenings.read_back(runs[attempt.pk], now)
-                attempt.started_at, attempt.node, attempt.cards = facts["started_at"], facts["node"], facts["cards"]
-                attempt.claim.started_at = attempt.started_at
-                attempt.reason = attempt.message = ""
-            Attempt.objects.bulk_update(attempts, ["started_at", "node", "cards", "reason", "message"])
-            Claim.objects.bulk_update([attempt.claim for attempt in attempts], ["started_at"])
+            _note_begun(attempts, now, runs)
         case _:
             claim = Claim.objects.filter(pk=OuterRef("claim_id"))
             frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
             rows.update(admitted_at=now, **frozen)
+
+
+def _note_begun(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
+    """A node's pods begin in the same second: one statement for all of whom the same is told, another for their claims."""
+    told = {attempt: happenings.read_back(runs[attempt.pk], now) for attempt in attempts}
+    alike: dict[bytes, list[Attempt]] = defaultdict(list)
+    since: dict[dt.datetime, list[int]] = defaultdict(list)
+    for attempt, facts in told.items():
+        alike[orjson.dumps(facts)].append(attempt)
+        since[facts["started_at"]].append(attempt.claim_id)
+    for same in alike.values():
+        Attempt.objects.filter(pk__in=[a.pk for a in same]).update(**told[same[0]], reason="", message="")
+    for at, claims in since.items():
+        Claim.objects.filter(pk__in=claims).update(started_at=at)
