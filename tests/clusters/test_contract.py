@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.clusters.beds import LINES, Bed, ended, eventually, in_phase, log, seen, up
+from tests.clusters.beds import FOREVER, LINES, Bed, ended, eventually, in_phase, log, seen, up
 from workloads.clusters.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable, volume_of
 
 LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
@@ -131,6 +131,18 @@ class TestNotice:
         executing_bed.driver.announce(spec.ref, None)
         assert in_phase(executing_bed.driver, spec.ref, Phase.SUCCEEDED).exit_code == 0
         assert log(executing_bed.driver, spec.ref).endswith("withdrawn\n")
+
+    def test_that_is_withdrawn_takes_back_what_was_said_by_file(self, executing_bed: Bed) -> None:
+        """Else the next notice would end at once, and with it what was done since."""
+        driver, spec = executing_bed.driver, executing_bed.spec("hello")
+        says = f"import os\nopen(os.environ['PORTAL_READY_FILE'], 'w').close()\n{FOREVER}"
+        spec = replace(spec, command=(*spec.command[:-1], says))
+        driver.ensure(spec)
+        driver.announce(spec.ref, LATER)
+        assert eventually(lambda: seen(driver, spec.ref), within=60).phase in (Phase.PENDING, Phase.RUNNING)
+        eventually(lambda: seen(driver, spec.ref).ready, within=60)  # type: ignore[union-attr]
+        driver.announce(spec.ref, None)
+        eventually(lambda: not seen(driver, spec.ref).ready, within=60)  # type: ignore[union-attr]
 
 
 class TestStop:

@@ -131,7 +131,8 @@ class EmbeddedCluster:
         with unreachable():
             file = self.own(ref).directory / "reclaim-at"
             if reclaim_at is None or not file.parent.exists():
-                file.unlink(missing_ok=True)
+                for each in (file, file.with_name("ready")):  # what answered it must not answer the next one
+                    each.unlink(missing_ok=True)
             else:
                 text = reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
                 write_atomically(file, text)

@@ -197,10 +197,11 @@ class KubernetesCluster:
         self.homes.keep(home, fresh=fresh)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
-        if ref.kind in COLLECTIONS:
-            self.owners.announce(ref, reclaim_at)
-        elif (pod := self._find(ref)) is not None:
-            self.orders.announce(pod, reclaim_at)
+        pod = None if ref.kind in COLLECTIONS else self._find(ref)
+        for told in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
+            self.orders.announce(told, reclaim_at)
+            if reclaim_at is None and self.options.ready_probe_seconds:
+                ready_files.take_back(self.api, told)
 
     def stop(self, ref: RunRef, grace: int) -> None:
         if ref.kind in COLLECTIONS:

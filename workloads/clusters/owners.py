@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -95,10 +94,6 @@ class Owners:
                 patch = manifests.pin(spec, int(rank), self.options)
                 patch["metadata"]["uid"] = pod["metadata"]["uid"]
                 self.orders.patch(f"/api/v1/namespaces/{spec.ref.namespace}/pods/{pod['metadata']['name']}", patch)
-
-    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
-        for pod in self.pods(ref):
-            self.orders.announce(pod, reclaim_at)
 
     def stop(self, ref: RunRef, grace: int) -> None:
         """The owner is told first: after that its controller makes no pod that would live on."""

@@ -1,5 +1,5 @@
-"""Which services have created PORTAL_READY_FILE. The readiness probe of a job's container looks for it (manifests.pods);
-a service's says whether it answers, so the portal itself looks into the container, and only while its notice runs."""
+"""PORTAL_READY_FILE where no probe looks for it. The readiness probe of a job's container does (manifests.pods); a service's
+says whether it answers, so the portal itself looks into the container, and only while its notice runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.clusters.kubernetes_exec import Exec
 from workloads.clusters.owned import SERVICE
 from workloads.clusters.pod_orders import path_of
 from workloads.manifests import CONTAINER, KIND, RECLAIM_AT, SUBMISSION, Options
-from workloads.manifests.pods import IS_READY
+from workloads.manifests.pods import IS_READY, READY_FILE
 
 Json = dict[str, Any]
 AT_ONCE, WITHIN = (
@@ -39,18 +39,32 @@ def _submission(pod: Json) -> str:
 
 
 def _has_notice(pod: Json) -> bool:
-    meta, statuses = pod["metadata"], pod["status"].get("containerStatuses") or ()
-    runs = any("running" in (status.get("state") or {}) for status in statuses)
-    told = meta["labels"].get(KIND) == SERVICE and bool(meta["annotations"].get(RECLAIM_AT))
-    return told and runs and not meta.get("deletionTimestamp")
+    meta = pod["metadata"]
+    return meta["labels"].get(KIND) == SERVICE and bool(meta["annotations"].get(RECLAIM_AT)) and _runs(pod)
+
+
+def _runs(pod: Json) -> bool:
+    statuses = pod["status"].get("containerStatuses") or ()
+    running = any("running" in (status.get("state") or {}) for status in statuses)
+    return running and not pod["metadata"].get("deletionTimestamp")
 
 
 def _has_file(api: Api, pod: Json) -> bool:
+    return _succeeds(api, pod, IS_READY)
+
+
+def take_back(api: Api, pod: Json) -> None:
+    """After a notice was withdrawn: what answered it must not answer the next one. An image without `rm` keeps it."""
+    if _runs(pod):
+        _succeeds(api, pod, ("rm", "-f", READY_FILE))
+
+
+def _succeeds(api: Api, pod: Json, command: tuple[str, ...]) -> bool:
     try:
-        look = Exec(api, path_of(pod), CONTAINER, IS_READY, timeout=WITHIN)
+        call = Exec(api, path_of(pod), CONTAINER, command, timeout=WITHIN)
         try:
-            return [*look.output()] == []
+            return [*call.output()] == []
         finally:
-            look.close()
-    except Unreachable:  # it is not there, or nobody can say
+            call.close()
+    except Unreachable:  # it failed, or nobody can say
         return False

@@ -174,7 +174,7 @@ def ready_probe(spec: RunSpec, options: Options) -> Json:
     becomes ready, and can use the URL."""
     if spec.kind == "service" or not options.ready_probe_seconds:
         return {}
-    return {"exec": {"command": list(IS_READY)}, "periodSeconds": options.ready_probe_seconds}
+    return {"exec": {"command": list(IS_READY)}, "periodSeconds": options.ready_probe_seconds, "failureThreshold": 1}
 
 
 def _pinned(node: str, patch: sharing.PodPatch) -> Json:
