@@ -11,6 +11,8 @@
 7. Who was told to leave and is not needed any more may stay.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from quotas.engine.books import Books, free_vectors
@@ -50,6 +52,7 @@ class PoolPass:
         self._holds = Holds(books)
         self._answers: dict[ClaimId, Decision] = {}
         self._charged: dict[ClaimId, int] = {}
+        self._waited: Counter[ClaimId] = Counter()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
 
@@ -77,29 +80,36 @@ class PoolPass:
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
-        reserved = [self._looked_at_again(claim) for claim in books.pending if claim.id in books.holds]
+        reserved = [claim for claim in books.pending if claim.id in books.holds and not self._stays_as_it_is(claim)]
+        for claim in reserved:
+            books.unsettle(claim)
         self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
         self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
-        needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
-        for victim in [victim for victim in books.told.values() if victim.id not in needed]:
-            books.untell(victim)
+        self._untell(books.told)
 
-    def _looked_at_again(self, claim: Claim) -> Claim:
-        """A claim with a reservation; one made in this pass is kept where it is, like those of the snapshot."""
-        decision = self._answers.pop(claim.id, None)
-        if decision is None:
-            return claim
-        self._books.unsettle(claim)
-        return replace(claim, reserved=Reservation(claim.units, decision.placement or ()))
+    def _untell(self, victims: Iterable[ClaimId]) -> None:
+        """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on."""
+        for victim in [id for id in victims if not self._waited[id]]:
+            self._books.untell(self._books.told[victim])
+
+    def _stays_as_it_is(self, claim: Claim) -> bool:
+        """Whether a reservation made in this pass would be made again."""
+        books, decision = self._books, self._answers.get(claim.id)
+        if decision is None or not_now(books, claim, itself_counted=True) is not None:
+            return False
+        return books.needs_all(claim, decision.waiting_on)
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
         books = self._books
         competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
         while (claim := competition.next()) is not None:
+            told = books.departures.of(claim) if settling else ()
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self._answers[claim.id] = decision
+                self._waited.update(decision.waiting_on)
+            self._untell(leaver.id for leaver in told if leaver.id in books.told)
             for department in {claim.department, *books.moved}:
                 competition.again(department)
             books.moved.clear()
@@ -108,7 +118,14 @@ class PoolPass:
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        books = self._books
+        books, before = self._books, self._answers.get(claim.id)
+        if before is not None:  # made in this pass: kept where it is, like those of the snapshot
+            self._waited.subtract(before.waiting_on)
+            if self._stays_as_it_is(claim):
+                books.settle(claim)
+                return before
+            del self._answers[claim.id]
+            claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         told = books.departures.of(claim)
         books.give_up(claim)
         if never(books, claim) or not_now(books, claim):

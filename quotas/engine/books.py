@@ -5,7 +5,8 @@ The snapshot never changes; everything the pass decides is an entry here. Two ve
 start; `free_later` counts leaving claims as gone and reservations whole – what fits there has a place once they left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +159,20 @@ class Books:
             return kept
         return find_places(claim, self.pool, free, asked)
 
+    def needs_all(self, claim: Claim, leavers: Collection[ClaimId]) -> bool:
+        """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
+        hold, pool = self.holds[claim.id], ("pool", self.pool.id)
+        if self.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
+            given = [self.vectors[leaver][pool] for leaver in leavers]
+            surplus = max(0, self.free_now[pool]) + hold.now[pool] + sum(given) - hold.charged
+            return surplus < min(given, default=0) and not self.departures.for_nobody
+        with self.free_later.also([hold.later]):
+            return not any(self._fits_beside(claim, self.vectors[leaver], hold.charged) for leaver in leavers)
+
+    def _fits_beside(self, claim: Claim, vector: Vector, asked: int) -> bool:
+        with self.free_later.also([vector], -1):
+            return find_places(claim, self.pool, self.free_later, asked) is not None
+
     # Entries ----------------------------------------------------------------------------------------------------------
 
     def admit(self, claim: Claim, places: Places) -> None:
@@ -214,15 +229,21 @@ class Books:
     def unsettle(self, claim: Claim) -> None:
         """Mark a reservation to be looked at again."""
         hold = self.holds[claim.id]
+        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (0 if hold.old else hold.charged)
         hold.old = True
-        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + hold.charged
+
+    def settle(self, claim: Claim) -> None:
+        """The reservation was looked at."""
+        hold = self.holds[claim.id]
+        self.unsettled[claim.department] -= hold.charged if hold.old else 0
+        hold.old = False
 
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
         hold = self.holds[claim.id]
-        self.lift(hold)
         if hold.old:
-            self.unsettled[claim.department] -= hold.charged
+            self.settle(claim)
+        self.lift(hold)
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
 
@@ -272,6 +293,19 @@ class Books:
         for claim in claims:
             self.ledger.add(claim.department, self.standing.charges[claim.id])
             self.free_later.add(self.vectors[claim.id], -1)
+
+    @contextmanager
+    def as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
+        """As if the claims were gone, or as if they stayed, for a while."""
+        charges, times = self.standing.charges, 1 if gone else -1
+        for claim in claims:
+            self.ledger.lend(claim.department, -times * charges[claim.id])
+        try:
+            with self.free_later.also([self.vectors[claim.id] for claim in claims], times):
+                yield
+        finally:
+            for claim in claims:
+                self.ledger.lend(claim.department, times * charges[claim.id])
 
     # Those who leave --------------------------------------------------------------------------------------------------
 

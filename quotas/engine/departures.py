@@ -21,13 +21,13 @@ class Departures:
         self.holder: dict[ClaimId, ClaimId] = {}
         self._held_by: dict[ClaimId, set[ClaimId]] = {}
         self._told_for: dict[ClaimId, set[ClaimId]] = {}
-        self._for_nobody: set[ClaimId] = set()
+        self.for_nobody: set[ClaimId] = set()
         self._line: list[Turn] = []
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
         self.leaving[leaver.id] = leaver
-        self._for_nobody.add(leaver.id)
+        self.for_nobody.add(leaver.id)
         insort(self._line, self._turn(leaver))
         if leaver.held_for is not None:
             self._told_for.setdefault(leaver.held_for, set()).add(leaver.id)
@@ -36,7 +36,7 @@ class Departures:
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
-        self._for_nobody.discard(leaver.id)
+        self.for_nobody.discard(leaver.id)
         del self._line[bisect_left(self._line, self._turn(leaver))]
         holder = self.holder.pop(leaver.id, None)
         if holder is not None:
@@ -58,11 +58,11 @@ class Departures:
 
     def begin(self, claim: Claim) -> None:
         """The claim has a hold from now on."""
-        self._for_nobody -= self._held_by.get(claim.id, set())
+        self.for_nobody -= self._held_by.get(claim.id, set())
 
     def end(self, claim: Claim) -> None:
         """The claim has no hold, for a while or for good."""
-        self._for_nobody |= self._held_by.get(claim.id, set())
+        self.for_nobody |= self._held_by.get(claim.id, set())
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
@@ -73,7 +73,7 @@ class Departures:
         nobody, then the others; each by the time it is gone."""
         mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
         yield from self._in_turn(mine & self.leaving.keys())
-        nobodys = self._for_nobody - mine
+        nobodys = self.for_nobody - mine
         yield from self._in_turn(nobodys)
         for _, leaver in self._line:
             if leaver not in mine and leaver not in nobodys:

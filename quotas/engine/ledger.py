@@ -90,9 +90,13 @@ class Ledger:
 
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
-        mine = self.accounts[department]
         for moved in self._watching:
             moved.add(department)
+        self.lend(department, units)
+
+    def lend(self, department: DepartmentId, units: int) -> None:
+        """The same for a while: who watches need not know, as it will be undone."""
+        mine = self.accounts[department]
         account: Account | None = mine
         while account is not None and units:
             before = max(0, account.usage - account.kept)

@@ -136,20 +136,20 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     own = [victim for victim in victims if victim.department == taker.account.id]
     others = sorted((v for v in victims if v.department != taker.account.id), key=lambda v: (v.units, v.id))
     for victim in own:
-        ledger.remove(victim.department, charges[victim.id])
-    ledger.add(taker.account.id, taker.asked)
+        ledger.lend(victim.department, -charges[victim.id])
+    ledger.lend(taker.account.id, taker.asked)
     gone: list[Claim] = []
     try:
         for victim in others:
             if not _reaches(books, taker, victim, fairness):
                 return False
-            ledger.remove(victim.department, charges[victim.id])
+            ledger.lend(victim.department, -charges[victim.id])
             gone.append(victim)
         return True
     finally:
         for victim in gone + own:
-            ledger.add(victim.department, charges[victim.id])
-        ledger.remove(taker.account.id, taker.asked)
+            ledger.lend(victim.department, charges[victim.id])
+        ledger.lend(taker.account.id, -taker.asked)
 
 
 def _reaches(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> bool:

@@ -6,7 +6,7 @@ nodes: the lowest waste, then the first in the pool's order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -17,38 +17,50 @@ Rank = tuple[Any, ...]
 
 
 class Room(dict[Key, int]):
-    """A vector of free amounts. Change it only with `add`, which remembers the nodes that changed."""
+    """A vector of free amounts. Change it only with `add` and `also`, which remember the nodes that changed."""
 
     def __init__(self, free: Mapping[Key, int]) -> None:
         super().__init__(free)
-        self._changed: list[str] = []
+        self._changes: list[str] = []
+        self._versions: dict[str, int] = {}
         self._rankings: dict[tuple[object, ...], Ranking] = {}
 
     def add(self, vector: Mapping[Key, int], times: int = 1) -> None:
         """self += times × vector; keys that are not there (a lost node's) are left out."""
-        names = set()
-        for key, amount in vector.items():
-            if key in self:
-                self[key] += times * amount
-                if key[0] != "pool":
-                    names.add(str(key[2 if len(key) > 2 else 1]))
-        self._changed += names
+        self.touch(self._count(vector, times))
 
     def touch(self, nodes: Iterable[str]) -> None:
-        """Ask these nodes anew: something else has changed that ranks depend on."""
-        self._changed += nodes
+        """Ask these nodes anew: they have changed, or something else that ranks depend on."""
+        for node in nodes:
+            self._changes.append(node)
+            self._versions[node] = len(self._changes)
 
     @contextmanager
-    def also(self, vectors: Iterable[Mapping[Key, int]]) -> Iterator[None]:
-        """As if the vectors were free too, for a while."""
+    def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
+        """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
         lent = list(vectors)
-        for vector in lent:
-            self.add(vector)
+        before = {node: self._versions.get(node, 0) for vector in lent for node in self._count(vector, times)}
+        mine = -1 - len(self._changes)
+        self._changes += before
+        self._versions |= dict.fromkeys(before, mine)
         try:
             yield
         finally:
             for vector in lent:
-                self.add(vector, -1)
+                self._count(vector, -times)
+            self._changes += before
+            for node, version in before.items():
+                self._versions[node] = version if self._versions[node] == mine else len(self._changes)
+
+    def _count(self, vector: Mapping[Key, int], times: int) -> set[str]:
+        """self += times × vector; the nodes that it changes."""
+        nodes = set()
+        for key, amount in vector.items():
+            if key in self:
+                self[key] += times * amount
+                if key[0] != "pool":
+                    nodes.add(key[2] if len(key) > 2 else key[1])
+        return nodes  # type: ignore[return-value]
 
     def ranking(
         self, question: object, pool: Pool, rank: Callable[[Node], Rank | None], domain: str | None = None
@@ -57,18 +69,26 @@ class Room(dict[Key, int]):
         key = pool.id, domain, question
         if key not in self._rankings:
             nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
-            self._rankings[key] = Ranking(self._changed, nodes, rank)
+            self._rankings[key] = Ranking(self._changes, self._versions, nodes, rank)
         return self._rankings[key]
 
 
 class Ranking:
-    """Nodes by a rank that depends only on what is free there; None is no rank. `changed` grows by those that change."""
+    """Nodes by a rank that depends only on what is free there; None is no rank. `changes` grows by those that change.
+    Of each node it knows the rank as it is, and as it last would have been for a while (versions below 0)."""
 
-    def __init__(self, changed: list[str], nodes: Sequence[Node], rank: Callable[[Node], Rank | None]) -> None:
-        self._changed, self._seen = changed, len(changed)
+    def __init__(
+        self,
+        changes: list[str],
+        versions: Mapping[str, int],
+        nodes: Sequence[Node],
+        rank: Callable[[Node], Rank | None],
+    ) -> None:
+        self._changes, self._seen, self._versions = changes, len(changes), versions
         self._nodes, self._rank = nodes, rank
         self._at = {node.name: index for index, node in enumerate(nodes)}
         self._ranks = [rank(node) for node in nodes]
+        self._known = [{versions.get(node.name, 0): known} for node, known in zip(nodes, self._ranks, strict=True)]
         self._heap: list[tuple[Rank, int]] = []
         self._order()
 
@@ -88,7 +108,7 @@ class Ranking:
                 rank, index = heappop(self._heap)
                 if index in passed or rank != self._ranks[index]:
                     continue
-                now = self._ranks[index] = self._rank(self._nodes[index])
+                now = self._ask(index)
                 if now == rank:
                     passed[index] = rank
                     yield rank, self._nodes[index]
@@ -100,17 +120,27 @@ class Ranking:
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""
-        for name in {*self._changed[self._seen :]} & self._at.keys():
-            index = self._at[name]
-            rank = self._rank(self._nodes[index])
-            if rank != self._ranks[index]:
-                self._ranks[index] = rank
-                if rank is not None:
+        for name in {*self._changes[self._seen :]}:
+            index = self._at.get(name)
+            if index is not None:
+                before, known = self._ranks[index], self._known[index]
+                version = self._versions[name]
+                rank = self._ranks[index] = known[version] if version in known else self._ask(index)
+                if rank is not None and rank != before:
                     heappush(self._heap, (rank, index))
-        self._seen = len(self._changed)
+        self._seen = len(self._changes)
         if len(self._heap) > 4 * len(self._nodes):
             self._order()
         return self._ranks
+
+    def _ask(self, index: int) -> Rank | None:
+        """The node's rank as it is now."""
+        node = self._nodes[index]
+        version, rank = self._versions.get(node.name, 0), self._rank(node)
+        known = self._known[index]
+        self._known[index] = {**{v: r for v, r in known.items() if version < 0 <= v}, version: rank}
+        self._ranks[index] = rank
+        return rank
 
     def _order(self) -> None:
         self._heap = [(rank, index) for index, rank in enumerate(self._ranks) if rank is not None]
@@ -166,17 +196,14 @@ def _domains(pool: Pool, room: Room) -> list[str]:
 def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Places:
     """Places for the claim's pods one by one, each at its best spot, as far as there are any."""
     places: list[Placed] = []
-    taken: list[dict[Key, int]] = []
-    while len(places) < claim.pods:
-        spot = _best_spot(claim, pool, room, len(places), domain)
-        if spot is None:
-            break
-        places.append(spot.placed)
-        if len(places) < claim.pods:
-            taken.append(dict(pod_vector(claim, pool, spot.placed)))
-            room.add(taken[-1], -1)
-    for vector in taken:
-        room.add(vector)
+    with ExitStack() as taken:
+        while len(places) < claim.pods:
+            spot = _best_spot(claim, pool, room, len(places), domain)
+            if spot is None:
+                break
+            places.append(spot.placed)
+            if len(places) < claim.pods:
+                taken.enter_context(room.also([dict(pod_vector(claim, pool, spot.placed))], -1))
     return tuple(places)
 
 

@@ -125,9 +125,5 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) 
 def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places | None:
     """Places for the taker once the victims and all who leave are gone, by right and in space; None if there are none.
     The books are the same afterwards."""
-    victims = tuple(victims)
-    books.go(victims)
-    try:
+    with books.as_if(tuple(victims), gone=True):
         return books.places(taker.claim, books.free_later) if books.entitled(taker.claim) else None
-    finally:
-        books.stay(victims)

@@ -86,13 +86,10 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
 def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
     """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went."""
     told = tuple(leaving)
-    books.stay(told)
-    try:
+    with books.as_if(told, gone=False):
         taker = taker_of(books, claim)
         found = (_settled(books, taker, told, fairness) for fairness in _fairness(books, taker))
         return next((chosen for chosen in found if chosen is not None), None)
-    finally:
-        books.go(told)
 
 
 def _best(

@@ -68,13 +68,14 @@ def _profile_exists(books: Books, claim: Claim) -> bool:
     return profile_of(books.pool.mig, claim.profile) is not None
 
 
-def not_now(books: Books, claim: Claim) -> Reason | None:
-    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped."""
+def not_now(books: Books, claim: Claim, itself_counted: bool = False) -> Reason | None:
+    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped. What its user
+    has may count the claim itself already, if it has a reservation."""
     department = books.departments[claim.department]
     if department.paused:
         return DepartmentPaused()
     cap = department.user_caps.get(books.pool.id)
-    used = books.used_by.get((claim.department, claim.user), 0)
+    used = books.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
     if cap is not None and not claim.is_recall and used + claim.units > cap:
         return UserCap(cap, used)
     if claim.backoff_until is not None and claim.backoff_until > books.now and not books.inside(claim):

@@ -9,7 +9,7 @@ from quotas.engine.books import Books, free_vectors
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.reasons import DepartmentPaused, NotEnough, PoolShort
-from quotas.engine.room import Ranking
+from quotas.engine.room import Room
 from quotas.engine.types import Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
 from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
@@ -113,12 +113,13 @@ def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
 
 def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
     ranks: dict[str, tuple[int, ...] | None] = {"n1": (1,), "n2": (2,), "n3": (3,), "n4": (4,)}
-    changed: list[str] = []
-    ranking = Ranking(changed, nodes(1, 1, 1, 1), lambda node: ranks[node.name])
+    room = Room({})
+    pool = a_pool(nodes=nodes(1, 1, 1, 1))
+    ranking = room.ranking("rank", pool, lambda node: ranks[node.name])
     ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
     assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1"]
     ranks["n3"], ranks["n2"] = (0,), (6,)
-    changed += ["n3", "n2"]
+    room.touch(["n3", "n2"])
     assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1", "n2"]
     first = ranking.first()
     assert first is not None
