@@ -132,7 +132,7 @@ class PoolPass:
             return None
         needed = still_needed(books, claim, told)
         if needed is not None and needed.victims:
-            return self._reserve(claim, needed.places, needed.victims)
+            return self._reserved(claim, needed.places, needed.victims)
         return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _answer(self, claim: Claim) -> Decision:
@@ -145,8 +145,7 @@ class PoolPass:
             return self._wait(claim)
         return (
             self._holds.passing(claim, self._start)
-            or self._holds.outranking(claim, self._reserve_what_leaves)
-            or self._holds.outranking(claim, self._take)
+            or self._holds.outranking(claim, self._reserve)
             or self._wait_and_hold(claim)
         )
 
@@ -169,11 +168,15 @@ class PoolPass:
         own = self._books.own_after(claim)
         return own + claim.units - asked, asked - own
 
+    def _reserve(self, claim: Claim) -> Decision | None:
+        """Step 4."""
+        return self._reserve_what_leaves(claim) or self._take(claim)
+
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
         books = self._books
         places = books.places(claim, books.free_later) if books.entitled(claim) else None
-        return None if places is None else self._reserve(claim, places, ())
+        return None if places is None else self._reserved(claim, places, ())
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
@@ -183,7 +186,7 @@ class PoolPass:
             self._hopeless.add(shape)
             return None
         self._books.tell(chosen.victims)
-        return self._reserve(claim, chosen.places, chosen.victims)
+        return self._reserved(claim, chosen.places, chosen.victims)
 
     def _shape(self, claim: Claim) -> tuple[object, ...]:
         """What matters for victims; claims behind in the same department never outrank those before."""
@@ -199,7 +202,7 @@ class PoolPass:
             must_stay_inside(claim),
         )
 
-    def _reserve(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
+    def _reserved(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""
         books = self._books
         own, borrowed = self._charge(claim)

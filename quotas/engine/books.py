@@ -12,7 +12,7 @@ from typing import Any
 
 from quotas.engine.departures import Departures
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Places, Vector, add, capacity_vector, fits, occupied
+from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.room import Room, find_places
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
@@ -52,6 +52,7 @@ class Books:
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
+        self._leaving_on: dict[str, set[ClaimId]] = {}
         self.departures = Departures(lambda leaver: (self.gone_by(leaver), leaver.id))
         self.standing: Standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), self.now)
         self.recalled = dict(self.standing.left)
@@ -100,10 +101,16 @@ class Books:
             self.on_node.setdefault(placed.node, {})[claim.id] = claim
 
     def _enter_leaving(self, claim: Claim) -> None:
+        self._leave(claim)
         vector = self.vectors[claim.id] = self._occupied(claim, claim.units)
         self.standing.charges[claim.id] = claim.units
-        self.departures.enter(claim)
         self.free_now.add(vector, -1)
+
+    def _leave(self, claim: Claim) -> None:
+        """The claim leaves, and its nodes."""
+        self.departures.enter(claim)
+        for placed in claim.placement or ():
+            self._leaving_on.setdefault(placed.node, set()).add(claim.id)
 
     def _occupied(self, claim: Claim, charge: int) -> Vector:
         """What the claim takes of the present capacity."""
@@ -118,11 +125,13 @@ class Books:
 
     def asked(self, claim: Claim) -> int:
         """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
-        units, recalled = claim.units, self.recalled.get(claim.department, 0)
-        return units if not recalled or claim.is_recall else max(0, units - recalled)
+        recalled = self.recalled.get(claim.department, 0) if self.recalled else 0
+        return claim.units if not recalled or claim.is_recall else max(0, claim.units - recalled)
 
     def inside(self, claim: Claim) -> bool:
-        return self.ledger.inside(claim.department, self.asked(claim))
+        """Whether all the claim would add stays inside its department's guarantee."""
+        account = self.ledger.accounts[claim.department]
+        return account.usage + self.asked(claim) <= account.guaranteed
 
     def own_after(self, claim: Claim) -> int:
         """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
@@ -132,14 +141,16 @@ class Books:
 
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
-        if self.own_after(claim) < self.asked(claim) and (must_stay_inside(claim) or self.inside_first(claim)):
+        asked = self.asked(claim)
+        if (must_stay_inside(claim) or self.inside_first(claim)) and self.own_after(claim) < asked:
             return False
-        return self.ledger.available(claim.department) >= self.asked(claim)
+        return self.ledger.available(claim.department) >= asked
 
     def inside_first(self, claim: Claim) -> ClaimId | None:
         """Of the claim's department, one that must stay inside the guarantee and has a title to units of it: were others
         to borrow before it starts, it would not be inside any more."""
-        return next((id for id in self.strict.get(claim.department, ()) if id != claim.id), None)
+        strict = self.strict.get(claim.department)
+        return next((id for id in strict if id != claim.id), None) if strict else None
 
     def fits_when_empty(self, claim: Claim) -> bool:
         """Whether the claim would fit into the pool as it is present, without any other."""
@@ -256,7 +267,7 @@ class Books:
             self.openings += 1
             self._changed(victim.department)
             self.told[victim.id] = victim
-            self.departures.enter(victim)
+            self._leave(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
 
@@ -273,14 +284,17 @@ class Books:
         self.versions[department] = self.versions.get(department, 0) + 1
 
     def untell(self, victim: Claim) -> None:
-        """A victim told in this pass is not needed after all. Others may have counted on it by right."""
-        self.openings += 1
+        """A victim told in this pass is not needed after all. If that is more than is left, others have counted on it."""
         del self.told[victim.id]
         self.departures.stay(victim)
+        for placed in victim.placement or ():
+            self._leaving_on[placed.node].discard(victim.id)
         self._settle_in(victim)
         self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
+        too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
+        self.openings += too_little or self.ledger.root.usage > self.ledger.root.subtree
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""
@@ -314,16 +328,17 @@ class Books:
         own, then unheld ones, then the surplus of others; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
         lacking = {key: amount - max(0, self.free_now.get(key, 0)) for key, amount in need.items()}
-        needed, told = list(first), {leaver.id for leaver in first}
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
-        waiting = (leaver for leaver in self.departures.nearest(claim) if leaver.id not in told)
-        for leaver in waiting if any(amount > 0 for amount in lacking.values()) else ():
+        needed, told = list(first), {leaver.id for leaver in first}
+        short = {key for key, amount in lacking.items() if amount > 0}
+        for leaver in self.departures.nearest(claim, self._leaving_at(short)) if short else ():
             vector = self.vectors[leaver.id]
-            if any(amount > 0 and vector.get(key, 0) for key, amount in lacking.items()):
+            if leaver.id not in told and not short.isdisjoint(vector):
                 add(lacking, vector, -1)
                 needed.append(leaver)
-                if all(amount <= 0 for amount in lacking.values()):
+                short = {key for key in short if lacking[key] > 0}
+                if not short:
                     break
         for leaver in needed[len(first) : -1]:  # the last gives enough without some of those before it
             vector = self.vectors[leaver.id]
@@ -331,6 +346,11 @@ class Books:
                 add(lacking, vector)
                 needed.remove(leaver)
         return tuple(needed)
+
+    def _leaving_at(self, keys: Iterable[Key]) -> set[ClaimId] | None:
+        """Those who leave from the nodes of these keys; None (all) where units of the pool are lacking."""
+        nodes = [node_of(key) for key in keys]
+        return None if None in nodes else {leaver for node in nodes for leaver in self._leaving_on.get(str(node), ())}
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""

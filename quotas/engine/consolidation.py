@@ -6,14 +6,16 @@ three at a time, each moved pod going where something is free already. The searc
 more moves, or moves that wait for each other, might still do.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from quotas.engine.books import Books
 from quotas.engine.permission import stoppable
-from quotas.engine.placement import Places, Vector, add, best_spot, free_on, occupied
+from quotas.engine.placement import Places, Vector, best_spot, free_on, occupied, shape_of
 from quotas.engine.reasons import Fragmented, Move, Reason
+from quotas.engine.room import best_in
 from quotas.engine.types import Claim, Node, Placed
 
 MOST_MOVES = 3
@@ -39,7 +41,7 @@ class Consolidation:
     """The hints of one pass, looked for when it is over."""
 
     def __init__(self, books: Books) -> None:
-        self._books, self._pool = books, books.pool
+        self._books, self._pool, self._free = books, books.pool, books.free_now
         self._tries, self._looks = TRIES, LOOKS
         self._known: dict[tuple[object, ...], tuple[Move, ...]] = {}
         self._running: dict[str, list[Running]] | None = None
@@ -52,8 +54,7 @@ class Consolidation:
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
-        shape = (claim.pods, claim.on_card, claim.cores_per_pod, claim.profile, claim.same_domain)
-        key = (*shape, claim.cpu_milli, claim.memory_mib)
+        key = (*shape_of(claim), claim.pods, claim.same_domain)
         if key not in self._known:
             if not self._tries:
                 return None
@@ -71,43 +72,57 @@ class Consolidation:
 
     def _all_pods(self, claim: Claim, nodes: tuple[Node, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits it goes there, else moves make room for it."""
-        free, moves = dict(self._books.free_now), list[Move]()
-        if claim.id in self._books.holds:  # what is held for the claim itself
-            add(free, self._books.holds[claim.id].now)
-        one = replace(claim, pods=1, same_domain=False)
-        for _ in range(claim.pods):
-            spot = best_spot(one, self._pool, nodes, free, 0)
-            if spot is not None:
-                add(free, occupied(one, self._pool, (spot.placed,)), -1)
-                continue
-            made = self._room_for(one, nodes, free, {(move.claim, move.pod) for move in moves})
-            if made is None:
-                return None
-            moves += made
+        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._books.holds.get(claim.id)
+        with ExitStack() as done:
+            done.enter_context(self._free.also([hold.now] if hold else []))  # what is held for the claim itself
+            for _ in range(claim.pods):
+                if self._take(one, nodes, done):
+                    continue
+                made = self._room_for(one, nodes, {(move.claim, move.pod) for move in moves}, done)
+                if made is None:
+                    return None
+                moves += made
         return tuple(moves)
 
+    def _take(self, one: Claim, nodes: Sequence[Node], done: ExitStack) -> Places:
+        """The best place for a pod on these nodes, if there is any: taken until all is undone."""
+        everywhere = nodes is self._pool.nodes
+        spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, self._pool, nodes, self._free)
+        if spot is None:
+            return ()
+        done.enter_context(self._free.also([occupied(one, self._pool, (spot.placed,))], -1))
+        return (spot.placed,)
+
     def _room_for(
-        self, one: Claim, nodes: tuple[Node, ...], free: Vector, moved: set[tuple[str, int]]
+        self, one: Claim, nodes: tuple[Node, ...], moved: set[tuple[str, int]], done: ExitStack
     ) -> list[Move] | None:
-        """The fewest moves that free a place for one more pod. `free` counts them, and the pod, afterwards."""
+        """The fewest moves that free a place for one more pod. They, and the pod, are done until all is undone."""
+        elsewhere = self._with_a_place()
         for count in range(1, MOST_MOVES + 1):
-            for node, pods in self._candidates(one, nodes, free, count, moved):
+            for node, pods in self._candidates(one, nodes, elsewhere, count, moved):
                 if not self._tries:
                     return None
                 self._tries -= 1
-                made = self._moved(one, node, pods, free)
+                made = self._moved(one, node, pods, done)
                 if made is not None:
                     return made
         return None
 
     def _candidates(
-        self, one: Claim, nodes: tuple[Node, ...], free: Vector, count: int, moved: set[tuple[str, int]]
+        self,
+        one: Claim,
+        nodes: tuple[Node, ...],
+        elsewhere: Callable[[Claim], bool],
+        count: int,
+        moved: set[tuple[str, int]],
     ) -> Iterator[tuple[Node, tuple[Running, ...]]]:
         """So many pods of one node that give enough units; nodes where least is lacking first, small pods first."""
-        running, elsewhere = self._movable(), self._with_a_place(free)
-        for node in sorted(nodes, key=lambda node: (-free_on(self._pool, node, free), node.name)):
-            lacking = one.on_card - free_on(self._pool, node, free)
-            here = [pod for pod in running.get(node.name, ()) if pod.key not in moved and elsewhere(pod.claim)]
+        running, units = self._movable(), {node.name: free_on(self._pool, node, self._free) for node in nodes}
+        for node in sorted(nodes, key=lambda node: (-units[node.name], node.name)):
+            lacking, pods_here = one.on_card - units[node.name], running.get(node.name, [])
+            if sum(pod.claim.on_card for pod in pods_here[-count:]) < lacking:
+                continue
+            here = [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
             if sum(pod.claim.on_card for pod in here[-count:]) < lacking:
                 continue
             for pods in combinations(here, count):
@@ -117,14 +132,14 @@ class Consolidation:
                 if sum(pod.claim.on_card for pod in pods) >= lacking:
                     yield node, pods
 
-    def _with_a_place(self, free: Vector) -> Callable[[Claim], bool]:
+    def _with_a_place(self) -> Callable[[Claim], bool]:
         """Whether a pod could go anywhere else as things are."""
         known: dict[tuple[object, ...], bool] = {}
 
         def has(pod: Claim) -> bool:
-            shape = (pod.on_card, pod.cores_per_pod, pod.profile, pod.cpu_milli, pod.memory_mib)
+            shape = shape_of(pod)
             if shape not in known:
-                known[shape] = best_spot(pod, self._pool, self._pool.nodes or (), free, 0) is not None
+                known[shape] = best_in(self._free, pod, self._pool) is not None
             return known[shape]
 
         return has
@@ -143,35 +158,20 @@ class Consolidation:
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))
         return self._running
 
-    def _moved(self, one: Claim, node: Node, pods: tuple[Running, ...], free: Vector) -> list[Move] | None:
+    def _moved(self, one: Claim, node: Node, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
         """The moves of these pods, if one more then fits on the node and each of them elsewhere."""
-        taken: list[Vector] = []
-        for pod in pods:
-            add(free, pod.vector)
-        moves = list(self._placed(one, node, pods, free, taken))
-        if len(moves) == len(pods):
-            return moves
-        for vector in taken:
-            add(free, vector)
-        for pod in pods:
-            add(free, pod.vector, -1)
+        with ExitStack() as tried:
+            tried.enter_context(self._free.also(pod.vector for pod in pods))
+            moves = list(self._placed(one, node, pods, tried))
+            if len(moves) == len(pods):
+                done.enter_context(tried.pop_all())
+                return moves
         return None
 
-    def _placed(
-        self, one: Claim, node: Node, pods: Iterable[Running], free: Vector, taken: list[Vector]
-    ) -> Iterator[Move]:
+    def _placed(self, one: Claim, node: Node, pods: Iterable[Running], tried: ExitStack) -> Iterator[Move]:
         """The pod that asks goes to the node; then the largest pods choose first, as long as each finds a place."""
-
-        def take(claim: Claim, nodes: Iterable[Node]) -> Places:
-            spot = best_spot(claim, self._pool, nodes, free, 0)
-            if spot is None:
-                return ()
-            taken.append(occupied(claim, self._pool, (spot.placed,)))
-            add(free, taken[-1], -1)
-            return (spot.placed,)
-
-        if not take(one, [node]):
+        if not self._take(one, [node], tried):
             return
         for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
-            for placed in take(pod.claim, self._pool.nodes or ()):
+            for placed in self._take(pod.claim, self._pool.nodes or (), tried):
                 yield Move(pod.claim.id, pod.placed.pod, pod.placed.node, placed.node, placed.cards, placed.start)

@@ -5,7 +5,7 @@ it. What a leaver frees beyond its holder's need may serve others as well.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from quotas.engine.types import Claim, ClaimId
 
@@ -68,16 +68,20 @@ class Departures:
         """Those who leave so that the claim can start."""
         return [self.leaving[leaver] for leaver in sorted(self._held_by.get(claim.id, ()))]
 
-    def nearest(self, claim: Claim) -> Iterator[Claim]:
-        """Everyone who leaves, in the order in which the claim may count on them: its own, then those who leave for
-        nobody, then the others; each by the time it is gone."""
+    def nearest(self, claim: Claim, among: Collection[ClaimId] | None = None) -> Iterator[Claim]:
+        """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then those who
+        leave for nobody, then the others; each by the time it is gone."""
         mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
-        yield from self._in_turn(mine & self.leaving.keys())
+        leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
+        yield from self._in_turn(leaving & mine)
         nobodys = self.for_nobody - mine
-        yield from self._in_turn(nobodys)
+        yield from self._in_turn(leaving & nobodys)
+        if among is not None:
+            yield from self._in_turn(leaving - mine - nobodys)
+            return
         for _, leaver in self._line:
             if leaver not in mine and leaver not in nobodys:
                 yield self.leaving[leaver]
 
-    def _in_turn(self, leavers: set[ClaimId]) -> list[Claim]:
+    def _in_turn(self, leavers: Collection[ClaimId]) -> list[Claim]:
         return sorted((self.leaving[leaver] for leaver in leavers), key=self._turn)

@@ -40,6 +40,8 @@ class Holds:
     def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
         are a borrower's and it is inside its guarantee."""
+        if not self._made:
+            return attempt(claim)
         early: list[Hold] = []
         if claim.max_runtime is not None:
             end = self._books.now + claim.max_runtime
@@ -55,6 +57,8 @@ class Holds:
 
     def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
         """The attempt as if the holds were not there; they are put back after it."""
+        if not holds:
+            return attempt(claim)
         for hold in holds:
             self._books.lift(hold)
         decision = attempt(claim)

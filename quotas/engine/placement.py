@@ -49,6 +49,11 @@ def add(vector: Vector, other: Mapping[Key, int], times: int = 1) -> None:
             vector[key] += times * amount
 
 
+def node_of(key: Key) -> str | None:
+    """The node that a key of a vector is about; None for the pool as a whole."""
+    return None if key[0] == "pool" else str(key[2 if len(key) > 2 else 1])
+
+
 def fits(vector: Mapping[Key, int], other: Mapping[Key, int]) -> bool:
     """Whether `other` can be taken from the free `vector`."""
     return all(vector.get(key, 0) >= amount for key, amount in other.items())

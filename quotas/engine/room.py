@@ -35,6 +35,10 @@ class Room(dict[Key, int]):
             self._changes.append(node)
             self._versions[node] = len(self._changes)
 
+    def version(self, node: str) -> int:
+        """Another number whenever the node is another."""
+        return self._versions.get(node, 0)
+
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
@@ -59,7 +63,7 @@ class Room(dict[Key, int]):
             if key in self:
                 self[key] += times * amount
                 if key[0] != "pool":
-                    nodes.add(key[2] if len(key) > 2 else key[1])
+                    nodes.add(key[2] if len(key) > 2 else key[1])  # node_of, without a call for each key
         return nodes  # type: ignore[return-value]
 
     def ranking(
@@ -198,7 +202,7 @@ def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Pla
     places: list[Placed] = []
     with ExitStack() as taken:
         while len(places) < claim.pods:
-            spot = _best_spot(claim, pool, room, len(places), domain)
+            spot = best_in(room, claim, pool, len(places), domain)
             if spot is None:
                 break
             places.append(spot.placed)
@@ -207,8 +211,8 @@ def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Pla
     return tuple(places)
 
 
-def _best_spot(claim: Claim, pool: Pool, room: Room, pod: int, domain: str | None) -> Spot | None:
-    """The least wasteful spot for one pod."""
+def best_in(room: Room, claim: Claim, pool: Pool, pod: int = 0, domain: str | None = None) -> Spot | None:
+    """The least wasteful spot for one pod in the pool, or in one domain."""
 
     def waste(node: Node) -> Rank | None:
         spot = spot_on(node, claim, pool, room)

@@ -6,7 +6,7 @@ what a place there costs at least: the cheapest borrowed claims that give what i
 from its department.
 """
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Container, Generator, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 
@@ -22,6 +22,8 @@ Bound = tuple[object, ...]
 """The beginning of a cost (victims.py) that no set at a place is below."""
 Offer = tuple[int, int, int, int, ClaimId]
 """(priority, units below the guarantee were it the only one taken, lost work, units, id)"""
+Gift = tuple[Offer, int]
+"""(a claim, how much it gives of something)"""
 Least = tuple[int, int, int, int]
 """The least (units, where they come first, units below guarantees, priority ceiling, lost work)."""
 
@@ -45,113 +47,128 @@ def has_sites(pool: Pool) -> bool:
 
 def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: list[Claim]) -> list[Site]:
     """The places on the node that these candidates can free, the taker's own and others', by what that costs at least."""
-    candidates = [*own, *theirs]
-    machine = _lacking_of_machine(books, taker.claim, node, candidates)
-    if machine is None:
-        return []
-    offers = sorted(_offer(books, claim) for claim in theirs)
-    mine = [claim.id for claim in own]
-    found: list[Site] = []
-    for gives, lacking in _places(books, taker.claim, node, candidates):
-        amounts, need = (gives, lacking) if lacking > 0 else machine
-        if need <= 0:  # something that is not counted here, such as a card's compute
-            amounts, need = {claim.id: 1 for claim in candidates}, 1
-        found.append(Site(gives, lacking, _bound(taker, offers, amounts, need, mine)))
+    mine = {claim.id for claim in own}
+    found = [
+        Site({offer[4]: amount for offer, amount in gifts}, lacking, least)
+        for gifts, lacking, least in _places(books, taker, node, _here(books, node, [*own, *theirs]), mine)
+    ]
     return sorted(found, key=lambda site: site.least)
 
 
-def _places(books: Books, claim: Claim, node: Node, candidates: Collection[Claim]) -> Iterator[tuple[Goods, int]]:
-    """What each candidate gives at each place on the node, and how much is lacking; only where they give enough."""
-    given: dict[Key, dict[ClaimId, int]] = {}
-    for candidate in candidates:
-        for key, amount in books.vectors[candidate.id].items():
-            given.setdefault(key, {})[candidate.id] = amount
-    places = []
-    for keys, amount in _site_keys(books.pool, claim, node):
-        gives = _together([given.get(key, {}) for key in keys])
-        lacking = amount - sum(books.free_later[key] for key in keys)
-        if sum(gives.values()) >= lacking:
-            places.append((gives, lacking))
-    for several in islice(combinations(places, _cards_asked(books.pool, claim, node)), CHOICES):
-        yield _together([gives for gives, _ in several]), sum(max(0, lacking) for _, lacking in several)
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What claims on a node could give, by key of the free vector, in the order of priority."""
+
+    offers: list[Offer]
+    at: dict[Key, list[Gift]]
+    cards: list[Key]
+    whole: int
 
 
-def _together(goods: list[dict[ClaimId, int]]) -> dict[ClaimId, int]:
+def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
+    offers = sorted(_offer(books, claim) for claim in claims)
+    at: dict[Key, list[Gift]] = {}
+    for offer in offers:
+        for key, amount in books.vectors[offer[4]].items():
+            at.setdefault(key, []).append((offer, amount))
+    cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
+    return Here(offers, at, cards, max((card.units for card in node.cards), default=0))
+
+
+def _offer(books: Books, claim: Claim) -> Offer:
+    return claim.priority, _short(books, claim), lost_work(claim, books.now, books.settings), claim.units, claim.id
+
+
+def _short(books: Books, claim: Claim) -> int:
+    account = books.ledger.accounts[claim.department]
+    return max(0, claim.units - account.usage + account.guaranteed)
+
+
+def _places(
+    books: Books, taker: Taker, node: Node, here: Here, mine: Container[ClaimId]
+) -> Iterator[tuple[list[Gift], int, Bound]]:
+    """The places on the node that the claims here can free: what they give there, what is lacking, and the bound."""
+    machine = _lacking_of_machine(books, taker.claim, node, here)
+    if machine is None:
+        return
+    free, single = books.free_later, []
+    for keys, amount in _site_keys(books.pool, taker.claim, node, here):
+        gifts = here.at.get(keys[0], []) if len(keys) == 1 else _together([here.at.get(key, []) for key in keys])
+        lacking = amount - sum([free[key] for key in keys])
+        if lacking <= 0 or sum([amount for _, amount in gifts]) >= lacking:
+            single.append((gifts, lacking))
+    count = 1 if books.pool.mig is not None or here.whole <= 1 else max(1, taker.claim.on_card // here.whole)
+    for several in islice(combinations(single, count), CHOICES):
+        gifts = several[0][0] if count == 1 else _together([gifts for gifts, _ in several])
+        lacking = sum([max(0, lacking) for _, lacking in several])
+        needed, need = (gifts, lacking) if lacking > 0 else machine
+        if need <= 0:  # something that is not counted here, such as a card's compute
+            needed, need = [(offer, 1) for offer in here.offers], 1
+        yield gifts, lacking, _bound(taker, needed, need, mine)
+
+
+def _together(gifts: list[list[Gift]]) -> list[Gift]:
     """What each claim gives of all of them."""
-    if len(goods) == 1:
-        return goods[0]
-    sums: dict[ClaimId, int] = {}
-    for each in goods:
-        for id, amount in each.items():
-            sums[id] = sums.get(id, 0) + amount
-    return sums
+    sums: dict[Offer, int] = {}
+    for offer, amount in (gift for each in gifts for gift in each):
+        sums[offer] = sums.get(offer, 0) + amount
+    return sorted(sums.items())
 
 
-def _site_keys(pool: Pool, claim: Claim, node: Node) -> Iterator[tuple[list[Key], int]]:
+def _site_keys(pool: Pool, claim: Claim, node: Node, here: Here) -> Iterator[tuple[list[Key], int]]:
     """The keys of the free vector that make up a place on the node, and how much of them the claim needs; or each card,
     where it needs several whole ones of those that others share."""
     if pool.mig is not None:
         if claim.profile in (node.instances or {}):
             yield [("instance", pool.id, node.name, claim.profile or "")], 1
-        return
-    cards: list[Key] = [("card", pool.id, node.name, index) for index in range(len(node.cards))]
-    whole = _whole(node)
-    if whole == 1:
-        yield cards, claim.on_card
-    elif whole and (claim.on_card <= whole or claim.on_card % whole == 0):
-        yield from (([card], min(claim.on_card, whole)) for card in cards)
+    elif here.whole == 1:
+        yield here.cards, claim.on_card
+    elif here.whole and (claim.on_card <= here.whole or claim.on_card % here.whole == 0):
+        yield from (([card], min(claim.on_card, here.whole)) for card in here.cards)
 
 
-def _cards_asked(pool: Pool, claim: Claim, node: Node) -> int:
-    """How many of the places that `_site_keys` names the claim needs."""
-    whole = _whole(node)
-    return 1 if pool.mig is not None or whole <= 1 else max(1, claim.on_card // whole)
-
-
-def _whole(node: Node) -> int:
-    """The units of a whole card."""
-    return max((card.units for card in node.cards), default=0)
+def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> tuple[list[Gift], int] | None:
+    """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
+    lacks: tuple[list[Gift], int] = [], 0
+    for kind, asked, present in (
+        ("memory", claim.memory_mib, node.memory_mib),
+        ("cpu", claim.cpu_milli, node.cpu_milli),
+    ):
+        lacking = 0 if present is None else asked - books.free_later[kind, node.name]
+        if lacking > 0:
+            lacks = here.at.get((kind, node.name), []), lacking
+            if sum(amount for _, amount in lacks[0]) < lacking:
+                return None
+    return lacks
 
 
 # What a set costs at least --------------------------------------------------------------------------------------------
 
 
-def _offer(books: Books, claim: Claim) -> Offer:
-    short = max(0, claim.units - _spare(books, claim))
-    return claim.priority, short, lost_work(claim, books.now, books.settings), claim.units, claim.id
-
-
-def _spare(books: Books, claim: Claim) -> int:
-    account = books.ledger[claim.department]
-    return account.usage - account.guaranteed
-
-
-def _bound(taker: Taker, offers: list[Offer], gives: Goods, need: int, mine: list[ClaimId]) -> Bound:
+def _bound(taker: Taker, gifts: list[Gift], need: int, mine: Container[ClaimId]) -> Bound:
     """The beginning of what a set costs at least: others' claims alone, or with those of the taker's own department."""
-    given = sum(gives.get(id, 0) for id in mine)
+    theirs = [gift for gift in gifts if gift[0][4] not in mine] if mine else gifts
     if taker.inside:
-        least = _cheapest(offers, gives, need, by_units=False)
+        least = _cheapest(theirs, need, by_units=False)
         return (1,) if least is None else (0, (), *least[1:])
-    least = _cheapest(offers, gives, need - given, by_units=True)
+    given = sum(amount for offer, amount in gifts if offer[4] in mine) if mine else 0
+    least = _cheapest(theirs, need - given, by_units=True)
     if least is None:
         return (1 << 60,)
     return least[:1] if given else (least[0], (), *least[1:])
 
 
-def _cheapest(offers: list[Offer], gives: Goods, need: int, by_units: bool) -> Least | None:
-    """The least that offers which give the need cost. They come by priority, so the last of a set is its ceiling."""
+def _cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
+    """The least that gifts which cover the need cost. They come by priority, so the last of a set is its ceiling."""
     if need <= 0:
         return 0, 0, -(10**9), 0
     found: list[Least] = []
     table: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
-    for priority, short, lost, units, id in offers:
-        given = gives.get(id, 0)
-        if not given:
-            continue
+    for (priority, short, lost, units, _), given in gifts:
         for amount, old in list(table.items()):
             if amount < need:
                 value = (old[0] + units if by_units else 0, old[1] + short, old[2] + lost)
-                state = min(amount + given, need)
+                state = amount + given if amount + given < need else need
                 if state not in table or value < table[state]:
                     table[state] = value
                     if state == need:
@@ -203,38 +220,31 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     """What the taker's own claims cost at least that must go before it has a right to others'."""
     over = taker.account.usage + taker.asked - taker.account.guaranteed
     charges = books.standing.charges
-    offers = [(0, 0, lost_work(claim, books.now, books.settings), 0, claim.id) for claim in own]
-    gives = {claim.id: charges[claim.id] for claim in own}
-    least = _cheapest(offers, gives, over, by_units=False)
+    gifts = [((0, *_offer(books, claim)[1:]), charges[claim.id]) for claim in own]
+    least = _cheapest([((0, 0, *offer[2:]), given) for offer, given in gifts], over, by_units=False)
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking."""
-    theirs = [
-        claim
-        for claim in books.on_node.get(node.name, {}).values()
-        if _spare(books, claim) > 0
-        and (below is None or claim.priority < below)
-        and stoppable(books, taker.patient, claim)
-    ]
-    least = min((site.least for site in sites_on(books, taker, node, [], theirs)), default=None) if theirs else None
+    least = min(
+        (bound for _, _, bound in _places(books, taker, node, _offered(books, taker, below, node), ())), default=None
+    )
     return None if least is None else (least[0], *least[2:])
 
 
-def _lacking_of_machine(books: Books, claim: Claim, node: Node, candidates: list[Claim]) -> tuple[Goods, int] | None:
-    """What the node lacks of CPU or else of memory, and what each candidate would give of it; None when they are not
-    enough."""
-    lacks: tuple[Goods, int] = {}, 0
-    for kind, asked, present in (
-        ("memory", claim.memory_mib, node.memory_mib),
-        ("cpu", claim.cpu_milli, node.cpu_milli),
-    ):
-        key: Key = (kind, node.name)
-        lacking = 0 if present is None else asked - books.free_later[key]
-        if lacking > 0:
-            gives = {candidate.id: books.vectors[candidate.id].get(key, 0) for candidate in candidates}
-            if sum(gives.values()) < lacking:
-                return None
-            lacks = gives, lacking
-    return lacks
+def _offered(books: Books, taker: Taker, below: int | None, node: Node) -> Here:
+    """What may come back of the claims on the node, remembered as long as they are the same and cost the same."""
+    key, version = ("on", node.name, below, taker.patient), books.free_later.version(node.name)
+    before, claims, shorts, here = books.offers.get(key, (None, [], [], None))
+    if before != version:
+        claims = [
+            claim
+            for claim in books.on_node.get(node.name, {}).values()
+            if (below is None or claim.priority < below) and stoppable(books, taker.patient, claim)
+        ]
+    now = [_short(books, claim) for claim in claims]
+    if before != version or shorts != now:
+        here = _here(books, node, [claim for claim, short in zip(claims, now, strict=True) if short < claim.units])
+        books.offers[key] = version, claims, now, here
+    return here  # type: ignore[no-any-return]
