@@ -162,9 +162,9 @@ def _spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: i
 
 def _card_spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
     """Part of one card, best fit; or, when one card is not enough, as many empty cards as it takes."""
-    whole = max((card.units for card in node.cards), default=0)
-    left = [free["card", pool.id, node.name, index] for index in range(len(node.cards))]
-    asked = claim.on_card
+    whole = max([card.units for card in node.cards], default=0)
+    id, name, asked = pool.id, node.name, claim.on_card
+    left = [free["card", id, name, index] for index in range(len(node.cards))]
     if asked <= whole and not (whole == 1 or pool.unit == "card"):
         fitting = [i for i, u in enumerate(left) if u >= asked and _cores_fit(claim, pool, node, i, free)]
         if fitting:

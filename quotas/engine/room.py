@@ -141,8 +141,8 @@ class Ranking:
         """The node's rank as it is now."""
         node = self._nodes[index]
         version, rank = self._versions.get(node.name, 0), self._rank(node)
-        known = self._known[index]
-        self._known[index] = {**{v: r for v, r in known.items() if version < 0 <= v}, version: rank}
+        kept = self._known[index] if version < 0 else {}
+        self._known[index] = {**{v: known for v, known in kept.items() if v >= 0}, version: rank}
         self._ranks[index] = rank
         return rank
 
@@ -199,6 +199,9 @@ def _domains(pool: Pool, room: Room) -> list[str]:
 
 def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Places:
     """Places for the claim's pods one by one, each at its best spot, as far as there are any."""
+    if claim.pods == 1:
+        spot = best_in(room, claim, pool, 0, domain)
+        return () if spot is None else (spot.placed,)
     places: list[Placed] = []
     with ExitStack() as taken:
         while len(places) < claim.pods:

@@ -26,6 +26,7 @@ Gift = tuple[Offer, int]
 """(a claim, how much it gives of something)"""
 Least = tuple[int, int, int, int]
 """The least (units, where they come first, units below guarantees, priority ceiling, lost work)."""
+NOTHING: tuple[list[Gift], int] = ([], 0)
 
 CHOICES = 128
 """Of several shared cards, so many choices are looked at on one node; those of eight cards are 70 at most."""
@@ -57,10 +58,10 @@ def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: l
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What claims on a node could give, by key of the free vector, in the order of priority."""
+    """What claims on a node could give of each key of the free vector, in the order of priority, and how much in all."""
 
     offers: list[Offer]
-    at: dict[Key, list[Gift]]
+    at: dict[Key, tuple[list[Gift], int]]
     cards: list[Key]
     whole: int
 
@@ -71,8 +72,9 @@ def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
     for offer in offers:
         for key, amount in books.vectors[offer[4]].items():
             at.setdefault(key, []).append((offer, amount))
+    all_of_it = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
     cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-    return Here(offers, at, cards, max((card.units for card in node.cards), default=0))
+    return Here(offers, all_of_it, cards, max((card.units for card in node.cards), default=0))
 
 
 def _offer(books: Books, claim: Claim) -> Offer:
@@ -93,26 +95,32 @@ def _places(
         return
     free, single = books.free_later, []
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
-        gifts = here.at.get(keys[0], []) if len(keys) == 1 else _together([here.at.get(key, []) for key in keys])
-        lacking = amount - sum([free[key] for key in keys])
-        if lacking <= 0 or sum([amount for _, amount in gifts]) >= lacking:
+        gifts, given = (
+            here.at.get(keys[0], NOTHING) if len(keys) == 1 else _together([here.at.get(k, NOTHING) for k in keys])
+        )
+        lacking = amount - (free[keys[0]] if len(keys) == 1 else sum([free[key] for key in keys]))
+        if given >= lacking:
             single.append((gifts, lacking))
     count = 1 if books.pool.mig is not None or here.whole <= 1 else max(1, taker.claim.on_card // here.whole)
     for several in islice(combinations(single, count), CHOICES):
-        gifts = several[0][0] if count == 1 else _together([gifts for gifts, _ in several])
-        lacking = sum([max(0, lacking) for _, lacking in several])
+        if count == 1:
+            ((gifts, lacking),) = several
+        else:
+            gifts, _ = _together([(gifts, 0) for gifts, _ in several])
+            lacking = sum([max(0, lacking) for _, lacking in several])
         needed, need = (gifts, lacking) if lacking > 0 else machine
         if need <= 0:  # something that is not counted here, such as a card's compute
             needed, need = [(offer, 1) for offer in here.offers], 1
         yield gifts, lacking, _bound(taker, needed, need, mine)
 
 
-def _together(gifts: list[list[Gift]]) -> list[Gift]:
-    """What each claim gives of all of them."""
+def _together(several: list[tuple[list[Gift], int]]) -> tuple[list[Gift], int]:
+    """What each claim gives of all of them, and how much in all."""
     sums: dict[Offer, int] = {}
-    for offer, amount in (gift for each in gifts for gift in each):
-        sums[offer] = sums.get(offer, 0) + amount
-    return sorted(sums.items())
+    for gifts, _ in several:
+        for offer, amount in gifts:
+            sums[offer] = sums.get(offer, 0) + amount
+    return sorted(sums.items()), sum(sums.values())
 
 
 def _site_keys(pool: Pool, claim: Claim, node: Node, here: Here) -> Iterator[tuple[list[Key], int]]:
@@ -136,9 +144,10 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> t
     ):
         lacking = 0 if present is None else asked - books.free_later[kind, node.name]
         if lacking > 0:
-            lacks = here.at.get((kind, node.name), []), lacking
-            if sum(amount for _, amount in lacks[0]) < lacking:
+            gifts, given = here.at.get((kind, node.name), NOTHING)
+            if given < lacking:
                 return None
+            lacks = gifts, lacking
     return lacks
 
 
@@ -236,15 +245,14 @@ def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Ra
 def _offered(books: Books, taker: Taker, below: int | None, node: Node) -> Here:
     """What may come back of the claims on the node, remembered as long as they are the same and cost the same."""
     key, version = ("on", node.name, below, taker.patient), books.free_later.version(node.name)
-    before, claims, shorts, here = books.offers.get(key, (None, [], [], None))
-    if before != version:
+    before, usage, accounts, here = books.offers.get(key, (None, None, [], None))
+    if before != version or usage != [account.usage for account in accounts]:
         claims = [
             claim
             for claim in books.on_node.get(node.name, {}).values()
             if (below is None or claim.priority < below) and stoppable(books, taker.patient, claim)
         ]
-    now = [_short(books, claim) for claim in claims]
-    if before != version or shorts != now:
-        here = _here(books, node, [claim for claim, short in zip(claims, now, strict=True) if short < claim.units])
-        books.offers[key] = version, claims, now, here
+        accounts = [books.ledger[claim.department] for claim in claims]
+        here = _here(books, node, [claim for claim in claims if _short(books, claim) < claim.units])
+        books.offers[key] = version, [account.usage for account in accounts], accounts, here
     return here  # type: ignore[no-any-return]
