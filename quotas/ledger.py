@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.functions import Greatest
 
 from portal.models import Department
 from quotas.engine import types as e
@@ -33,14 +34,15 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, admitted: Collection[e.Cla
         if claim.state is not e.ClaimState.PENDING or claim.id in admitted
     )
     due = sources(replace(snapshot, claims=claims_now))
-    changed = 0
-    for pk, key, units, since in _entries(group):
+    over = []
+    for pk, key, units in _entries(group):
         if due.get(key) == units:
             del due[key]
         else:
-            LedgerEntry.objects.filter(pk=pk, ended_at=None).update(ended_at=max(now, since))
-            changed += 1
-    return changed + (_begin(due, now) if due else 0)
+            over.append(pk)
+    if over:  # not before they began: whoever wrote that may have a clock that is ahead
+        LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
+    return len(over) + (_begin(due, now) if due else 0)
 
 
 def _begin(due: Mapping[Source, int], now: dt.datetime) -> int:
@@ -59,7 +61,7 @@ def _begin(due: Mapping[Source, int], now: dt.datetime) -> int:
     return len(rows)
 
 
-Entry = tuple[int, Source, int, dt.datetime]  # primary key, whose, units, since
+Entry = tuple[int, Source, int]  # primary key, whose, units
 
 
 @cache
@@ -74,9 +76,8 @@ def _entries(group: PoolGroup) -> tuple[Entry, ...]:
 
 
 def _read_entries(rows: QuerySet[LedgerEntry]) -> Iterator[tuple[int, Entry]]:
-    columns = ("pk", "claim__public_id", "own", "lender__slug", "units", "started_at")
-    for pk, claim, own, lender, units, since in rows.values_list(*columns):
-        yield pk, (pk, (claim, own, lender or ""), units, since)
+    for pk, claim, own, lender, units in rows.values_list("pk", "claim__public_id", "own", "lender__slug", "units"):
+        yield pk, (pk, (claim, own, lender or ""), units)
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:

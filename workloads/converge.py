@@ -68,7 +68,8 @@ def converge_cluster(cluster: Cluster) -> int:
     attempts = Attempt.objects.filter(cluster=cluster, removed_at=None).select_related(*ROWS)
     moved, quick = 0, lane.alive()
     begun: list[tuple[Attempt, Observed]] = []
-    for attempt in attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None):
+    live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")
+    for attempt in live:
         run = observed.pop(attempt.run_name, None)
         if run is not None and run.ref.submission_id != attempt.submission_id:
             run = None

@@ -87,10 +87,12 @@ class Sightings(threading.Thread):
 
         An attempt that nobody knows is left to the listing, which knows orphans."""
         now, by_id = timezone.now(), {run.ref.submission_id: run for run in runs}
-        rows = Attempt.objects.filter(cluster=cluster_id, submission_id__in=by_id, removed_at=None)
+        rows = Attempt.objects.filter(submission_id__in=by_id).select_related("workload", "claim", "cluster")
         early: list[str] = []
         begun: list[tuple[Attempt, Observed]] = []
-        for attempt in rows.select_related(*ROWS):
+        for attempt in rows.order_by("pk"):
+            if attempt.cluster_id != cluster_id or attempt.removed_at is not None:
+                continue
             run = by_id[attempt.submission_id]
             seen = Seen(now, run)
             steps = next_steps(view_of(attempt), seen, now)
@@ -99,6 +101,11 @@ class Sightings(threading.Thread):
             elif steps == (Happened(Event.STARTED, run),):
                 begun.append((attempt, run))
             elif steps:
-                self.beside(run.ref.name, partial(converge, attempt, driver_for(attempt.cluster), seen))
+                self.beside(run.ref.name, partial(_closer, attempt.pk, seen))
         starting.begun(begun)
         return early
+
+
+def _closer(pk: int, seen: Seen) -> None:
+    attempt = Attempt.objects.select_related(*ROWS).get(pk=pk)
+    converge(attempt, driver_for(attempt.cluster), seen)

@@ -38,7 +38,7 @@ def start(claims: Iterable[str], creators: Executor) -> list[str]:
     rows = Attempt.objects.filter(claim__public_id__in=set(claims), finished_at=None).select_related(*ROWS)
     fresh: list[Attempt] = []
     others: list[Attempt] = []
-    for attempt in rows:
+    for attempt in rows.order_by("pk"):
         workload = attempt.workload
         new = workload.state == State.QUEUED and attempt.claim.state == ClaimState.HOLDING
         alone = workload.kind in (Kind.JOB, Kind.NOTEBOOK)  # others need their department's namespace kept first
@@ -116,7 +116,7 @@ def _move(
         _note(mine, event, now, runs or {})
         emit_all(
             EventRow(
-                kind=f"workload.{after.value}", department=attempt.workload.department,
+                kind=f"workload.{after.value}", department_id=attempt.workload.department_id,
                 workload=attempt.workload.public_id,
                 data={"attempt": attempt.number, "event": event.value, "reason": ""},
             )
