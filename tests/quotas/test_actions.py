@@ -34,13 +34,6 @@ def vision(pool: Pool) -> Department:
 
 
 @pytest.fixture
-def nlp(pool: Pool) -> Department:
-    nlp = make.department("nlp")
-    make.quota(nlp, pool, 4)
-    return nlp
-
-
-@pytest.fixture
 def operator() -> User:
     return make.user("operator", is_operator=True)
 

@@ -32,20 +32,6 @@ def pool() -> Pool:
     return make.pool("a100", cards=8, notice=60, grace=5)
 
 
-@pytest.fixture
-def vision(pool: Pool) -> Department:
-    vision = make.department("vision")
-    make.quota(vision, pool, 4)
-    return vision
-
-
-@pytest.fixture
-def nlp(pool: Pool) -> Department:
-    nlp = make.department("nlp")
-    make.quota(nlp, pool, 4)
-    return nlp
-
-
 def again(claim: Claim) -> Claim:
     claim.refresh_from_db()
     return claim

@@ -24,13 +24,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def vision(pool: Pool) -> Department:
-    vision = make.department("vision")
-    make.quota(vision, pool, 4)
-    return vision
-
-
-@pytest.fixture
 def nlp(pool: Pool) -> Department:
     nlp = make.department("nlp")
     make.quota(nlp, pool, 2)
@@ -40,11 +33,6 @@ def nlp(pool: Pool) -> Department:
 @pytest.fixture
 def olga(vision: Department) -> User:
     return make.member(vision, Role.OWNER, "olga")
-
-
-@pytest.fixture
-def root() -> User:
-    return make.user("root", is_operator=True)
 
 
 def rule(guaranteed: int = 4, borrow_limit: int | None = None, lend_limit: int | None = None) -> dict[str, Any]:

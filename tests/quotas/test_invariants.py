@@ -23,13 +23,6 @@ def pool() -> Pool:
 
 
 @pytest.fixture
-def vision(pool: Pool) -> Department:
-    department = make.department("vision")
-    make.quota(department, pool, 4)
-    return department
-
-
-@pytest.fixture
 def workload(vision: Department, pool: Pool) -> Workload:
     made = workload_of(vision, pool, make.member(vision))
     Claim.objects.update(placement=[{"pod": 0, "node": "a100-n1", "cards": [0]}])

@@ -27,30 +27,6 @@ API = "/api/v1/"
 GENTLE = e.Policy(within="never", reclaim="never")
 
 
-@pytest.fixture
-def pool() -> Pool:
-    return make.pool("a100", cards=8, notice=600, grace=120)
-
-
-@pytest.fixture
-def vision(pool: Pool) -> Department:
-    vision = make.department("vision")
-    make.quota(vision, pool, 4)
-    return vision
-
-
-@pytest.fixture
-def nlp(pool: Pool) -> Department:
-    nlp = make.department("nlp")
-    make.quota(nlp, pool, 4)
-    return nlp
-
-
-@pytest.fixture
-def root() -> User:
-    return make.user("root", is_operator=True)
-
-
 def borrower(nlp: Department, pool: Pool, **fields: Any) -> Claim:
     """nlp uses all eight cards in two claims, one of them borrowed."""
     for n, first in ((0, 0), (1, 4)):

@@ -44,11 +44,6 @@ def lab(pool: Pool) -> Department:
     return lab
 
 
-@pytest.fixture
-def root() -> User:
-    return make.user("root", is_operator=True)
-
-
 def named(slug: str) -> Department:
     return Department.objects.select_related("parent").get(slug=slug)
 

@@ -78,6 +78,17 @@ class Bed:
 
 
 @pytest.fixture
+def pool(db: None) -> Pool:
+    return make.pool("a100", cards=8, notice=600, grace=120)
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    """In the department `vision` of the file that asks."""
+    return make.member(vision, username="alice")
+
+
+@pytest.fixture
 def bed(transactional_db: None, settings: Any, tmp_path: Path) -> Iterator[Bed]:
     settings.DATA_DIR, settings.DEBUG = tmp_path, True
     node = {"name": "n1", "sharing": "whole", "product": "NVIDIA-A100-SXM4-80GB", "unit": "card", "cards": 4,

@@ -27,21 +27,11 @@ JOB: dict[str, Any] = {
 
 
 @pytest.fixture
-def pool(db: None) -> Pool:
-    return make.pool("a100", cards=8, notice=600, grace=120)
-
-
-@pytest.fixture
 def vision(pool: Pool) -> Department:
     vision = make.department("vision")
     make.quota(vision, pool, 4, borrow_limit=2)
     Image.objects.create(name="python:3.11", title="Python")
     return vision
-
-
-@pytest.fixture
-def alice(vision: Department) -> User:
-    return make.member(vision, Role.MEMBER, "alice")
 
 
 def submitted(who: User, **changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from portal.access import Actor
-from portal.models import Department, Role, User
+from portal.models import Department, User
 from quotas.models import Claim, Pool
 from tests import builders as make
 from tests.clients import person
@@ -46,11 +46,6 @@ def vision(pool: Pool) -> Department:
     make.quota(vision, make.pool("t4", unit="MiB", units_per_card=15360, sharing="memory"), 15360)
     Image.objects.create(name="python:3.11", title="Python")
     return vision
-
-
-@pytest.fixture
-def alice(vision: Department) -> User:
-    return make.member(vision, Role.MEMBER, "alice")
 
 
 class TestAsked:

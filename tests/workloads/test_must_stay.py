@@ -23,21 +23,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def pool() -> Pool:
-    return make.pool("a100", cards=8, notice=600, grace=120)
-
-
-@pytest.fixture
 def vision(pool: Pool) -> Department:
     vision = make.department("vision")
     make.quota(vision, pool, 4)
     Image.objects.create(name="python:3.11", title="Python", interpreter="python")
     return vision
-
-
-@pytest.fixture
-def alice(vision: Department) -> User:
-    return make.member(vision, username="alice")
 
 
 def body(units: int) -> dict[str, object]:

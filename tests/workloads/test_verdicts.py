@@ -32,11 +32,6 @@ def vision(pool: Pool) -> Department:
     return vision
 
 
-@pytest.fixture
-def alice(vision: Department) -> User:
-    return make.member(vision, username="alice")
-
-
 def asked(pool: Pool, cards: int, **fields: Any) -> WorkloadRequest:
     image, _ = Image.objects.get_or_create(name="python:3.11", defaults={"title": "Python"})
     values: dict[str, Any] = {"kind": "job", "name": "train", "command": ("python",), "units_per_pod": cards}
