@@ -59,9 +59,8 @@ class Installation:
         return {name: process.pid for name, process in self.running.items()} | self.info["pids"]
 
 
-@contextlib.contextmanager
-def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installation]:
-    """Migrated and empty, with the cluster named `bench` in its inventory; no process of the portal runs yet."""
+def prepared(**environment: str) -> Path:
+    """Throw-away servers with a migrated, empty database, and this process set up on them. Gives the data folder."""
     from tests import servers
 
     folder = Path(tempfile.mkdtemp(prefix="gqp-bench-"))
@@ -85,10 +84,17 @@ def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installati
     django.setup()
     from django.core.management import call_command
 
-    from tests.clusters.realcluster import Admin
-
     call_command("migrate", verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
+    return folder
+
+
+@contextlib.contextmanager
+def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installation]:
+    """Migrated and empty, with the cluster named `bench` in its inventory; no process of the portal runs yet."""
+    folder = prepared(**environment)
+    from tests.clusters.realcluster import Admin
+
     arguments = ["start", "--apart", "--nodes", str(nodes), "--cards", str(cards)]
     info = json.loads(subprocess.run([KIT, *arguments], check=True, stdout=subprocess.PIPE).stdout)
     made = Installation(Admin(info), info, folder)

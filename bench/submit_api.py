@@ -10,7 +10,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -19,28 +18,10 @@ REQUESTS, THREADS, BARE = 600, 8, 200
 
 
 def main() -> None:
+    from bench._installation import prepared
     from tests import servers
 
-    os.environ |= {
-        "DEBUG": "false",
-        "SECRET_KEY": "x" * 50,
-        "ENCRYPTION_KEYS": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-        "DATABASE_URL": servers.postgres() or sys.exit("needs PostgreSQL"),
-        "REDIS_URL": servers.redis() or sys.exit("needs Redis"),
-        "PORT": str(servers.free_port()),
-        "WEB_WORKERS": "2",
-        "LOG_LEVEL": "ERROR",
-        "API_RATE_PER_MINUTE": "1000000",
-        "DATA_DIR": tempfile.mkdtemp(prefix="gqp-bench-"),
-        "DJANGO_SETTINGS_MODULE": "portal.settings",
-    }
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
-    call_command("collectstatic", interactive=False, verbosity=0)
+    prepared(LOG_LEVEL="ERROR", DATABASE_POOL="8")  # its default
     header, body = seed()
     web = subprocess.Popen([sys.executable, "manage.py", "serve"], stderr=subprocess.DEVNULL)
     try:
