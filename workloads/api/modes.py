@@ -18,11 +18,10 @@ from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
 from portal.idempotency import idempotent
 from portal.schema import IDEMPOTENCY_KEY, page_of
-from quotas.draining import on_node
 from quotas.models import Node
 from workloads import registry
 from workloads.modes import actions
-from workloads.modes.course import Stage
+from workloads.modes.changes import live, still_there
 from workloads.modes.models import ModeChange
 from workloads.modes.previews import BEST_ALIKE, BEST_EACH, check_target, losses, modes_of, preview, table_of, target_of
 from workloads.modes.recipes import named_layouts
@@ -127,7 +126,7 @@ class ModeChangeOut(serializers.ModelSerializer[ModeChange]):
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_still_there(self, change: ModeChange) -> list[str]:
-        return [claim.workload for claim in on_node(change.node)] if change.stage == Stage.DRAINING else []
+        return [claim.workload for claim in still_there(change)]
 
 
 class PinIn(Strict):
@@ -154,7 +153,7 @@ class OperatorView(ApiView):
             "modes": modes_of(node),
             "configs": {name: dict(layout) for name, layout in named_layouts(table).items()} if table else {},
             "systems": list(SYSTEMS),
-            "change": changes().filter(node=node, finished_at=None).values_list("public_id", flat=True).first(),
+            "change": change.public_id if (change := live(node)) else None,
         }  # fmt: skip
         return Response(ModesOut(told).data)
 

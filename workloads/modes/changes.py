@@ -20,7 +20,7 @@ from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.draining import let_stay, on_node, tell_to_go
-from quotas.models import Card, Node
+from quotas.models import Card, Claim, Node
 from workloads import inventory
 from workloads.clusters.base import ClusterError
 from workloads.modes.course import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
@@ -89,6 +89,16 @@ def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
 
 
 # Draining --------------------------------------------------------------------------------------------------------------
+
+
+def live(node: Node) -> ModeChange | None:
+    """The one that is under way."""
+    return ModeChange.objects.filter(node=node, finished_at=None).first()
+
+
+def still_there(change: ModeChange) -> list[Claim]:
+    """What it waits for."""
+    return list(on_node(change.node)) if change.stage == Stage.DRAINING else []
 
 
 def groups_of(node: Node) -> list[int]:

@@ -14,15 +14,15 @@ from django.views.decorators.http import require_http_methods
 from portal.access import Actor, NotVisible, actor_of
 from portal.errors import Problem
 from portal.web import render_part
-from quotas.draining import on_node
 from quotas.models import Node, Pool
 from workloads import registry
 from workloads.clusters.base import ClusterError
 from workloads.given import kept, offers
 from workloads.modes import actions
+from workloads.modes.changes import live, still_there
 from workloads.modes.course import Stage
 from workloads.modes.forms import ModeForm
-from workloads.modes.keepers import Keeper, keeper_for
+from workloads.modes.keepers import Keeper
 from workloads.modes.models import ModeChange
 from workloads.modes.previews import check_target, demand_on, losses, preview, table_of
 from workloads.modes.recipes import Target
@@ -51,7 +51,7 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
     form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
     pinned = row.cluster.options.get("pins", {}).get(row.name, "")
     systems = [(key, _(system.ABOUT.title), key == pinned) for key, system in SYSTEMS.items()]
-    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": _live(row), "systems": systems}
+    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": live(row), "systems": systems}
     if data is not None and form.is_valid():
         target = form.target()
         try:
@@ -69,15 +69,9 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
 def _keeper(node: Node) -> tuple[Keeper | None, str]:
     """Who can change it, or why nobody can."""
     try:
-        keeper = keeper_for(node.cluster)
-        keeper.labels(node.name)
-    except ClusterError as error:
-        return None, str(error)
-    return keeper, ""
-
-
-def _live(node: Node) -> ModeChange | None:
-    return ModeChange.objects.filter(node=node, finished_at=None).first()
+        return actions.keeper_of(node), ""
+    except actions.NoKeeper as problem:
+        return None, str(problem.numbers["why"])
 
 
 def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any]:
@@ -134,7 +128,7 @@ def change(request: HttpRequest, change: str) -> HttpResponse:
         "target": target,
         "title": _(SYSTEMS[target.mode].ABOUT.title),
         "steps": _steps(row),
-        "leavers": on_node(row.node) if row.stage == Stage.DRAINING else [],
+        "leavers": still_there(row),
         "labels": [(name, row.before["labels"].get(name), value) for name, value in sorted(row.labels.items())],
     }
     return render_part(request, "workloads/mode_change.html", context, part="progress")
