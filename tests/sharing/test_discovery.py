@@ -59,6 +59,16 @@ class TestTheInventory:
         said = [info.held_back for info in map(sharing.discover, (cordoned, unready)) if info is not None]
         assert said == ["cordoned", "not ready since 2031-01-01T00:00:00Z: NodeStatusUnknown"]
 
+    def test_does_not_hold_back_a_node_that_is_ready_or_says_something_else_of_itself(self) -> None:
+        well = node("dgx-a100-80-whole-0")
+        well["status"]["conditions"] = [
+            {"type": "MemoryPressure", "status": "False"},
+            {"type": "Ready", "status": "True"},
+        ]
+        info = sharing.discover(well)
+        assert info is not None
+        assert info.held_back == ""
+
     def test_counts_cpu_in_millicores_and_memory_in_mib(self) -> None:
         info = sharing.discover(NODES["dgx-a100-80-whole-0"])
         assert info is not None

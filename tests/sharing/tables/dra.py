@@ -40,6 +40,15 @@ CLAIM = {
         "allocation": {"devices": {"results": [{"driver": DRIVER, "pool": NAME, "device": "gpu-5", "request": "gpu"}]}}
     },
 }
+
+
+def by_another_driver() -> dict[str, Any]:
+    """The claim with a device that is no GPU: a network card, say."""
+    changed = deepcopy(CLAIM)
+    changed["status"]["allocation"]["devices"]["results"][0]["driver"] = "dra.net"
+    return changed
+
+
 OWN = {
     "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "w-1-gpu-x2x"}]},
     "resourceClaims": [CLAIM],
@@ -57,6 +66,14 @@ TABLE = Table(
             cards=8,
             because=SPEAKS,
             held_back="1 of 2 ResourceSlices are there",
+        ),
+        Found(
+            node=sliced(devices=SLICE["spec"]["devices"] * 60),
+            product=A100,
+            unit="card",
+            cards=0,
+            because=SPEAKS,
+            held_back="it says it has 480 cards",
         ),
     ),
     asked=(
@@ -100,6 +117,7 @@ TABLE = Table(
         (OWN, (Held(f"{NAME}/gpu-5"),)),
         (OWN | {"resourceSlices": [SLICE]}, (Held("GPU-00000005-0000-4000-8000-000000000005", 81920),)),
         ({"resourceClaims": [CLAIM]}, ()),
+        (OWN | {"resourceClaims": [by_another_driver()]}, ()),
     ),
     live=(
         Live(

@@ -14,13 +14,13 @@ CEL = (
 EXACTLY = {"deviceClassName": "mig.nvidia.com", "count": 1, "selectors": [{"cel": {"expression": CEL}}]}
 
 
-def instance(number: int, profile: str, parent: str) -> dict[str, Any]:
+def instance(number: int, profile: str, parent: str, product: str = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
     said = {
         "type": "mig",
         "uuid": f"MIG-{number}",
         "parentUUID": parent,
         "profile": profile,
-        "productName": "NVIDIA A100-SXM4-80GB",
+        "productName": product,
     }
     attributes = {name: {"string": value} for name, value in said.items()}
     return {"name": f"instance-{number}", "attributes": attributes, "capacity": {"memory": {"value": "40192Mi"}}}
@@ -77,6 +77,26 @@ TABLE = Table(
             instances={"1g.10gb": 1, "3g.40gb": 2},
             because=SPEAKS,
             held_back="its instances cover 9 slices, but its 1 cut cards have 8",
+        ),
+        Found(
+            node=cut(*TWO, instance(2, "3g.40gb", "GPU-y", "NVIDIA H100 80GB HBM3")),
+            product=A100,
+            unit="slice",
+            units_per_card=8,
+            cards=2,
+            instances={"3g.40gb": 3},
+            because=SPEAKS,
+            held_back="it has cards of several products: NVIDIA-A100-SXM4-80GB, NVIDIA-H100-80GB-HBM3",
+        ),
+        Found(
+            node=cut(instance(0, "1g.5gb", "GPU-x")),
+            product=A100,
+            unit="slice",
+            units_per_card=8,
+            cards=1,
+            instances={"1g.5gb": 1},
+            because=SPEAKS,
+            held_back="A100-80GB has no profile 1g.5gb",
         ),
     ),
     asked=(

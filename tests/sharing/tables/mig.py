@@ -100,6 +100,17 @@ TABLE = Table(
             because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb",
             held_back="its instances cover 12 slices, but its 1 cut cards have 8",
         ),
+        Found(
+            node=node("h100-mig-mixed-docs", amounts={"nvidia.com/mig-1g.5gb": "1"}),
+            product="NVIDIA-H100-80GB-HBM3",
+            unit="slice",
+            units_per_card=8,
+            cards=1,
+            instances={"1g.10gb": 2, "1g.5gb": 1, "2g.20gb": 1, "3g.40gb": 1},
+            because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.5gb, nvidia.com/mig-2g.20gb, "
+            "nvidia.com/mig-3g.40gb",
+            held_back="H100-80GB has no profile 1g.5gb",
+        ),
     ),
     asked=(
         (

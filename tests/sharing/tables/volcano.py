@@ -28,6 +28,23 @@ TABLE = Table(
             because="it advertises volcano.sh/gpu-memory: 89424 MiB on 0 cards",
             held_back="volcano.sh/gpu-memory without volcano.sh/gpu-number: the size of a card is unknown",
         ),
+        Found(
+            node=node("volcano-gpushare-1080tix8", amounts={MEMORY: "89425"}),
+            unit="MiB",
+            units_per_card=11178,
+            cards=8,
+            because="it advertises volcano.sh/gpu-memory: 89425 MiB on 8 cards",
+            held_back="89425 of volcano.sh/gpu-memory are not the same on each of 8 cards",
+        ),
+        Found(
+            node=node("volcano-gpushare-1080tix8", usable={MEMORY: "11177"}),
+            unit="MiB",
+            units_per_card=11178,
+            cards=8,
+            healthy=0,
+            because="it advertises volcano.sh/gpu-memory: 89424 MiB on 8 cards",
+            held_back="its device plugin offers none of 8 cards",
+        ),
     ),
     asked=(
         (

@@ -1,9 +1,11 @@
 from tests.sharing.table import Found, Live, Table, node
 from workloads.sharing import Held, PodPatch
+from workloads.sharing.nodes import MOST_CARDS
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 REGISTER = "volcano.sh/node-vgpu-register"
 MODE = {"volcano.sh/vgpu-mode": "hami-core"}
+T4 = "GPU-1,10,15360,Tesla T4,true,hami-core"
 FOUR = "its annotation volcano.sh/node-vgpu-register: 4 cards"
 
 TABLE = Table(
@@ -47,6 +49,66 @@ TABLE = Table(
             cards=0,
             because="its annotation volcano.sh/node-vgpu-register: 0 cards",
             held_back="volcano.sh/node-vgpu-register names no card",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", notes={REGISTER: f"{T4}:GPU-2,10,81920,NVIDIA-A100,true,hami-core:"}),
+            product="NVIDIA-A100",
+            unit="MiB",
+            units_per_card=81920,
+            cards=2,
+            cores=100,
+            because="its annotation volcano.sh/node-vgpu-register: 2 cards",
+            held_back="it has cards of several products: NVIDIA-A100, Tesla-T4",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", usable={NUMBER: "0"}),
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=4,
+            cores=100,
+            because=FOUR,
+            held_back="its device plugin offers none of 4 cards",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", amounts={CORES: None}),
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=4,
+            cores=100,
+            because=FOUR,
+            held_back="volcano.sh/vgpu-cores is missing",
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", notes={REGISTER: ":".join([T4] * (MOST_CARDS + 1))}),
+            unit="MiB",
+            cards=0,
+            because="its annotation volcano.sh/node-vgpu-register: 0 cards",
+            held_back=f"it says it has {MOST_CARDS + 1} cards; volcano.sh/node-vgpu-register names no card",
+        ),
+        *(
+            Found(
+                node=node("volcano-vgpu-t4x4", notes={REGISTER: f"{wrong}:{T4}"}),
+                product="Tesla-T4",
+                unit="MiB",
+                units_per_card=15360,
+                cards=1,
+                cores=100,
+                because="its annotation volcano.sh/node-vgpu-register: 1 cards",
+                held_back="volcano.sh/node-vgpu-register names a card that cannot be",
+            )
+            for wrong in ("GPU-2,10,15360", "GPU-2,10,much,Tesla T4,true,", "GPU-2,10,0,Tesla T4,true,")
+        ),
+        Found(
+            node=node("volcano-vgpu-t4x4", notes={REGISTER: T4.replace("hami-core", "mig")}),
+            product="Tesla-T4",
+            unit="MiB",
+            units_per_card=15360,
+            cards=1,
+            cores=100,
+            because="its annotation volcano.sh/node-vgpu-register: 1 cards",
+            held_back="its cards are cut on demand, which is not served",
         ),
     ),
     asked=(
