@@ -105,6 +105,58 @@ def test_the_search_is_bounded_and_says_so(monkeypatch: Any) -> None:
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
 
 
+def test_the_search_ends_where_its_tries_do(monkeypatch: Any) -> None:
+    """On n1, where least is lacking, x could only move to where it stands; y from n2 to n1 is the second try."""
+    claims = [
+        holding("x", "a", 2, placement=(at("n1", 0, 1),)),
+        holding("y", "a", 2, placement=(at("n2", 0, 1),)),
+        holding("z", "a", 1, placement=(at("n2", 2),), preemptible=False),
+    ]
+    snapshot = busy(*claims, pending("w", "a", 3), machines=nodes(4, 4))
+    assert hint(snapshot) == (Move("y", 0, "n2", "n1", (2, 3)),)
+    monkeypatch.setattr(consolidation, "TRIES", 1)
+    assert hint(snapshot) == ()
+
+
+def borrowed(*claims: Claim) -> Snapshot:
+    """Asked by a department with nothing of its own, so that nothing is held for it."""
+    snapshot = busy(*HALF, *claims, machines=nodes(4, 4, 4))
+    return replace(snapshot, departments=(*snapshot.departments, a_department("b")))
+
+
+def test_who_borrows_is_helped_though_nothing_is_held_for_it() -> None:
+    assert hint(borrowed(pending("w", "b", 4))) == (Move("x", 0, "n1", "n3", (0, 1)),)
+
+
+def test_requests_of_one_shape_are_told_the_same_and_looked_for_once(monkeypatch: Any) -> None:
+    monkeypatch.setattr(consolidation, "TRIES", 1)
+    snapshot = borrowed(pending("v", "b", 4), pending("w", "b", 4))
+    assert hint(snapshot, "v") == hint(snapshot, "w") == (Move("x", 0, "n1", "n3", (0, 1)),)
+
+
+def test_a_pod_that_gives_too_little_stays() -> None:
+    claims = [
+        holding("small", "a", 1, placement=(at("n1", 0),)),
+        holding("large", "a", 2, placement=(at("n1", 1, 2),)),
+        holding("fixed", "a", 2, placement=(at("n2", 0, 1),), preemptible=False),
+    ]
+    moves = hint(busy(*claims, pending("w", "a", 3), machines=nodes(4, 4)))
+    assert moves == (Move("large", 0, "n1", "n2", (2, 3)),)
+
+
+def test_no_move_helps_where_a_machine_lacks_cpu() -> None:
+    claims = [
+        holding("x", "a", 2, cpu_milli=1000, placement=(at("n1", 0, 1),)),
+        holding("y", "a", 1, cpu_milli=7000, placement=(at("n1", 2),), preemptible=False),
+        holding("z", "a", 2, cpu_milli=7000, placement=(at("n2", 0, 1),), preemptible=False),
+    ]
+    asked = pending("w", "a", 3, cpu_milli=2000)
+    assert hint(busy(*claims, asked, machines=nodes(4, 4, cpu_milli=8000))) == ()
+    assert hint(busy(*claims, replace(asked, cpu_milli=1000), machines=nodes(4, 4, cpu_milli=8000))) == (
+        Move("x", 0, "n1", "n2", (2, 3)),
+    )
+
+
 def test_whom_something_is_held_for_is_helped_too() -> None:
     held = [*HALF, pending("w", "a", 4), pending("v", "a", 2, submitted_at=-1)]
     assert hint(busy(*held, machines=nodes(4, 4, 4))) is not None

@@ -8,7 +8,7 @@ from quotas.engine import repartition
 from quotas.engine.books import Books, free_vectors
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot, capacity_vector, occupied
-from quotas.engine.reasons import DepartmentPaused, NotEnough, PoolShort
+from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
 from quotas.engine.room import Room
 from quotas.engine.types import Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
@@ -211,3 +211,46 @@ def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:
     claims = [leaving("small", "b", 1, leave_by=10), leaving("large", "b", 4, leave_by=100), pending("w", "a", 4)]
     decision = answers(a_snapshot(a_pool(5), [a_department("a", 5), a_department("b")], claims))["w"]
     assert (decision.decision, decision.waiting_on, decision.by) == ("reclaim", ("large",), 100)
+
+
+def test_one_starving_borrower_of_a_pool_holds_and_no_second() -> None:
+    """Five are free, apart: the first holds four of them, and the fifth is not kept from a newcomer by the second."""
+    claims = [
+        holding("h", "a", 2, preemptible=False, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("i", "a", 3, preemptible=False, placement=(Placed(0, "n2", (0, 1, 2)),)),
+        holding("j", "a", 2, preemptible=False, placement=(Placed(0, "n3", (0, 1)),)),
+        pending("first", "b", 4, submitted_at=-9000),
+        pending("second", "c", 4, submitted_at=-8000),
+        pending("newcomer", "d", 1),
+        pending("late", "d", 1, submitted_at=-5),
+    ]
+    departments = [a_department("a", 12), a_department("b"), a_department("c"), a_department("d")]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4, 4)), departments, claims, starvation_after=3600))
+    assert [str(decided[id].decision) for id in ("first", "second", "newcomer", "late")] == [
+        "wait", "wait", "admit", "wait",
+    ]  # fmt: skip
+    assert decided["newcomer"].placement == (Placed(0, "n2", (3,)),)
+    assert decided["late"].reasons == (HeldFor("first"),)  # type: ignore[arg-type]
+
+
+def test_who_has_the_right_but_not_the_units_is_told_how_many_are_lacking() -> None:
+    """Someone leaves, so by right there are four for it; but those would not be together even then."""
+    claims = [
+        holding("h", "b", 2, preemptible=False, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("i", "b", 2, preemptible=False, placement=(Placed(0, "n2", (0, 1)),)),
+        leaving("l", "b", 2, placement=(Placed(0, "n1", (2, 3)),)),
+        pending("w", "a", 4),
+    ]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 4), a_department("b", 4)], claims))
+    assert (decided["w"].decision, decided["w"].reasons) == ("wait", (NotEnough("gpu", 2),))
+
+
+def test_who_leaves_elsewhere_is_not_waited_for() -> None:
+    claims = [
+        leaving("soon", "b", 1, leave_by=10, placement=(Placed(0, "n2", (0,)),)),
+        leaving("late", "b", 2, leave_by=100, placement=(Placed(0, "n1", (0, 1)),)),
+        holding("h", "b", 1, preemptible=False, placement=(Placed(0, "n2", (1,)),)),
+        pending("w", "a", 4),
+    ]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 4), a_department("b", 4)], claims))
+    assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2, 3)),), ("late",))

@@ -84,14 +84,16 @@ def test_a_share_is_exact_and_weighed() -> None:
     assert share(b, 2) == BOUNDLESS > share(a, 9)
     ledger.add("a", 2)  # type: ignore[arg-type]
     assert ledger.share_after(a, 4) == (0, Fraction(4000, 27))
-    nothing = Ledger(a_pool(0), [a_department("a")])
+    nothing, one = Ledger(a_pool(0), [a_department("a")]), Ledger(a_pool(1), [a_department("a")])
     assert share(nothing["a"], 1) == BOUNDLESS  # type: ignore[index]
+    assert share(one["a"], 1) == (0, 1000)  # type: ignore[index]
 
 
 def test_ceilings_are_at_nominal_capacity_and_as_it_is() -> None:
     ledger = Ledger(a_pool(5, nominal=8), [a_department("a", 2), a_department("b", 4)])
     assert (ledger["a"].ceiling, ledger["a"].present_ceiling) == (8, 5)  # type: ignore[index]
     assert (ledger.root.ceiling, ledger.root.present_ceiling) == (8, 5)
+    assert ledger.flat
 
 
 def owner(lend_limit: int | None, most: int | None) -> Department:
