@@ -122,3 +122,11 @@ def test_a_window_of_one_pool_leaves_the_departments_other_pools_alone() -> None
     guest = replace(a_department("guest"), quotas={})
     assert Ledger(a_pool(4), [both, guest])["guest"].ceiling == 4  # type: ignore[index]
     assert Ledger(a_pool(4, id="other"), [both, guest])["guest"].ceiling == 2  # type: ignore[index]
+
+
+def test_what_is_stranded_is_charged_and_is_no_capacity_for_others() -> None:
+    """Two of the five units are on a node that is gone: a's claim there uses them, and nobody else could have them."""
+    ledger = Ledger(a_pool(3, nominal=5), [a_department("a", 2), a_department("b", 1)], stranded=2)
+    ledger.add("a", 2)  # type: ignore[arg-type]
+    assert (ledger.root.guaranteed, ledger.available("b")) == (2, 3)  # type: ignore[arg-type]
+    assert (ledger["b"].present_ceiling, ledger["b"].ceiling) == (3, 5)  # type: ignore[index]
