@@ -130,3 +130,11 @@ def test_what_is_stranded_is_charged_and_is_no_capacity_for_others() -> None:
     ledger.add("a", 2)  # type: ignore[arg-type]
     assert (ledger.root.guaranteed, ledger.available("b")) == (2, 3)  # type: ignore[arg-type]
     assert (ledger["b"].present_ceiling, ledger["b"].ceiling) == (3, 5)  # type: ignore[index]
+
+
+def test_who_keeps_a_part_still_borrows_from_its_guarantee_on() -> None:
+    ledger = Ledger(a_pool(12, nominal=13), [a_department("a", 4, borrow_limit=1, lend_limit=1)])
+    assert (ledger["a"].kept, ledger["a"].ceiling, ledger["a"].present_ceiling) == (3, 5, 5)  # type: ignore[index]
+    assert ledger.available("a") == 5  # type: ignore[arg-type]
+    ledger.add("a", 4)  # type: ignore[arg-type]
+    assert ledger.available("a") == 1  # type: ignore[arg-type]
