@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from importlib import import_module
 
 import django
 
@@ -16,6 +17,8 @@ from portal import held  # noqa: E402
 from portal.hybrid import Hybrid  # noqa: E402
 
 application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
+
+import_module(settings.ROOT_URLCONF)  # with all views: the first request need not wait for them
 
 if threading.current_thread() is threading.main_thread():  # portal.serve says with it that the process is about to end
     signal.signal(signal.SIGUSR1, lambda *_: held.close())

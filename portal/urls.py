@@ -13,11 +13,11 @@ api = [
     path("", include("workloads.api_urls")),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", include((api, "api"))),
     path("", include("portal.page_urls")),
     path("", include("quotas.page_urls")),
     path("", include("workloads.urls")),
     path("admin/", site.urls),
-    path("api/v1/", include((api, "api"))),
     path("metrics", metrics),
 ]
 

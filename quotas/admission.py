@@ -43,13 +43,12 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
         plan = decide(snapshot)
-        changes = record(group, snapshot, plan, now=now)
+        took = round((time.perf_counter() - began) * 1000)
+        changes = record(group, snapshot, plan, now=now, milliseconds=took)
         admitted = {e.ClaimId(row.claim.public_id) for row in changes if row.kind == e.DecisionKind.ADMIT.value}
         ledger.settle_as(group, snapshot, admitted, now=now)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
-    took = round((time.perf_counter() - began) * 1000)
     if changes:
-        PlanPass.objects.filter(pk=changes[0].plan_pass_id).update(milliseconds=took)
         log.info("plan.decided", group=group.name, decisions=len(changes), milliseconds=took)
     return plan
 
@@ -59,7 +58,9 @@ def locked_group(group_id: int) -> PoolGroup:
     return PoolGroup.objects.select_for_update(no_key=True, of=("self",)).get(pk=group_id)
 
 
-def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.datetime) -> list[Decision]:
+def record(
+    group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.datetime, milliseconds: int = 0
+) -> list[Decision]:
     """Writes what changed; returns the rows of the decision log (none when the plan says what is already so)."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
     rows = Claim.objects.select_related("department", "pool").filter(public_id__in=ids | set(plan.withdrawn))
@@ -75,7 +76,7 @@ def record(group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.date
     for decision in answers:
         if decision.claim not in recorder.admitted:
             recorder.answer(decision)
-    return recorder.written()
+    return recorder.written(milliseconds)
 
 
 class Recorder:
@@ -202,12 +203,16 @@ class Recorder:
         )  # fmt: skip
         self.changes.append((row, victims or []))
 
-    def written(self) -> list[Decision]:
+    def written(self, milliseconds: int) -> list[Decision]:
         """The decision log's rows of this pass, and what it decided on; nothing when nothing changed."""
         if not self.changes:
             return []
         plan_pass = PlanPass.objects.create(
-            group=self.group, at=self.now, snapshot=packed(self.snapshot), plan=packed(self.plan)
+            group=self.group,
+            at=self.now,
+            milliseconds=milliseconds,
+            snapshot=packed(self.snapshot),
+            plan=packed(self.plan),
         )
         for row, _victims in self.changes:
             row.plan_pass = plan_pass

@@ -85,7 +85,7 @@ def rows(now: live.Live) -> dict[tuple[int, int], board.PoolUsage]:
 
 def passes() -> Iterator[Metric]:
     took = GaugeMetricFamily(
-        "portal_plan_pass_seconds", "How long the planning passes of the last hour took that decided something.",
+        "portal_plan_pass_seconds", "How long the last hour's planning passes that decided something took to read and to decide.",
         labels=["group", "quantile"],
     )  # fmt: skip
     last = GaugeMetricFamily("portal_plan_pass_timestamp_seconds", "End of a pool group's last pass.", labels=["group"])

@@ -276,7 +276,7 @@ class PlanPass(models.Model):
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="passes")
     at = models.DateTimeField(default=timezone.now, db_index=True)
-    milliseconds = models.PositiveIntegerField(default=0)
+    milliseconds = models.PositiveIntegerField(default=0)  # from the wait for the lock to the decision
     snapshot = models.BinaryField()
     plan = models.BinaryField(default=b"")
 
