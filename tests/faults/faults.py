@@ -151,6 +151,7 @@ NAMES = (
     "api stopped", "redis stopped", "redis flushed", "messages dropped", "messages doubled", "messages delayed",
     "connections cut", "postgres restarted", "clock ahead", "pods deleted", "node gone", "device lost",
 )  # fmt: skip
+STOPPED = frozenset({"api stopped", "redis stopped"})
 
 
 def begin(name: str, world: World, chance: random.Random) -> contextlib.AbstractContextManager[None]:
