@@ -47,7 +47,7 @@ from workloads.reconcile import (
     Waits,
     next_steps,
 )
-from workloads.specs import ROWS, ref_of, to_start
+from workloads.specs import BY_CLAIM, ROWS, ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
@@ -112,14 +112,14 @@ def converge(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) 
             moved = True
             if isinstance(steps[-1], Stop | Remove | Forgotten | Ensure):
                 break  # asked of the cluster: the next listing tells
-            attempt = Attempt.objects.select_related(*ROWS).get(pk=attempt.pk)
+            attempt = BY_CLAIM.all(attempt.claim.public_id)[0]
     return moved
 
 
 def converge_claim(public_id: str) -> None:
     """After the plan changed one claim: act on it without waiting for a listing."""
-    attempt = Attempt.objects.filter(claim__public_id=public_id, finished_at=None).select_related(*ROWS).first()
-    if attempt is not None:
+    attempt = BY_CLAIM.first(public_id)
+    if attempt is not None and attempt.finished_at is None:
         converge(attempt, driver_for(attempt.cluster))
 
 

@@ -24,11 +24,11 @@ from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
 from workloads.reconcile import Happened, Seen, next_steps
-from workloads.specs import ROWS
+from workloads.specs import BY_CLAIM
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s between two looks at whether to end
-GATHER = 0.1  # s for those that began to run
+GATHER = 0.25  # s for those that began to run
 Beside = Callable[[object, Callable[[], object]], None]
 
 
@@ -101,11 +101,11 @@ class Sightings(threading.Thread):
             elif steps == (Happened(Event.STARTED, run),):
                 begun.append((attempt, run))
             elif steps:
-                self.beside(run.ref.name, partial(_closer, attempt.pk, seen))
+                self.beside(run.ref.name, partial(_closer, attempt.claim.public_id, seen))
         starting.begun(begun)
         return early
 
 
-def _closer(pk: int, seen: Seen) -> None:
-    attempt = Attempt.objects.select_related(*ROWS).get(pk=pk)
-    converge(attempt, driver_for(attempt.cluster), seen)
+def _closer(claim: str, seen: Seen) -> None:
+    for attempt in BY_CLAIM.all(claim):
+        converge(attempt, driver_for(attempt.cluster), seen)

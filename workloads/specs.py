@@ -10,6 +10,7 @@ import orjson
 from django.conf import settings
 
 from portal.crypt import decrypt, encrypt
+from portal.prepared import Prepared
 from quotas.models import Cluster
 from workloads.clusters.base import PodPlacement, Refused, RunRef, RunSpec, SharedVolume
 from workloads.clusters.places import DEPARTMENT_VOLUME, USER_VOLUME
@@ -17,6 +18,7 @@ from workloads.models import Attempt, Kind, Workload
 
 NOTEBOOK_PORT = 8888
 ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
+BY_CLAIM = Prepared(lambda id: Attempt.objects.filter(claim__public_id=id).select_related(*ROWS).order_by())
 
 
 def new_secrets() -> tuple[str, str]:

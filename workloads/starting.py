@@ -26,19 +26,18 @@ from workloads.clusters.base import EXCEEDED, ClusterError, Observed, Refused
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State, step
 from workloads.models import Attempt, Kind, Workload
-from workloads.specs import ROWS, to_start
+from workloads.specs import BY_CLAIM, ROWS, to_start
 
 log = structlog.get_logger(__name__)
-BATCH = 64
+BATCH, FEW = 64, 4
 
 
 def start(claims: Iterable[str], creators: Executor) -> list[str]:
     """Admits and creates what the claims (public ids) were given capacity for. Returns the claims that need another look:
     they are in another state than just admitted."""
-    rows = Attempt.objects.filter(claim__public_id__in=set(claims), finished_at=None).select_related(*ROWS)
     fresh: list[Attempt] = []
     others: list[Attempt] = []
-    for attempt in rows.order_by("pk"):
+    for attempt in _live(set(claims)):
         workload = attempt.workload
         new = workload.state == State.QUEUED and attempt.claim.state == ClaimState.HOLDING
         alone = workload.kind in (Kind.JOB, Kind.NOTEBOOK)  # others need their department's namespace kept first
@@ -52,6 +51,13 @@ def start(claims: Iterable[str], creators: Executor) -> list[str]:
     for each in creating:
         others += _created(*each)
     return [attempt.claim.public_id for attempt in others]
+
+
+def _live(claims: set[str]) -> Iterable[Attempt]:
+    if len(claims) <= FEW:
+        return [attempt for claim in claims for attempt in BY_CLAIM.all(claim) if attempt.finished_at is None]
+    rows = Attempt.objects.filter(claim__public_id__in=claims, finished_at=None)
+    return rows.select_related(*ROWS).order_by("pk")
 
 
 Creating = tuple[Sequence[Attempt], Iterator[ClusterError | None]]
