@@ -254,3 +254,19 @@ def test_who_leaves_elsewhere_is_not_waited_for() -> None:
     ]
     decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 4), a_department("b", 4)], claims))
     assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2, 3)),), ("late",))
+
+
+def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> None:
+    """The borrower of three starts when `h` ends, at 100, though `i` ends later: who is over by then takes the free one."""
+    claims = [
+        holding("h", "b", 2, preemptible=False, max_runtime=700),
+        holding("i", "b", 1, preemptible=False, max_runtime=800),
+        pending("w", "a", 3, submitted_at=-9000),
+    ]
+    departments = [a_department("a", 1), a_department("b", 3), a_department("c")]
+
+    def newcomer(max_runtime: int) -> str:
+        asked = pending("v", "c", 1, max_runtime=max_runtime)
+        return answers(a_snapshot(a_pool(4), departments, [*claims, asked], starvation_after=3600))["v"].decision
+
+    assert [newcomer(seconds) for seconds in (99, 100, 101, 200)] == ["admit", "admit", "wait", "wait"]
