@@ -10,7 +10,7 @@ from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
 from quotas.engine.room import Room
-from quotas.engine.types import Card, Node, Placed, Reservation
+from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
 from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
 from tests.engine.builders import (
@@ -270,3 +270,29 @@ def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> 
         return answers(a_snapshot(a_pool(4), departments, [*claims, asked], starvation_after=3600))["v"].decision
 
     assert [newcomer(seconds) for seconds in (99, 100, 101, 200)] == ["admit", "admit", "wait", "wait"]
+
+
+def test_who_returns_inside_by_its_own_victim_takes_the_rest_from_the_cheapest_borrower() -> None:
+    """One of its own must go for the right; of the three borrowers, of whom one is enough, the least work is lost with b."""
+    claims = [
+        holding("fixed", "a", 2, preemptible=False),
+        holding("own", "a", 1, priority=-1),
+        *(holding(f"h{id}", id, 1, checkpointed_at=-at) for id, at in (("b", 10), ("c", 20), ("d", 30))),
+        pending("w", "a", 2),
+    ]
+    departments = [a_department("a", 4), *(a_department(id) for id in "bcd")]
+    decision = answers(a_snapshot(a_pool(6), departments, claims))["w"]
+    assert (decision.decision, decision.victims, decision.borrowed) == ("reclaim", ("hb", "own"), 0)
+
+
+def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -> None:
+    policy = a_policy(borrow_preempt=BorrowPreempt())
+    claims = [
+        holding("hb", "b", 2, priority=-1, checkpointed_at=-10),
+        holding("hc", "c", 2, priority=-1, checkpointed_at=-20),
+        pending("v", "a", 2, submitted_at=-20),
+        pending("w", "a", 2, submitted_at=-10),
+    ]
+    departments = [a_department("a", policy=policy), a_department("b"), a_department("c")]
+    decided = answers(a_snapshot(a_pool(4), departments, claims))
+    assert [decided[id].victims for id in ("v", "w")] == [("hb",), ("hc",)]
