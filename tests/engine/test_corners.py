@@ -256,6 +256,23 @@ def test_who_leaves_elsewhere_is_not_waited_for() -> None:
     assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2, 3)),), ("late",))
 
 
+def test_who_leaves_from_another_card_of_the_node_is_not_waited_for() -> None:
+    claims = [
+        leaving("soon", "b", 1, leave_by=10, placement=(Placed(0, "n1", (3,)),)),
+        leaving("late", "b", 1, leave_by=100, placement=(Placed(0, "n1", (0,)),)),
+        holding("h", "b", 2, preemptible=False, placement=(Placed(0, "n2", (0, 1)),)),
+        pending("w", "a", 3),
+    ]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 4), a_department("b", 4)], claims))
+    assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2)),), ("late",))
+
+
+def test_everybody_is_waited_for_whose_part_the_others_do_not_give() -> None:
+    claims = [leaving("l", "b", 2, leave_by=10), leaving("m", "b", 2, leave_by=20), pending("w", "a", 4)]
+    decided = answers(a_snapshot(a_pool(4), [a_department("a", 4), a_department("b")], claims))
+    assert decided["w"].waiting_on == ("l", "m")
+
+
 def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> None:
     """The borrower of three starts when `h` ends, at 100, though `i` ends later: who is over by then takes the free one."""
     claims = [
