@@ -137,6 +137,7 @@ def test_who_leaves_for_others_comes_last() -> None:
     departures.begin(other)
     departures.hold(others, me)  # it does for another already
     assert [leaver.id for leaver in departures.nearest(me)] == ["m", "n", "o"]
+    assert [leaver.id for leaver in departures.nearest(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
     departures.stay(nobodys)
     departures.stay(others)
     assert [leaver.id for leaver in departures.nearest(me)] == ["m"]

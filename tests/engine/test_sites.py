@@ -1,0 +1,87 @@
+"""Victims for one place of a node, example by example: shared cards, several of them, own claims among them."""
+
+import pytest
+
+from quotas.engine.types import Card, Claim, Node, Placed
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+
+OWNER, GUEST = a_department("a", 100), a_department("b")
+
+
+def on(id: str, department: str, units: int, node: str, *cards: int, lost: int = 100, **more: int | bool) -> Claim:
+    """A claim there that would lose so many seconds of work."""
+    places = (Placed(0, node, cards),)
+    return holding(id, department, units, placement=places, checkpointed_at=-lost, **more)
+
+
+def victims(*claims: Claim, machines: tuple[Node, ...], guaranteed: int = 100, **pool: object) -> tuple[str, ...]:
+    departments = [a_department("a", guaranteed), *(a_department(id) for id in "bcd")]
+    return answers(a_snapshot(a_pool(nodes=machines, **pool), departments, claims))["w"].victims
+
+
+SHARED = {"unit": "MiB", "units_per_card": 8}
+
+
+def test_of_two_shared_cards_the_one_is_freed_whose_claims_lose_less() -> None:
+    claims = [on("h", "b", 4, "n1", 0, lost=20), on("i", "b", 4, "n1", 1, lost=10), pending("w", "a", 8)]
+    assert victims(*claims, machines=nodes(2, units=8), **SHARED) == ("i",)
+
+
+def test_of_many_shared_cards_as_many_are_freed_as_are_asked_whole() -> None:
+    claims = [
+        on("h", "b", 4, "n1", 0, lost=30),
+        on("i", "b", 4, "n1", 1, lost=10),
+        on("j", "b", 4, "n1", 2, lost=20),
+        pending("w", "a", 16),
+    ]
+    assert victims(*claims, machines=nodes(3, units=8), **SHARED) == ("i", "j")
+
+
+def test_a_claim_that_stands_on_both_of_two_cards_gives_both() -> None:
+    claims = [
+        on("both", "b", 16, "n1", 0, 1, lost=10),
+        on("i", "b", 4, "n1", 2, lost=30),
+        on("j", "b", 4, "n1", 3, lost=30),
+        pending("w", "a", 16),
+    ]
+    assert victims(*claims, machines=nodes(4, units=8), **SHARED) == ("both",)
+
+
+def test_a_node_where_nobody_may_go_and_only_compute_is_lacking_is_passed_over() -> None:
+    """With fair sharing every node is looked at: on n1 memory is free, but no compute, and nobody there may be stopped."""
+    claims = [
+        on("fixed", "a", 2, "n1", 0, preemptible=False, cores_per_pod=80),
+        on("h", "b", 6, "n2", 0, cores_per_pod=80),
+        pending("w", "c", 4, cores_per_pod=50),
+    ]
+    machines = tuple(Node(name, (Card(8, cores=100),)) for name in ("n1", "n2"))
+    snapshot = a_snapshot(
+        a_pool(nodes=machines, **SHARED), [a_department("a", 2), GUEST, a_department("c")], claims, fair_sharing=True
+    )
+    assert answers(snapshot)["w"].victims == ("h",)
+
+
+def test_own_claims_that_must_go_for_the_right_go_where_they_also_give_the_place() -> None:
+    """Of a's four, two are fixed: its small one goes in any case, and on n2 only one other has to."""
+    claims = [
+        on("fixed", "a", 2, "n1", 0, 1, preemptible=False),
+        on("own", "a", 1, "n2", 0, priority=-1),
+        on("hb", "b", 1, "n2", 1),
+        on("hc", "c", 1, "n3", 0),
+        on("hd", "d", 1, "n3", 1),
+        pending("w", "a", 2),
+    ]
+    assert victims(*claims, machines=nodes(2, 2, 2), guaranteed=4) == ("hb", "own")
+
+
+@pytest.mark.parametrize(("lost", "gone"), [(10, "hb"), (30, "hc")])
+def test_own_claims_go_elsewhere_only_where_that_costs_others_less(lost: int, gone: str) -> None:
+    """n2, where its own claim stands, is looked at first, and again in its turn among all nodes."""
+    claims = [
+        on("fixed", "a", 2, "n1", 0, 1, preemptible=False),
+        on("own", "a", 1, "n2", 0, priority=-1),
+        on("hb", "b", 2, "n2", 1, 2, lost=lost),
+        on("hc", "c", 2, "n3", 0, 1, lost=20),
+        pending("w", "a", 2),
+    ]
+    assert victims(*claims, machines=nodes(2, 3, 2), guaranteed=4) == (gone, "own")
