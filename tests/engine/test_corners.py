@@ -257,6 +257,23 @@ def test_who_leaves_elsewhere_is_not_waited_for() -> None:
     assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2, 3)),), ("late",))
 
 
+def test_what_a_later_ones_victim_leaves_over_is_used_once_and_spares_the_dearest() -> None:
+    """`l` must go for `v` and leaves a fourth card: one pod of `w` goes there, so that `r` stays; `x` still needs `q`."""
+    claims = [
+        holding("s", "c", 1, placement=(Placed(0, "n1", (0,)),), started_at=-100),
+        holding("r", "c", 1, placement=(Placed(0, "n1", (1,)),), started_at=-200),
+        holding("q", "c", 1, placement=(Placed(0, "n1", (2,)),), started_at=-300),
+        holding("l", "c", 4, placement=(Placed(0, "n2", (0, 1, 2, 3)),), started_at=-900),
+        pending("w", "a", 1, pods=2, submitted_at=-30),
+        pending("x", "a", 1, submitted_at=-20),
+        pending("v", "b", 3, submitted_at=-10),
+    ]
+    departments = [a_department("a", 3), a_department("b", 3), a_department("c", 1)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(3, 4)), departments, claims))
+    assert {id: decided[id].waiting_on for id in "wxv"} == {"w": ("l", "s"), "x": ("q",), "v": ("l",)}
+    assert sorted(victim for decision in decided.values() for victim in decision.victims) == ["l", "q", "s"]
+
+
 def test_who_leaves_from_another_card_of_the_node_is_not_waited_for() -> None:
     claims = [
         leaving("soon", "b", 1, leave_by=10, placement=(Placed(0, "n1", (3,)),)),
