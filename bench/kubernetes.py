@@ -44,7 +44,10 @@ class Requests:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body)
-        answer = self.pool.request(method, self.server + path, body=data, headers={"Content-Type": "application/json"})
+        answer = self.pool.request(
+            method, self.server + path, body=data, headers={"Content-Type": "application/json"},
+            retries=False if method == "POST" else 2,  # the server closes connections that rested long
+        )  # fmt: skip
         if answer.status not in (200, 201, 202, 409):
             raise SystemExit(f"{method} {path}: {answer.status} {answer.data[:500]!r}")
         return json.loads(answer.data)
