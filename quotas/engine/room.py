@@ -35,10 +35,6 @@ class Room(dict[Key, int]):
             self._changes.append(node)
             self._versions[node] = len(self._changes)
 
-    def version(self, node: str) -> int:
-        """Another number whenever the node is another."""
-        return self._versions.get(node, 0)
-
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
@@ -103,8 +99,9 @@ class Ranking:
             heappop(self._heap)
         return self._nodes[self._heap[0][1]] if self._heap else None
 
-    def walk(self) -> Iterator[tuple[Rank, Node]]:
-        """The nodes from the lowest rank on. Each is asked anew when its turn comes, as ranks may rise unnoticed."""
+    def walk(self, ask: Callable[[Node], Rank | None]) -> Iterator[tuple[Rank, Node]]:
+        """The nodes from the lowest rank on, where ranks are only known to be no lower than they were. Each is asked when
+        its turn comes."""
         self.ranks()
         passed: dict[int, Rank] = {}
         try:
@@ -112,7 +109,7 @@ class Ranking:
                 rank, index = heappop(self._heap)
                 if index in passed or rank != self._ranks[index]:
                     continue
-                now = self._ask(index)
+                now = self._ranks[index] = ask(self._nodes[index])
                 if now == rank:
                     passed[index] = rank
                     yield rank, self._nodes[index]

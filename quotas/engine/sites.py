@@ -26,7 +26,9 @@ Gift = tuple[Offer, int]
 """(a claim, how much it gives of something)"""
 Least = tuple[int, int, int, int]
 """The least (units, where they come first, units below guarantees, priority ceiling, lost work)."""
-NOTHING: tuple[list[Gift], int] = ([], 0)
+Pile = tuple[list[Gift], int, Least]
+"""What several claims give of something, in the order of priority; how much in all; and what one of them costs at least."""
+NOTHING: Pile = ([], 0, (0, 0, 0, 0))
 
 CHOICES = 128
 """Of several shared cards, so many choices are looked at on one node; those of eight cards are 70 at most."""
@@ -58,10 +60,10 @@ def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: l
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What claims on a node could give of each key of the free vector, in the order of priority, and how much in all."""
+    """What claims on a node could give: each of them, and by key of the free vector."""
 
     offers: list[Offer]
-    at: dict[Key, tuple[list[Gift], int]]
+    at: dict[Key, Pile]
     cards: list[Key]
     whole: int
 
@@ -72,9 +74,15 @@ def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
     for offer in offers:
         for key, amount in books.vectors[offer[4]].items():
             at.setdefault(key, []).append((offer, amount))
-    all_of_it = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
+    piles = {key: (gifts, sum([amount for _, amount in gifts]), _each_at_least(gifts)) for key, gifts in at.items()}
     cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-    return Here(offers, all_of_it, cards, max((card.units for card in node.cards), default=0))
+    return Here(offers, piles, cards, max((card.units for card in node.cards), default=0))
+
+
+def _each_at_least(gifts: list[Gift]) -> Least:
+    """No set of these costs less, whatever is asked: the least of everything that costs are compared by."""
+    priorities, shorts, losses, units, _ = zip(*[offer for offer, _ in gifts], strict=True)
+    return min(units), min(shorts), min(priorities), min(losses)
 
 
 def _offer(books: Books, claim: Claim) -> Offer:
@@ -95,10 +103,11 @@ def _places(
         return
     free, single = books.free_later, []
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
-        gifts, given = (
-            here.at.get(keys[0], NOTHING) if len(keys) == 1 else _together([here.at.get(k, NOTHING) for k in keys])
-        )
-        lacking = amount - (free[keys[0]] if len(keys) == 1 else sum([free[key] for key in keys]))
+        if len(keys) == 1:
+            (gifts, given, _), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
+        else:
+            gifts, given = _together([here.at[key][0] for key in keys if key in here.at])
+            lacking = amount - sum([free[key] for key in keys])
         if given >= lacking:
             single.append((gifts, lacking))
     count = 1 if books.pool.mig is not None or here.whole <= 1 else max(1, taker.claim.on_card // here.whole)
@@ -106,7 +115,7 @@ def _places(
         if count == 1:
             ((gifts, lacking),) = several
         else:
-            gifts, _ = _together([(gifts, 0) for gifts, _ in several])
+            gifts, _ = _together([gifts for gifts, _ in several])
             lacking = sum([max(0, lacking) for _, lacking in several])
         needed, need = (gifts, lacking) if lacking > 0 else machine
         if need <= 0:  # something that is not counted here, such as a card's compute
@@ -114,12 +123,11 @@ def _places(
         yield gifts, lacking, _bound(taker, needed, need, mine)
 
 
-def _together(several: list[tuple[list[Gift], int]]) -> tuple[list[Gift], int]:
+def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
     """What each claim gives of all of them, and how much in all."""
     sums: dict[Offer, int] = {}
-    for gifts, _ in several:
-        for offer, amount in gifts:
-            sums[offer] = sums.get(offer, 0) + amount
+    for offer, amount in (gift for gifts in several for gift in gifts):
+        sums[offer] = sums.get(offer, 0) + amount
     return sorted(sums.items()), sum(sums.values())
 
 
@@ -144,7 +152,7 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> t
     ):
         lacking = 0 if present is None else asked - books.free_later[kind, node.name]
         if lacking > 0:
-            gifts, given = here.at.get((kind, node.name), NOTHING)
+            gifts, given, _ = here.at.get((kind, node.name), NOTHING)
             if given < lacking:
                 return None
             lacks = gifts, lacking
@@ -218,10 +226,12 @@ def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tup
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient),
         books.pool,
-        lambda node: _least_cost(books, taker, below, node),
+        lambda node: _at_least(books, taker, _offered(books, taker.patient, below, node)),
     )
     _, _, ceiling, lost = (0, 0, -(10**9), 0) if taker.inside else _least_own(books, taker, own)
-    for (units, below_guarantee, highest, loss), node in ranking.walk():
+    for (units, below_guarantee, highest, loss), node in ranking.walk(
+        lambda node: _least_cost(books, taker, below, node)
+    ):
         yield (units, (), below_guarantee, max(ceiling, highest), lost + loss), node
 
 
@@ -234,25 +244,39 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
+def _at_least(books: Books, taker: Taker, here: Here) -> Rank | None:
+    """A bound that is found quickly: one of the claims of any place that they can free."""
+    if not here.offers:
+        return None
+    asked, free = min(taker.claim.on_card, here.whole), books.free_later
+    piles = [here.at[key] for key in here.cards if key in here.at and here.at[key][1] >= asked - free[key]]
+    if books.pool.mig is not None or here.whole <= 1 or any(free[key] >= asked for key in here.cards):
+        least = _each_at_least([(offer, 0) for offer in here.offers])
+    elif piles:
+        least = min([pile[2] for pile in piles])
+    else:
+        return None
+    return (0, *least[1:]) if taker.inside else least
+
+
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking."""
-    least = min(
-        (bound for _, _, bound in _places(books, taker, node, _offered(books, taker, below, node), ())), default=None
-    )
+    here = _offered(books, taker.patient, below, node)
+    least = min((bound for _, _, bound in _places(books, taker, node, here, ())), default=None)
     return None if least is None else (least[0], *least[2:])
 
 
-def _offered(books: Books, taker: Taker, below: int | None, node: Node) -> Here:
+def _offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
     """What may come back of the claims on the node, remembered as long as they are the same and cost the same."""
-    key, version = ("on", node.name, below, taker.patient), books.free_later.version(node.name)
-    before, usage, accounts, here = books.offers.get(key, (None, None, [], None))
-    if before != version or usage != [account.usage for account in accounts]:
-        claims = [
-            claim
-            for claim in books.on_node.get(node.name, {}).values()
-            if (below is None or claim.priority < below) and stoppable(books, taker.patient, claim)
-        ]
-        accounts = [books.ledger[claim.department] for claim in claims]
-        here = _here(books, node, [claim for claim in claims if _short(books, claim) < claim.units])
-        books.offers[key] = version, [account.usage for account in accounts], accounts, here
-    return here  # type: ignore[no-any-return]
+    key, here = ("on", node.name, below, patient), books.on_node.get(node.name, {})
+    ids, shorts, open_here, offered = books.offers.get(key, (None, None, [], None))
+    same = ids == [*here]
+    if not same:
+        claims = (claim for claim in here.values() if below is None or claim.priority < below)
+        open_here = [(c, c.units, books.ledger[c.department]) for c in claims if stoppable(books, patient, c)]
+    now = [max(0, units - account.usage + account.guaranteed) for _, units, account in open_here]
+    if not same or shorts != now:
+        back = [claim for (claim, units, _), short in zip(open_here, now, strict=True) if short < units]
+        offered = _here(books, node, back)
+        books.offers[key] = [*here], now, open_here, offered
+    return offered  # type: ignore[no-any-return]

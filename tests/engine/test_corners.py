@@ -115,12 +115,16 @@ def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
     ranks: dict[str, tuple[int, ...] | None] = {"n1": (1,), "n2": (2,), "n3": (3,), "n4": (4,)}
     room = Room({})
     pool = a_pool(nodes=nodes(1, 1, 1, 1))
-    ranking = room.ranking("rank", pool, lambda node: ranks[node.name])
+
+    def rank(node: Node) -> tuple[int, ...] | None:
+        return ranks[node.name]
+
+    ranking = room.ranking("rank", pool, rank)
     ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
-    assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1"]
+    assert [node.name for _, node in ranking.walk(rank)] == ["n3", "n4", "n1"]
     ranks["n3"], ranks["n2"] = (0,), (6,)
     room.touch(["n3", "n2"])
-    assert [node.name for _, node in ranking.walk()] == ["n3", "n4", "n1", "n2"]
+    assert [node.name for _, node in ranking.walk(rank)] == ["n3", "n4", "n1", "n2"]
     first = ranking.first()
     assert first is not None
     assert first.name == "n3"
