@@ -10,7 +10,9 @@ SQLite has no such stamps: there every row is read each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.db import connection
@@ -50,6 +52,21 @@ def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
         return tuple(cursor.fetchone())
 
 
+MANY = 1000
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Thousands of objects are made and all are kept: to look for garbage among them again and again is in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class Rows:
     """What was made of the rows of one query, each beside its stamp. Safe to share between threads: replaced, not changed.
 
@@ -69,7 +86,11 @@ class Rows:
         if before != context:
             known = {}
         new = [pk for pk, stamp in now.items() if pk not in known or known[pk][0] != stamp]
-        fresh: Mapping[int, T] = dict(make(rows.filter(pk__in=new))) if new else {}
+        if len(new) < MANY:
+            fresh: Mapping[int, T] = dict(make(rows.filter(pk__in=new))) if new else {}
+        else:  # a list of thousands of keys costs more than the rows that it leaves out
+            with nothing_collected():
+                fresh = dict(make(rows))
         # One that was freed between the two statements is in neither; a row changed between them keeps its old stamp,
         # and is so read again the next time.
         kept = {pk: (stamp, fresh[pk] if pk in fresh else known[pk][1]) for pk, stamp in now.items()

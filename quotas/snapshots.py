@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Field, Func, QuerySet
 
 from portal.models import Department
 from quotas.engine import types as e
@@ -204,13 +204,29 @@ def _claims(group: PoolGroup, rules: Rules) -> tuple[e.Claim, ...]:
     return claims.read(rows, context, _read_claims)
 
 
+MOMENTS = {"submitted_at", "queued_at", "started_at", "checkpointed_at", "backoff_until", "leave_by"}
+
+
+class Seconds(Func):
+    """A moment as whole seconds since 1970: the database counts them sooner than thousands of datetimes are made."""
+
+    output_field = Field()  # of no kind: an integer as it comes
+    template = "FLOOR(EXTRACT(EPOCH FROM %(expressions)s))::bigint"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="CAST(strftime('%%s', %(expressions)s) AS INTEGER)", **more)
+
+
 def _read_claims(rows: QuerySet[Claim]) -> Iterator[tuple[int, e.Claim]]:
-    return ((row["pk"], _claim(row)) for row in rows.values("pk", *CLAIM_COLUMNS))
+    columns = [Seconds(column) if column in MOMENTS else column for column in CLAIM_COLUMNS]
+    for pk, *values in rows.values_list("pk", *columns):
+        yield pk, _claim(dict(zip(CLAIM_COLUMNS, values, strict=True)))
 
 
 def claim_of(claim: Claim) -> e.Claim:
     """One row, saved or not: the question "what would happen to this one?"."""
     row = {column: getattr(claim, column) for column in CLAIM_COLUMNS if "__" not in column}
+    row |= {column: None if row[column] is None else seconds(row[column]) for column in MOMENTS}
     return _claim(
         row
         | {
@@ -230,13 +246,13 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         pool=e.PoolId(row["pool__slug"]),
         units_per_pod=row["units_per_pod"],
         state=e.ClaimState(row["state"]),
-        submitted_at=seconds(row["submitted_at"]),
+        submitted_at=row["submitted_at"],
         pods=row["pods"],
         user=str(row["user_id"] or ""),
         priority=row["priority"],
-        queued_at=seconds(row["queued_at"]),
-        started_at=_optional(row["started_at"]),
-        checkpointed_at=_optional(row["checkpointed_at"]),
+        queued_at=row["queued_at"],
+        started_at=row["started_at"],
+        checkpointed_at=row["checkpointed_at"],
         min_runtime=max(row["min_runtime"], row["pool__min_runtime"]),
         max_runtime=row["max_runtime"],
         preemptible=row["preemptible"],
@@ -247,8 +263,8 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         same_domain=row["same_domain"],
         cpu_milli=row["cpu_milli"] or 0,
         memory_mib=row["memory_mib"] or 0,
-        backoff_until=_optional(row["backoff_until"]),
-        leave_by=_optional(row["leave_by"]),
+        backoff_until=row["backoff_until"],
+        leave_by=row["leave_by"],
         held_for=e.ClaimId(row["held_for__public_id"]) if row["held_for__public_id"] else None,
         reserved=reservation_of(row["reserved"]) if row["reserved"] else None,
         placement=places_of(row["placement"]) if row["placement"] else None,

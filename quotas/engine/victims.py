@@ -197,12 +197,9 @@ def _better(
 def _waste(books: Books, taker: Taker, chosen: Chosen) -> tuple[float, ...]:
     """What the taker's place makes useless for others once the victims are gone (placement.py)."""
     node = next(node for node in books.pool.nodes or () if node.name == chosen.places[0].node)
-    books.go(chosen.victims)
-    try:
+    with books.as_if(chosen.victims, gone=True):
         spot = spot_on(node, taker.claim, books.pool, books.free_later)
         return () if spot is None else spot.waste
-    finally:
-        books.stay(chosen.victims)
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
