@@ -8,7 +8,6 @@ plainest choice in the same run: the newest claims first until they suffice, put
 """
 
 import argparse
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -17,45 +16,12 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench._snapshots import lent_out
 from quotas.engine.books import Books, free_vectors
-from quotas.engine.types import (
-    Claim,
-    ClaimId,
-    ClaimState,
-    Department,
-    DepartmentId,
-    Pool,
-    PoolId,
-    Quota,
-    Settings,
-    Snapshot,
-)
+from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose
 
-GPU = PoolId("gpu")
 TAKERS = 50
-
-
-def a_snapshot(candidates: int) -> Snapshot:
-    """Departments of 100 claims each that borrow half of what they use, and one that lent all of it."""
-    chance = random.Random(42)
-    sizes = [chance.choice([1, 1, 1, 2, 2, 4, 8]) for _ in range(candidates)]
-    owner = DepartmentId("owner")
-    used: dict[DepartmentId, int] = {}
-    claims: list[Claim] = []
-    for n, units in enumerate(sizes):
-        department = DepartmentId(f"d{n % max(1, candidates // 100):04}")
-        used[department] = used.get(department, 0) + units
-        started = -chance.randrange(1, 90000)
-        claims.append(
-            Claim(ClaimId(f"h{n:05}"), department, GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
-                  priority=chance.choice([0, 0, 1]))
-        )  # fmt: skip
-    claims += (Claim(ClaimId(f"p{n:02}"), owner, GPU, 1 + n % 16, ClaimState.PENDING, n) for n in range(TAKERS))
-    borrowers = [Department(name, quotas={GPU: Quota(units // 2)}) for name, units in used.items()]
-    lent = sum(sizes) - sum(units // 2 for units in used.values())
-    tenants = (Department(owner, quotas={GPU: Quota(lent)}), *borrowers)
-    return Snapshot("bench", 0, (Pool(GPU, capacity=sum(sizes)),), tenants, tuple(claims), Settings())
 
 
 def newest_first(snapshot: Snapshot, need: int) -> list[Claim]:
@@ -73,7 +39,7 @@ def newest_first(snapshot: Snapshot, need: int) -> list[Claim]:
 
 
 def measure(candidates: int) -> None:
-    snapshot = a_snapshot(candidates)
+    snapshot = lent_out(candidates, TAKERS)
     runs = [_choices(snapshot) for _ in range(5)]
     first, further = min(spent[0] for spent, _ in runs), [took for spent, _ in runs for took in spent[1:]]
     plain = median(took for _, baseline in runs for took in baseline)

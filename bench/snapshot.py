@@ -72,8 +72,8 @@ def seed(departments: int) -> Any:
 
 
 def fill(pool: Any, running: int, pending: int) -> None:
-    """The claims of bench/plan_pass.py as rows."""
-    from bench.plan_pass import a_snapshot
+    """The claims that bench/plan_pass.py decides on, as rows."""
+    from bench._snapshots import a_snapshot
     from portal.models import Department
     from quotas.models import Claim
     from quotas.snapshots import moment

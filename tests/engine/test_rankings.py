@@ -1,0 +1,115 @@
+"""Room, Ranking and the order of places with victims answer as a scan over all nodes does, whatever happened before."""
+
+from contextlib import ExitStack
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine.books import Books, free_vectors
+from quotas.engine.permission import open_to, own_candidates, taker_of
+from quotas.engine.placement import Key, capacity_vector
+from quotas.engine.room import Rank, Room
+from quotas.engine.sites import nodes_to_try, sites_on
+from quotas.engine.types import Node, Snapshot
+from quotas.engine.victims import choose
+from tests.engine.builders import a_pool, nodes
+from tests.engine.effort import examples, patient
+from tests.engine.strategies import snapshots
+
+pytestmark = patient
+POOL = a_pool(nodes=nodes(2, 4, 1, 2))
+KEYS: list[Key] = [key for key in capacity_vector(POOL, ()) if key[0] == "card"]
+VECTORS = st.dictionaries(st.sampled_from(KEYS), st.integers(-3, 3), min_size=1, max_size=3)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "touch", "also", "back", "ask", "walk"]), VECTORS), min_size=1, max_size=40
+)
+
+
+@settings(max_examples=examples(200, 3000), deadline=None)
+@given(STEPS)
+def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]]) -> None:
+    room, weights = Room(capacity_vector(POOL, ())), dict.fromkeys(["n1", "n2", "n3", "n4"], 0)
+    lent: list[tuple[ExitStack, dict[Key, int]]] = []
+
+    def rank(node: Node) -> Rank | None:
+        free = sum(room["card", POOL.id, node.name, index] for index in range(len(node.cards)))
+        return None if free < 0 else (free + weights[node.name],)
+
+    for step, vector in steps:
+        if step == "add":
+            room.add(vector)
+        elif step == "touch":  # something else that ranks depend on has changed
+            names = {str(key[2]) for key in vector}
+            weights |= {name: weights[name] + 1 for name in names}
+            room.touch(names)
+        elif step == "also":
+            lent.append((ExitStack(), dict(room)))
+            lent[-1][0].enter_context(room.also([vector]))
+        elif step == "back" and lent:
+            lent.pop()[0].close()
+        scanned = [(found, index) for index, node in enumerate(POOL.nodes or ()) if (found := rank(node)) is not None]
+        ranking = room.ranking("question", POOL, rank)
+        if step == "walk":
+            walked = [(found, node.name) for found, node in ranking.walk(rank)]
+            assert walked == [(found, f"n{index + 1}") for found, index in sorted(scanned)]
+        elif step == "ask":
+            first = ranking.first()
+            assert (None if first is None else first.name) == (f"n{min(scanned)[1] + 1}" if scanned else None)
+            assert ranking.ranks() == [rank(node) for node in POOL.nodes or ()]
+    for stack, _ in reversed(lent):
+        stack.close()
+
+
+def test_what_was_lent_leaves_no_trace() -> None:
+    room = Room(capacity_vector(POOL, ()))
+    before = dict(room)
+    with room.also([{KEYS[0]: 2}]), room.also([{KEYS[0]: 1, KEYS[1]: 1}], -1):
+        assert room[KEYS[0]] == before[KEYS[0]] + 1
+    assert room == before
+
+
+@settings(max_examples=examples(150, 2000), deadline=None)
+@given(snapshots(fair=False, placed=True, takers=6), st.randoms(use_true_random=False))
+def test_no_node_costs_less_than_what_it_is_ranked_by(snapshot: Snapshot, chance: Random) -> None:
+    """Of every taker, after whatever those before it were given: each node with a set is named, and no set of any place
+    costs less than the bound that it is named with."""
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    for claim in [claim for claim in books.pending if claim.pods == 1]:
+        taker = taker_of(books, claim)
+        own, rivals = own_candidates(books, taker), books.ledger.above - {claim.department}
+        bounds: dict[str, list[tuple[object, ...]]] = {}
+        for bound, node in nodes_to_try(books, taker, own, rivals):
+            bounds.setdefault(node.name, []).append(bound)
+        for node in snapshot.pools[0].nodes or ():
+            here = books.on_node.get(node.name, {})
+            theirs = open_to(books, taker, [other for other in here.values() if other.department in rivals])
+            if theirs and taker.inside and taker.policy.reclaim != "never":
+                for site in sites_on(books, taker, node, [], theirs):
+                    assert min(bounds[node.name]) <= site.least
+        chosen = choose(books, claim) if chance.random() < 0.7 else None
+        if chosen is not None:
+            books.tell(chosen.victims)
+            books.reserve(claim, chosen.places, chosen.victims)
+            if chosen.victims and chance.random() < 0.3:
+                books.give_up(claim)
+                for victim in chosen.victims:
+                    books.untell(victim)
+
+
+@settings(max_examples=examples(150, 2000), deadline=None)
+@given(snapshots(fair=False, placed=True, takers=6))
+def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> None:
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    for claim in books.pending:
+        if claim.id in books.holds:
+            continue
+        chosen = choose(books, claim)
+        remembered, books.offers = books.offers, {}
+        rankings, books.free_later._rankings = books.free_later._rankings, {}
+        again = choose(books, claim)
+        assert (None if again is None else again.victims) == (None if chosen is None else chosen.victims)
+        books.offers, books.free_later._rankings = remembered, rankings
+        if chosen is not None and chosen.victims:
+            books.tell(chosen.victims)
+            books.reserve(claim, chosen.places, chosen.victims)
