@@ -48,7 +48,7 @@ class Requests:
             method, self.server + path, body=data, headers={"Content-Type": "application/json"},
             retries=False if method == "POST" else 2,  # the server closes connections that rested long
         )  # fmt: skip
-        if answer.status not in (200, 201, 202, 409):
+        if answer.status not in (200, 201, 202, 409, 504):  # 504: it goes on
             raise SystemExit(f"{method} {path}: {answer.status} {answer.data[:500]!r}")
         return json.loads(answer.data)
 
@@ -128,7 +128,13 @@ class Kueue:
 
     def clear(self, queue: str) -> None:
         path = f"/apis/batch/v1/namespaces/{queue}/jobs"
-        self.api.call("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+
+        def gone() -> bool:
+            told = self.api.call("DELETE", path, body)
+            return told["kind"] != "Status" and not told["items"]
+
+        wait("Kueue's jobs gone", gone, 300)
         wait("Kueue's pods gone", lambda: not self.api.call("GET", f"/api/v1/namespaces/{queue}/pods?limit=1")["items"])
 
 
