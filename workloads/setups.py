@@ -57,7 +57,8 @@ class Setup:
             if key not in types:
                 raise ValueError(f"there is no {key}; there are {', '.join(types)}")
             wanted = str(types[key]).removesuffix(" | None")
-            if type(value).__name__ != wanted:
+            texts = isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+            if not texts if wanted.startswith("Mapping") else type(value).__name__ != wanted:
                 raise ValueError(f"{key} is of type {wanted}")
         return cls(**data)
 

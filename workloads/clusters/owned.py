@@ -122,17 +122,13 @@ def _unmade(job: Json) -> str:
     return next((str(condition.get("reason", "")) for condition in failed), "")
 
 
-def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) -> Observed | None:
-    """It never ends by itself. Stopped, it has ended once no pod is left; deleted by others, it is lost."""
-    if deployment is None and not own_pods:
-        return None
+def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) -> Observed:
+    """It never ends by itself. Stopped, it has ended once no pod is left; deleted by others, it stops with its pods."""
     asked = deployment is not None and STOPPED_AT in deployment["metadata"]["annotations"]
     newest = max(own_pods, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), _age(pod)), default=None)
     rank = Rank(0, Phase.PENDING) if newest is None else _instance(newest)
     if newest is None and asked:
         rank = Rank(0, Phase.FAILED, told=True, reason="Stopped")
-    if deployment is None and rank.phase not in LIVE:
-        rank = Rank(0, Phase.LOST, reason="Deleted")
     return Observed(
         ref=ref,
         workload_id=notes[WORKLOAD],
