@@ -116,7 +116,10 @@ class TestAService:
         run = one([], [left])
         assert (run.ref.name, run.phase, run.stopping) == ("w-one-1", Phase.RUNNING, True)
         del left["spec"]["nodeName"]
-        assert (one([], [left | {"status": {}}]).phase, one([], [left | {"status": {}}]).reason) == (Phase.PENDING, "Deleted")
+        assert (one([], [left | {"status": {}}]).phase, one([], [left | {"status": {}}]).reason) == (
+            Phase.PENDING,
+            "Deleted",
+        )
         assert owned.runs([], []) == ()
 
     def test_is_ready_too_once_it_has_said_so(self) -> None:
