@@ -238,6 +238,17 @@ def test_one_starving_borrower_of_a_pool_holds_and_no_second() -> None:
     assert decided["late"].reasons == (HeldFor("first"),)  # type: ignore[arg-type]
 
 
+def test_what_one_inside_its_guarantee_holds_no_other_takes_who_is_inside_too() -> None:
+    claims = [
+        holding("h", "c", 2, preemptible=False),
+        pending("first", "a", 3, submitted_at=-20),
+        pending("second", "b", 1, submitted_at=-10),
+    ]
+    departments = [a_department("a", 3), a_department("b", 1), a_department("c")]
+    decided = answers(a_snapshot(a_pool(4), departments, claims))
+    assert [str(decided[id].decision) for id in ("first", "second")] == ["wait", "wait"]
+
+
 def test_who_has_the_right_but_not_the_units_is_told_how_many_are_lacking() -> None:
     """Someone leaves, so by right there are four for it; but those would not be together even then."""
     claims = [
@@ -335,3 +346,4 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
     departments = [a_department("a", policy=policy), a_department("b"), a_department("c")]
     decided = answers(a_snapshot(a_pool(4), departments, claims))
     assert [decided[id].victims for id in ("v", "w")] == [("hb",), ("hc",)]
+    assert [(decided[id].own, decided[id].borrowed) for id in ("v", "w")] == [(0, 2), (0, 2)]
