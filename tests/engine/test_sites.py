@@ -61,6 +61,35 @@ def test_a_node_where_nobody_may_go_and_only_compute_is_lacking_is_passed_over()
     assert answers(snapshot)["w"].victims == ("h",)
 
 
+def test_a_card_on_which_too_much_may_not_go_is_left_alone() -> None:
+    claims = [
+        on("h", "b", 2, "n1", 0, lost=10),
+        on("fixed", "a", 6, "n1", 0, preemptible=False),
+        on("i", "b", 8, "n2", 0, lost=20),
+        pending("w", "a", 8),
+    ]
+    assert victims(*claims, machines=nodes(1, 1, units=8), **SHARED) == ("i",)
+
+
+def test_a_node_whose_claims_have_too_little_cpu_to_give_is_left_alone() -> None:
+    claims = [
+        on("h", "b", 2, "n1", 0, 1, lost=10, cpu_milli=1000),
+        on("fixed", "a", 1, "n1", 2, preemptible=False, cpu_milli=7000),
+        on("i", "b", 2, "n2", 0, 1, lost=20, cpu_milli=4000),
+        on("other", "a", 1, "n2", 2, preemptible=False, cpu_milli=4000),
+        pending("w", "a", 2, cpu_milli=4000),
+    ]
+    assert victims(*claims, machines=nodes(3, 3, cpu_milli=8000)) == ("i",)
+
+
+def test_nobody_goes_for_what_is_neither_a_part_of_a_card_nor_whole_ones() -> None:
+    """While capacity is missing nobody knows what cards there will be: it waits."""
+    claims = [on("h", "b", 8, "n1", 0), on("i", "b", 8, "n1", 1), pending("w", "a", 12)]
+    assert victims(*claims, machines=nodes(2, units=8), nominal=200, **SHARED) == ()
+    whole = [*claims[:-1], pending("w", "a", 16)]
+    assert victims(*whole, machines=nodes(2, units=8), nominal=200, **SHARED) == ("h", "i")
+
+
 def test_own_claims_that_must_go_for_the_right_go_where_they_also_give_the_place() -> None:
     """Of a's four, two are fixed: its small one goes in any case, and on n2 only one other has to."""
     claims = [
