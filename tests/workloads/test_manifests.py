@@ -65,6 +65,14 @@ class TestPod:
         assert "nodeName" not in made["spec"]
         assert made["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 
+    def test_that_shares_a_claim_follows_its_device_and_else_the_plan(self) -> None:
+        made = manifests.pod(spec(sharing="dra", units_per_pod=1, extra={"share": "lab"}), OPTIONS)
+        (wish,) = made["spec"]["affinity"]["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution")
+        assert wish["preference"]["matchFields"][0]["values"] == ["n1"]
+        assert made["spec"]["affinity"] == {"nodeAffinity": {}}, (
+            "a claim that has its device elsewhere must not be contradicted"
+        )
+
     def test_is_never_restarted_and_leaves_its_deadline_to_the_portal(self) -> None:
         made = manifests.pod(spec(), OPTIONS)["spec"]
         assert made["restartPolicy"] == "Never"

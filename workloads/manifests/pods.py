@@ -61,7 +61,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
     }
     if where := dict(patch.node_selector) | dict(spec.node_selector):
         body["nodeSelector"] = where
-    if spec.placement and not patch.follows_claim:
+    if spec.placement:
         body["affinity"] = _pinned(spec.placement[0].node, patch)
     if options.image_pull_secrets:
         body["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
@@ -178,9 +178,14 @@ def ready_probe(spec: RunSpec, options: Options) -> Json:
 
 
 def _pinned(node: str, patch: sharing.PodPatch) -> Json:
-    """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler."""
+    """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler. Who
+    shares a claim goes where its device is already; the first of them where the plan says."""
     term: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     if patch.node_rules:
         term["matchExpressions"] = [dict(rule) for rule in patch.node_rules]
+    if patch.follows_claim:
+        return {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
+        }
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {"nodeAffinity": required}

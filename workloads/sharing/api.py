@@ -143,7 +143,7 @@ class PodPatch:
     node_rules: Sequence[Json] = ()  # matchExpressions that its node must meet besides
     claims: Sequence[Json] = ()  # entries of the pod's resourceClaims; the container names them all
     objects: Sequence[Json] = ()  # other objects it needs in its namespace; they go with the pods that own them
-    follows_claim: bool = False  # it goes where its claim's device is, not where the plan forecast
+    follows_claim: bool = False  # it goes where its claim's device is; until there is one, where the plan forecast
 
 
 @dataclass(frozen=True, slots=True)
