@@ -2,9 +2,10 @@
 
 import pytest
 
-from quotas.engine.reasons import LentOutReturning
+from quotas.engine.admission import decide
+from quotas.engine.reasons import ClusterUnreachable, Fragmented, LentOutReturning
 from quotas.engine.types import BorrowPreempt
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, pending
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 
 def test_who_finds_no_victims_keeps_nobody_else_from_theirs() -> None:
@@ -50,3 +51,32 @@ def test_a_borrower_starves_once_it_has_waited_longer_than_the_time_set_for_it(w
     departments = [a_department("a", 4), a_department("b"), a_department("c")]
     decided = answers(a_snapshot(a_pool(4), departments, claims, starvation_after=600))
     assert decided["v"].decision == newcomer
+
+
+def test_while_a_cluster_is_not_reached_all_stand_in_line_by_their_names() -> None:
+    claims = [pending(id, "a", 1, submitted_at=at) for id, at in (("x", -10), ("v", -20), ("w", -30))]
+    snapshot = a_snapshot(a_pool(4, cluster_unreachable_since=-60), [a_department("a", 4)], claims)
+    decided = answers(snapshot)
+    assert [decided[id].position for id in "vwx"] == [1, 2, 3]
+    assert {decided[id].reasons for id in "vwx"} == {(ClusterUnreachable(-60),)}
+    assert decide(snapshot).id == snapshot.id
+
+
+def test_what_can_never_fit_is_told_of_no_moves() -> None:
+    claims = [holding("h", "a", 2), pending("w", "a", 6)]
+    decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], claims))["w"]
+    assert (decision.decision, decision.reasons, decision.largest) == ("impossible", (Fragmented(8, 4),), 4)
+
+
+def test_who_runs_has_borrowed_before_who_starts_now() -> None:
+    """The unpromised rest is what `h` borrows since some time; `w` borrows from a."""
+    claims = [holding("h", "b", 4, started_at=900), pending("w", "c", 2, submitted_at=950)]
+    departments = [a_department("a", 2), a_department("b"), a_department("c")]
+    decision = answers(a_snapshot(a_pool(6), departments, claims, now=1000))["w"]
+    assert (decision.borrowed, decision.from_) == (2, {"a": 2})
+
+
+def test_of_those_whom_nobody_needs_any_more_as_many_may_stay_as_the_quotas_allow() -> None:
+    claims = [holding("h", "a", 2), *(leaving(id, "b", 2, held_for="gone") for id in ("l", "m"))]
+    departments = [a_department("a", 2), a_department("b")]
+    assert decide(a_snapshot(a_pool(4), departments, claims)).withdrawn == ("l",)
