@@ -214,7 +214,7 @@ class Seconds(Func):
     template = "FLOOR(EXTRACT(EPOCH FROM %(expressions)s))::bigint"
 
     def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
-        return self.as_sql(compiler, connection, template="CAST(strftime('%%s', %(expressions)s) AS INTEGER)", **more)
+        return self.as_sql(compiler, connection, template="CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)", **more)
 
 
 def _read_claims(rows: QuerySet[Claim]) -> Iterator[tuple[int, e.Claim]]:
