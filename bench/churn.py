@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bench._clients import THREADS, Portal, Requests
 from bench._installation import Installation, installed, memory_mib, wait
-from bench.kubernetes import THREADS, Portal, Requests
 
 EVERY = 10.0  # s between two samples
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
