@@ -21,7 +21,6 @@ def pytest_report_header() -> list[str]:
 
 ONE_BY_ONE = {
     "clusters": "cluster",
-    "faults": "cluster",
     "e2e": "browser",
 }  # folder → what the machine has once, or bears once
 ON_THE_CLUSTER_TOO = "tests/e2e/test_production.py"
