@@ -21,6 +21,7 @@ def pytest_report_header() -> list[str]:
 
 ONE_BY_ONE = {
     "clusters": "cluster",
+    "faults": "browser",  # on a cluster of its own; long, and would come last by itself
     "e2e": "browser",
 }  # folder → what the machine has once, or bears once
 ON_THE_CLUSTER_TOO = "tests/e2e/test_production.py"
