@@ -12,7 +12,7 @@ from typing import Any
 
 from quotas.engine.departures import Departures
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied
+from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.room import Room, find_places
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
@@ -156,8 +156,7 @@ class Books:
         """Whether the claim would fit into the pool as it is present, without any other."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
-        shape = (claim.pods, claim.on_card, claim.cores_per_pod, claim.profile, claim.same_domain)
-        key = (*shape, claim.cpu_milli, claim.memory_mib)
+        key = (*shape_of(claim), claim.pods, claim.same_domain)
         if key not in self._fits_empty:
             self._fits_empty[key] = find_places(claim, self.pool, self.empty) is not None
         return self._fits_empty[key]
