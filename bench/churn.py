@@ -93,6 +93,11 @@ def passes() -> dict[str, float]:
     return found
 
 
+def show(figures: dict[str, float]) -> None:
+    for name, value in figures.items():
+        print(f"    {name:28} {value:8.2f}", flush=True)
+
+
 def sample(made: Installation, fleet: Fleet, began: float) -> dict[str, Any]:
     from django.db import connection
 
@@ -131,22 +136,25 @@ def plot(rows: list[dict[str, Any]], out: Path) -> None:
     out.write_text("".join(parts))
 
 
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    with out.with_suffix(".csv").open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    plot(rows, out.with_suffix(".svg"))
+
+
 def churn(made: Installation, fleet: Fleet, minutes: float, rate: int, out: Path) -> None:
-    rows, began, number = [], time.time(), 0
+    rows, began, number = [sample(made, fleet, time.time())], time.time(), 0
     while time.time() - began < minutes * 60:
-        rows.append(sample(made, fleet, began))
         due = time.time() + EVERY
         while time.time() < due:
             second = time.time()
             fleet.turn(number, rate)
             number += 1
             time.sleep(max(0.0, second + 1 - time.time()))
-    rows.append(sample(made, fleet, began))
-    with out.with_suffix(".csv").open("w") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    plot(rows, out.with_suffix(".svg"))
+        rows.append(sample(made, fleet, began))
+        write(rows, out)  # each time: what ends early has its rows
     later = rows[len(rows) // 3 :] or rows  # the first third warms up
     for name in (name for name in rows[0] if name.endswith("MiB")):
         print(f"    {name:28} {later[0][name]:6} → {later[-1][name]:6}   most {max(row[name] for row in rows):6}")
@@ -178,9 +186,9 @@ def main() -> None:
         fleet = Fleet(made, api, portal)
         fleet.fill(arguments.pods)
         with contextlib.suppress(KeyboardInterrupt):
-            for name, value in passes().items():
-                print(f"    {name:28} {value:8.2f}", flush=True)
+            show(passes())
             churn(made, fleet, arguments.minutes, arguments.rate, arguments.out)
+            show(passes())
 
 
 if __name__ == "__main__":
