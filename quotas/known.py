@@ -10,14 +10,14 @@ SQLite has no such stamps: there every row is read each time.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import CharField, Model, QuerySet
 from django.db.models.expressions import RawSQL
+
+from portal.garbage import nothing_collected
 
 T = TypeVar("T")
 Stamp = tuple[Any, ...]
@@ -53,18 +53,6 @@ def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
 
 
 MANY = 1000
-
-
-@contextmanager
-def nothing_collected() -> Iterator[None]:
-    """Thousands of objects are made and all are kept: to look for garbage among them again and again is in vain."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class Rows:

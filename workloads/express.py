@@ -8,6 +8,7 @@ and what takes long (a listing, a stop) runs beside it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +29,7 @@ from workloads.sightings import Sightings
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
 BURST, GATHER = 4, 0.15  # a pass that admitted so many is followed by another only after so many s: hints gather
+LONGEST_REST = 1.0  # s; before hints are taken again, a pass rests as long as it took, and hints gather meanwhile
 CREATORS, STARTERS, BESIDE = 16, 2, 4  # threads that create runs; that write down which; for everything else
 
 
@@ -43,16 +45,15 @@ class Express(threading.Thread):
         self.sightings = Sightings(closing, self._beside)
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
         self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
-        self._burst = False
+        self._rest = 0.0  # s before the next hints are taken
         self._guard = threading.Lock()
 
     def run(self) -> None:
         self.sightings.start()
         while not self.closing.is_set():
             try:
-                if self._burst:
-                    self.closing.wait(GATHER)
-                    self._burst = False
+                self.closing.wait(self._rest)
+                self._rest = 0.0
                 hints = lane.take(WAIT)
                 close_old_connections()
                 self.act(hints)
@@ -82,9 +83,11 @@ class Express(threading.Thread):
                     self._look(name, ids.get("cluster_id"))
         self._begin(claims)
         for group in groups:
+            began = time.monotonic()
             moved = self._plan(group)
+            took = min(LONGEST_REST, time.monotonic() - began)
+            self._rest = max(self._rest, took, GATHER if len(moved) >= BURST else 0.0)
             self._begin(moved)
-            self._burst |= len(moved) >= BURST
 
     def seen(self, cluster: Cluster, run: Observed) -> None:
         """The watch tells how one run is now: acted on without a listing."""

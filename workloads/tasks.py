@@ -31,8 +31,9 @@ def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
 
 @shared_task(name="workloads.converge_all")
 def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any) -> None:
-    """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's."""
-    with claimed_tick("workloads.converge_all", tick=tick) as run:
+    """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's. Thousands of
+    pods are listed less often than a few."""
+    with claimed_tick("workloads.converge_all", tick=tick, rest=4) as run:
         if not run:
             return
         clusters = Cluster.objects.filter(active=True)

@@ -91,22 +91,26 @@ class TestAnswers:
         assert api((404, {"message": "not found"}))[0].get("/api/v1/pods/x") is None
 
 
+def item(number: int, **more: object) -> dict[str, object]:
+    return {"metadata": {"name": f"pod-{number}", **more}}
+
+
 class TestList:
     def test_goes_on_by_pages_and_gives_the_lists_version(self) -> None:
-        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [1, 2]}
-        second = {"metadata": {"resourceVersion": "9"}, "items": [3]}
+        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item(1), item(2)]}
+        second = {"metadata": {"resourceVersion": "9"}, "items": [item(3, managedFields=[{"manager": "kubelet"}])]}
         client, server = api((200, first), (200, second))
-        assert client.list("/api/v1/pods", labelSelector="a=b") == ([1, 2, 3], "9")
+        assert client.list("/api/v1/pods", labelSelector="a=b") == ([item(1), item(2), item(3)], "9")
         assert [query.get("continue") for _, _, query in server.asked] == [None, "more"]
         assert all(
             query["labelSelector"] == "a=b" and query["limit"] == str(kubeapi.PAGE) for _, _, query in server.asked
         )
 
     def test_begins_anew_when_its_pages_expired(self) -> None:
-        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [1, 2]}
-        whole = {"metadata": {"resourceVersion": "12"}, "items": [1, 3]}
+        first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item(1), item(2)]}
+        whole = {"metadata": {"resourceVersion": "12"}, "items": [item(1), item(3)]}
         client, _ = api((200, first), (410, {"message": "expired"}), (200, whole))
-        assert client.list("/api/v1/pods") == ([1, 3], "12")
+        assert client.list("/api/v1/pods") == ([item(1), item(3)], "12")
 
 
 class TestWatch:

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections
 
+from portal import garbage
 from quotas.models import Cluster
 from workloads.express import Express
 from workloads.watcher import ClusterWatch
@@ -14,6 +15,7 @@ class Command(BaseCommand):
     help = "Act at once on what people ask and on what moves in the clusters. New clusters are noticed within 30 s."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        garbage.look_seldom()
         closing = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: closing.set())

@@ -1,0 +1,52 @@
+"""Scheduled jobs: one run a slot, and rest for those that take long."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+import time_machine
+
+from portal.jobs import LONGEST_REST, claimed_tick
+from portal.models import JobRun
+
+JOB = "workloads.converge_all"  # every five seconds
+NOON = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+pytestmark = pytest.mark.django_db
+
+
+def ticks(at: dt.datetime, *, takes: dt.timedelta = dt.timedelta(0)) -> bool:
+    """Whether the job runs at a tick of that time."""
+    with time_machine.travel(at, tick=False) as clock, claimed_tick(JOB, tick=True, rest=4) as runs:
+        clock.shift(takes if runs else 0)
+        return runs
+
+
+def test_a_job_that_is_done_at_once_runs_at_every_tick() -> None:
+    assert [ticks(NOON + 5 * n * SECOND, takes=SECOND / 10) for n in range(3)] == [True, True, True]
+
+
+def test_one_that_takes_long_rests_four_times_as_long_and_leaves_no_row_meanwhile() -> None:
+    assert ticks(NOON, takes=4 * SECOND)
+    assert [ticks(NOON + s * SECOND) for s in (5, 10, 15)] == [False, False, False]
+    assert ticks(NOON + 20 * SECOND)
+    assert JobRun.objects.count() == 2
+
+
+def test_no_rest_is_longer_than_half_a_minute() -> None:
+    assert ticks(NOON, takes=60 * SECOND)
+    assert not ticks(NOON + 85 * SECOND)
+    assert ticks(NOON + 60 * SECOND + LONGEST_REST)
+
+
+def test_two_never_run_side_by_side_unless_the_first_is_no_more() -> None:
+    JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=NOON)  # killed before its end
+    assert not ticks(NOON + 5 * SECOND)
+    assert ticks(NOON + 10 * SECOND)
+
+
+def test_a_run_whose_clock_was_ahead_keeps_nobody_waiting() -> None:
+    ahead = NOON + 60 * SECOND
+    JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=ahead, finished_at=ahead + 4 * SECOND)
+    assert ticks(NOON + 5 * SECOND)
