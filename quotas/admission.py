@@ -45,7 +45,7 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
         changes = record(group, snapshot, plan, now=now, milliseconds=took)
-        admitted = {e.ClaimId(row.claim.public_id) for row in changes if row.kind == e.DecisionKind.ADMIT.value}
+        admitted = [row.claim for row in changes if row.kind == e.DecisionKind.ADMIT.value]
         ledger.settle_as(group, snapshot, admitted, now=now)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
     if changes:
@@ -55,7 +55,8 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
 
 def locked_group(group_id: int) -> PoolGroup:
     """Takes the row that everything which makes capacity less available takes first. Raises Busy, DoesNotExist."""
-    return PoolGroup.objects.select_for_update(no_key=True, of=("self",)).get(pk=group_id)
+    rows = PoolGroup.objects.select_related("cluster").select_for_update(no_key=True, of=("self",))
+    return rows.get(pk=group_id)
 
 
 def record(

@@ -23,16 +23,25 @@ T = TypeVar("T")
 Stamp = tuple[Any, ...]
 
 
-def stamps(rows: QuerySet[Any]) -> dict[int, str] | None:
-    """Primary key → stamp, in the order of the query; None where the database has none."""
+Question = tuple[str, Sequence[Any]]
+"""A statement and its parameters."""
+
+
+def stamps(question: Question) -> dict[int, str]:
+    """Primary key → stamp, in the order of the query."""
+    with connection.cursor() as cursor:
+        cursor.execute(*question)
+        return dict(cursor.fetchall())
+
+
+def asking_for_stamps(rows: QuerySet[Any]) -> Question | None:
+    """For the stamps of the rows; None where the database has none."""
     if connection.vendor != "postgresql":
         return None
-    return dict(rows.annotate(stamp=_stamp(rows.model)).values_list("pk", "stamp"))
-
-
-def _stamp(model: type[Model]) -> RawSQL:
-    table = connection.ops.quote_name(model._meta.db_table)
-    return RawSQL(f"{table}.xmin::text || {table}.ctid::text", (), CharField())  # noqa: S611 no input in it
+    table = connection.ops.quote_name(rows.model._meta.db_table)
+    stamp = RawSQL(f"{table}.xmin::text || {table}.ctid::text", (), CharField())  # noqa: S611 no input in it
+    statement, parameters = rows.annotate(stamp=stamp).values_list("pk", "stamp").query.sql_with_params()
+    return statement, parameters
 
 
 def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
@@ -58,18 +67,22 @@ MANY = 1000
 class Rows:
     """What was made of the rows of one query, each beside its stamp. Safe to share between threads: replaced, not changed.
 
-    `context` is what else the objects depend on: when it differs, nothing is known."""
+    `context` is what else the objects depend on: when it differs, nothing is known, not even that the query is the same."""
 
     def __init__(self) -> None:
         self._known: tuple[Stamp, dict[int, tuple[str, Any]]] = ((), {})
+        self._question: tuple[Stamp, Question | None] | None = None  # compiled once for each context
 
     def read(
         self, rows: QuerySet[Any], context: Stamp, make: Callable[[QuerySet[Any]], Iterable[tuple[int, T]]]
     ) -> tuple[T, ...]:
         """`make` gives primary key and object for each row of a query, in its order."""
-        now = stamps(rows)
-        if now is None:
+        if self._question is None or self._question[0] != context:
+            self._question = context, asking_for_stamps(rows)
+        question = self._question[1]
+        if question is None:
             return tuple(made for _, made in make(rows))
+        now = stamps(question)
         before, known = self._known
         if before != context:
             known = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -22,12 +22,13 @@ Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the un
 
 def settle(group: PoolGroup, *, now: dt.datetime) -> int:
     """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
-    return settle_as(group, load_snapshot(group, now=now), frozenset(), now=now)
+    return settle_as(group, load_snapshot(group, now=now), (), now=now)
 
 
-def settle_as(group: PoolGroup, snapshot: e.Snapshot, admitted: Collection[e.ClaimId], *, now: dt.datetime) -> int:
-    """The same from a snapshot loaded under the same lock, and what was admitted since. Who was released since is still in
+def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, now: dt.datetime) -> int:
+    """The same from a snapshot loaded under the same lock, and the rows admitted since. Who was released since is still in
     it: nothing begins for those, and what they had has ended with them."""
+    admitted = {claim.public_id: (claim.pk, claim.pool_id, claim.department_id) for claim in new}
     claims_now = tuple(
         replace(claim, state=e.ClaimState.HOLDING) if claim.id in admitted else claim
         for claim in snapshot.claims
@@ -42,23 +43,26 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, admitted: Collection[e.Cla
             over.append(pk)
     if over:  # not before they began: whoever wrote that may have a clock that is ahead
         LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
-    return len(over) + (_begin(due, now) if due else 0)
+    return len(over) + (_begin(due, admitted, now) if due else 0)
 
 
-def _begin(due: Mapping[Source, int], now: dt.datetime) -> int:
-    occupying = Claim.objects.filter(public_id__in={claim for claim, _, _ in due}, state__in=OCCUPYING)
-    claims = {id: ids for id, *ids in occupying.values_list("public_id", "pk", "pool_id", "department_id")}
+def _begin(due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], now: dt.datetime) -> int:
+    claims = dict(admitted)  # their claim, pool and department
+    if others := {claim for claim, _, _ in due} - set(admitted):
+        occupying = Claim.objects.filter(public_id__in=others, state__in=OCCUPYING)
+        rows = occupying.values_list("public_id", "pk", "pool_id", "department_id")
+        claims |= {id: (pk, pool, department) for id, pk, pool, department in rows}
     slugs = {lender for _, _, lender in due if lender}
     lenders = dict(Department.objects.filter(slug__in=slugs).values_list("slug", "pk")) if slugs else {}
-    rows = [
+    entries = [
         LedgerEntry(
             claim_id=claims[claim][0], pool_id=claims[claim][1], department_id=claims[claim][2], own=own,
             lender_id=lenders.get(lender), units=units, started_at=now,
         )
         for (claim, own, lender), units in due.items() if claim in claims
     ]  # fmt: skip
-    LedgerEntry.objects.bulk_create(rows)
-    return len(rows)
+    LedgerEntry.objects.bulk_create(entries)
+    return len(entries)
 
 
 Entry = tuple[int, Source, int]  # primary key, whose, units

@@ -19,7 +19,7 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.known import Rows, Whole, digest
-from quotas.models import LIVE_CLAIMS, Card, Claim, Cluster, Node, Pool, PoolGroup, Quota, UserCap
+from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.tree import upwards
 from quotas.windows import most_lent, planned_limit
 
@@ -29,12 +29,11 @@ K = TypeVar("K", bound=Hashable)
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
     """Everything one pass over this pool group may know; without `claims`, the rules and nodes alone."""
     rules = _rules(group)
-    away = Cluster.objects.values_list("unreachable_since", flat=True).get(pk=group.cluster_id)
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
         settings=settings_of(group),
-        pools=_pools(rules, _optional(away)),
+        pools=_pools(rules, _optional(group.cluster.unreachable_since)),
         departments=_departments(rules, now),
         claims=_claims(group, rules) if claims else (),
     )
@@ -197,7 +196,7 @@ CLAIM_COLUMNS = (
 def _claims(group: PoolGroup, rules: Rules) -> tuple[e.Claim, ...]:
     rows = Claim.objects.filter(pool__in=[pool.pk for pool in rules.pools], state__in=LIVE_CLAIMS).order_by("public_id")
     context = (
-        tuple((pool.slug, pool.min_runtime) for pool in rules.pools),
+        tuple((pool.pk, pool.slug, pool.min_runtime) for pool in rules.pools),
         tuple(row.slug for row in rules.departments),
     )
     _rules, claims = _known(group.pk)

@@ -12,7 +12,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from quotas.engine.books import Books, free_vectors
@@ -256,14 +256,8 @@ class PoolPass:
         """The answers, with who is told for each and the lenders of what it borrows."""
         books = self._books
         asking = {claim.id: claim for claim in books.pending}
-        entries = [
-            Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, books.started(claim)))
-            for claims in books.holding.values()
-            for claim in claims.values()
-        ]
-        for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
-            entries.append(Entry(id, asking[id].department, self._charged[id], (1, turn)))
-        borrowed = lenders(books.ledger, entries)
+        lending = any(decision.borrowed for decision in self._answers.values())
+        borrowed = lenders(books.ledger, self._entries(asking)) if lending else {}
         told: dict[ClaimId, list[ClaimId]] = {}
         waiting = {leaver: id for id, decision in self._answers.items() for leaver in decision.waiting_on}
         for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
@@ -276,6 +270,15 @@ class PoolPass:
             lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
             answers.append(replace(decision, from_=lent, victims=victims, reasons=reasons) if changed else decision)
         return answers
+
+    def _entries(self, asking: Mapping[ClaimId, Claim]) -> Iterator[Entry]:
+        """Who uses units, in the order in which they came by them."""
+        books = self._books
+        for claims in books.holding.values():
+            for claim in claims.values():
+                yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, books.started(claim)))
+        for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
+            yield Entry(id, asking[id].department, self._charged[id], (1, turn))
 
     def withdrawn(self) -> list[ClaimId]:
         """Step 7: told for somebody, needed by nobody, before its deadline, and within its department's limits."""

@@ -8,6 +8,7 @@ start; `free_later` counts leaving claims as gone and reservations whole – wha
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from quotas.engine.departures import Departures
@@ -66,7 +67,7 @@ class Books:
         self.told: dict[ClaimId, Claim] = {}
         self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
-        self.empty = Room({**free_now, **capacity_vector(pool, snapshot.departments)})
+        self._departments = snapshot.departments
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holds: dict[ClaimId, Hold] = {}
@@ -152,14 +153,23 @@ class Books:
         strict = self.strict.get(claim.department)
         return next((id for id in strict if id != claim.id), None) if strict else None
 
+    @cached_property
+    def empty(self) -> Room:
+        """The pool as it is present, without any claim. Few passes ask."""
+        return Room({**self.free_now, **capacity_vector(self.pool, self._departments)})
+
     def fits_when_empty(self, claim: Claim) -> bool:
-        """Whether the claim would fit into the pool as it is present, without any other."""
+        """Whether the claim would fit into the pool as it is present, without any other; what fits now needs no such look."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
         key = (*shape_of(claim), claim.pods, claim.same_domain)
         if key not in self._fits_empty:
-            self._fits_empty[key] = find_places(claim, self.pool, self.empty) is not None
+            self._fits_empty[key] = any(find_places(claim, self.pool, room) is not None for room in self._rooms())
         return self._fits_empty[key]
+
+    def _rooms(self) -> Iterator[Room]:
+        yield self.free_now
+        yield self.empty
 
     def places(self, claim: Claim, free: Room) -> Places | None:
         """Places for the claim in what is free; those it has reserved if it still can."""

@@ -143,7 +143,7 @@ def test_a_snapshot_takes_a_constant_number_of_queries(
 ) -> None:
     for _ in range(30):
         make.claim(vision, pool, 1)
-    first, again = (10, 3) if connection.vendor == "postgresql" else (8, 8)  # quotas/known.py
+    first, again = (9, 2) if connection.vendor == "postgresql" else (8, 8)  # quotas/known.py
     with django_assert_num_queries(first):
         load_snapshot(pool.group, now=timezone.now())
     with django_assert_num_queries(again):
