@@ -10,38 +10,56 @@ SQLite has no such stamps: there every row is read each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.db import connection
-from django.db.models import CharField, Model, QuerySet
+from django.db.models import CharField, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 
 from portal.garbage import nothing_collected
 
 T = TypeVar("T")
 Stamp = tuple[Any, ...]
-
+Column = str | Func
 
 Question = tuple[str, Sequence[Any]]
 """A statement and its parameters."""
+WANTED: list[int] = []
+"""Stands in a question for the keys that are asked for."""
 
 
-def stamps(question: Question) -> dict[int, str]:
-    """Primary key → stamp, in the order of the query."""
-    with connection.cursor() as cursor:
-        cursor.execute(*question)
-        return dict(cursor.fetchall())
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """For the rows of one query: their stamps, all that is read of them, and of some. Compiled once: Django takes longer
+    for that than PostgreSQL for the answer."""
+
+    stamps: Question
+    all: Question
+    some: Question
 
 
-def asking_for_stamps(rows: QuerySet[Any]) -> Question | None:
-    """For the stamps of the rows; None where the database has none."""
+def questions(rows: QuerySet[Any], columns: Sequence[Column]) -> Questions | None:
+    """None where the database has no stamps."""
     if connection.vendor != "postgresql":
         return None
     table = connection.ops.quote_name(rows.model._meta.db_table)
     stamp = RawSQL(f"{table}.xmin::text || {table}.ctid::text", (), CharField())  # noqa: S611 no input in it
-    statement, parameters = rows.annotate(stamp=stamp).values_list("pk", "stamp").query.sql_with_params()
-    return statement, parameters
+    some = rows.extra(where=[f"{table}.id = ANY(%s)"], params=[WANTED])  # noqa: S610 no input in it
+    asked = (
+        rows.annotate(stamp=stamp).values_list("pk", "stamp"),
+        *(r.values_list("pk", *columns) for r in (rows, some)),
+    )
+    return Questions(*(query.query.sql_with_params() for query in asked))
+
+
+def answer(question: Question, wanted: Sequence[int] = ()) -> list[tuple[Any, ...]]:
+    statement, parameters = question
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(wanted) if each is WANTED else each for each in parameters])
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def digest(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
@@ -71,27 +89,25 @@ class Rows:
 
     def __init__(self) -> None:
         self._known: tuple[Stamp, dict[int, tuple[str, Any]]] = ((), {})
-        self._question: tuple[Stamp, Question | None] | None = None  # compiled once for each context
+        self._asked: tuple[Stamp, Questions | None] | None = None
 
     def read(
-        self, rows: QuerySet[Any], context: Stamp, make: Callable[[QuerySet[Any]], Iterable[tuple[int, T]]]
+        self, rows: QuerySet[Any], context: Stamp, columns: Sequence[Column], make: Callable[..., T]
     ) -> tuple[T, ...]:
-        """`make` gives primary key and object for each row of a query, in its order."""
-        if self._question is None or self._question[0] != context:
-            self._question = context, asking_for_stamps(rows)
-        question = self._question[1]
-        if question is None:
-            return tuple(made for _, made in make(rows))
-        now = stamps(question)
+        """`make` gets a row's primary key and `columns`, as the driver gives them, and gives the object."""
+        if self._asked is None or self._asked[0] != context:
+            self._asked = context, questions(rows, columns)
+        asked = self._asked[1]
+        if asked is None:
+            return tuple(make(*row) for row in rows.values_list("pk", *columns))
+        now: dict[int, str] = dict(answer(asked.stamps))
         before, known = self._known
         if before != context:
             known = {}
         new = [pk for pk, stamp in now.items() if pk not in known or known[pk][0] != stamp]
-        if len(new) < MANY:
-            fresh: Mapping[int, T] = dict(make(rows.filter(pk__in=new))) if new else {}
-        else:  # a list of thousands of keys costs more than the rows that it leaves out
-            with nothing_collected():
-                fresh = dict(make(rows))
+        with nothing_collected():  # a list of thousands of keys costs more than the rows that it leaves out
+            found = answer(asked.all) if len(new) >= MANY else answer(asked.some, new) if new else []
+            fresh: dict[int, T] = {row[0]: make(*row) for row in found}
         # One that was freed between the two statements is in neither; a row changed between them keeps its old stamp,
         # and is so read again the next time.
         kept = {pk: (stamp, fresh[pk] if pk in fresh else known[pk][1]) for pk, stamp in now.items()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.db.models.functions import Greatest
 
 from portal.models import Department
@@ -76,12 +76,11 @@ def _known(group_id: int) -> Rows:
 def _entries(group: PoolGroup) -> tuple[Entry, ...]:
     """Those that have not ended."""
     rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
-    return _known(group.pk).read(rows, (), _read_entries)
+    return _known(group.pk).read(rows, (), ("claim__public_id", "own", "lender__slug", "units"), _entry)
 
 
-def _read_entries(rows: QuerySet[LedgerEntry]) -> Iterator[tuple[int, Entry]]:
-    for pk, claim, own, lender, units in rows.values_list("pk", "claim__public_id", "own", "lender__slug", "units"):
-        yield pk, (pk, (claim, own, lender or ""), units)
+def _entry(pk: int, claim: str, own: bool, lender: str | None, units: int) -> Entry:
+    return pk, (claim, own, lender or ""), units
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
+import orjson
 from django.conf import settings
-from django.db.models import Field, Func, QuerySet
+from django.db.models import Field, Func
 
 from portal.models import Department
 from quotas.engine import types as e
@@ -200,7 +201,7 @@ def _claims(group: PoolGroup, rules: Rules) -> tuple[e.Claim, ...]:
         tuple(row.slug for row in rules.departments),
     )
     _rules, claims = _known(group.pk)
-    return claims.read(rows, context, _read_claims)
+    return claims.read(rows, context, READ, _read_claim)
 
 
 MOMENTS = {"submitted_at", "queued_at", "started_at", "checkpointed_at", "backoff_until", "leave_by"}
@@ -216,10 +217,23 @@ class Seconds(Func):
         return self.as_sql(compiler, connection, template="CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)", **more)
 
 
-def _read_claims(rows: QuerySet[Claim]) -> Iterator[tuple[int, e.Claim]]:
-    columns = [Seconds(column) if column in MOMENTS else column for column in CLAIM_COLUMNS]
-    for pk, *values in rows.values_list("pk", *columns):
-        yield pk, _claim(dict(zip(CLAIM_COLUMNS, values, strict=True)))
+class AsWritten(Func):
+    """JSON as its text."""
+
+    output_field = Field()
+    template = "%(expressions)s"
+
+
+WRITTEN = {"reserved", "placement"}
+READ = [Seconds(c) if c in MOMENTS else AsWritten(c) if c in WRITTEN else c for c in CLAIM_COLUMNS]
+
+
+def _read_claim(_pk: int, *values: Any) -> e.Claim:
+    row = dict(zip(CLAIM_COLUMNS, values, strict=True))
+    for column in WRITTEN:
+        if row[column] is not None:
+            row[column] = orjson.loads(row[column])
+    return _claim(row)
 
 
 def claim_of(claim: Claim) -> e.Claim:
