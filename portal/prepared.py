@@ -14,25 +14,26 @@ from django.db.models.query import ModelIterable
 
 M = TypeVar("M", bound=Model)
 VALUE = "\x01the value\x01"  # stands in the compiled query for what is asked for
+NUMBER = -8_404_404_404  # the same where a number is asked for
 
 
 class Prepared(Generic[M]):
-    """`rows` gives the query for one value, a text: its only varying parameter."""
+    """`rows` gives the query for one value, its only varying parameter: a text, or a number where NUMBER stands for it."""
 
-    def __init__(self, rows: Callable[[Any], QuerySet[M]]) -> None:
-        self._rows, self._own = rows, threading.local()
+    def __init__(self, rows: Callable[[Any], QuerySet[M]], stands: str | int = VALUE) -> None:
+        self._rows, self._stands, self._own = rows, stands, threading.local()
 
-    def all(self, value: str) -> list[M]:
+    def all(self, value: str | int) -> list[M]:
         own = self._own.__dict__
         if not own:
-            rows = self._rows(VALUE)
+            rows = self._rows(self._stands)
             compiler = rows.query.get_compiler(rows.db)
             own["sql"], own["params"] = compiler.as_sql()
             own["compiler"], own["rows"] = compiler, rows
             rows.query.get_compiler = lambda *_, **__: compiler  # type: ignore[method-assign]
-        params = tuple(value if each == VALUE else each for each in own["params"])
+        params = tuple(value if each == self._stands else each for each in own["params"])
         own["compiler"].as_sql = lambda *_, **__: (own["sql"], params)
         return list(ModelIterable(own["rows"]))
 
-    def first(self, value: str) -> M | None:
+    def first(self, value: str | int) -> M | None:
         return next(iter(self.all(value)), None)

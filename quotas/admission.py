@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from django.utils import timezone
 from portal import notices
 from portal.events import emit
 from portal.locks import durable
+from portal.prepared import NUMBER, Prepared
 from portal.wake import wake
 from quotas import ledger, windows
 from quotas.engine import types as e
@@ -30,6 +31,7 @@ from quotas.passes import packed
 from quotas.snapshots import load_snapshot, moment
 
 log = structlog.get_logger(__name__)
+FEW = 4  # claims are read one by one, by a statement that is compiled already
 MANY, AT_ONCE = 4, 100  # admissions from which on they are written together, and how many in one statement
 
 
@@ -53,10 +55,18 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
     return plan
 
 
+LOCKED = Prepared(
+    lambda pk: PoolGroup.objects.select_related("cluster").select_for_update(no_key=True, of=("self",)).filter(pk=pk),
+    stands=NUMBER,
+)
+
+
 def locked_group(group_id: int) -> PoolGroup:
     """Takes the row that everything which makes capacity less available takes first. Raises Busy, DoesNotExist."""
-    rows = PoolGroup.objects.select_related("cluster").select_for_update(no_key=True, of=("self",))
-    return rows.get(pk=group_id)
+    group = LOCKED.first(group_id)
+    if group is None:
+        raise PoolGroup.DoesNotExist(group_id)
+    return group
 
 
 def record(
@@ -64,7 +74,7 @@ def record(
 ) -> list[Decision]:
     """Writes what changed; returns the rows of the decision log (none when the plan says what is already so)."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
-    rows = Claim.objects.select_related("department", "pool").filter(public_id__in=ids | set(plan.withdrawn))
+    rows = _claims(ids | set(plan.withdrawn))
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
     for claim_id in plan.withdrawn:
         recorder.withdraw(claim_id)
@@ -78,6 +88,15 @@ def record(
         if decision.claim not in recorder.admitted:
             recorder.answer(decision)
     return recorder.written(milliseconds)
+
+
+BY_ID = Prepared(lambda id: Claim.objects.select_related("department", "pool").filter(public_id=id))
+
+
+def _claims(ids: Collection[e.ClaimId]) -> Iterable[Claim]:
+    if len(ids) <= FEW:
+        return [claim for id in ids for claim in BY_ID.all(id)]
+    return Claim.objects.select_related("department", "pool").filter(public_id__in=ids)
 
 
 class Recorder:
