@@ -145,12 +145,14 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     manifests = [manifest(spec_of(row), driver.options) for row in rows]
     driver.ensure(spec_of(rows[0]))  # its namespace; this one pod is found by the stage, not created
     path = f"/api/v1/namespaces/{manifests[0]['metadata']['namespace']}/pods"
+    for number in range(count // 8):  # room for the loop's pods, so that scheduler and nodes are as busy with them
+        add_node(made, f"more-{number}", "Pretended-GPU")
     with ThreadPoolExecutor(THREADS) as threads:
 
         def loop(tag: str) -> float:
             bodies = [
                 m | {"metadata": m["metadata"] | {"name": f"{tag}-{n}", "finalizers": [], "labels": {"bare": tag}}}
-                for n, m in enumerate(manifests[: count // 5])  # what stands there already leaves no room for more
+                for n, m in enumerate(manifests)
             ]
             began = time.perf_counter()
             for answer in threads.map(lambda body: driver.api.call("POST", path, body), bodies):
@@ -204,7 +206,8 @@ def main() -> None:
     parts = arguments.parts or ["latency", "rate", "reclaim", "submission"]
     with installed(nodes=2 * arguments.count // 8 + 20, cards=8) as made:
         for number in range(SMALL // 8):
-            add_small(made, number)
+            for product in SMALLS.values():  # cards of their own: both have lent all of them
+                add_node(made, f"{product.lower()}-{number}", product)
         from quotas.models import Cluster
         from workloads import inventory
 
@@ -233,13 +236,11 @@ def main() -> None:
             submission(made, api, portal, arguments.count)
 
 
-def add_small(made: Installation, number: int) -> None:
+def add_node(made: Installation, name: str, product: str) -> None:
     sys.path.insert(0, str(ROOT / "tests/cluster"))
     from control_plane import simulated_node
 
-    for product in SMALLS.values():  # cards of their own: both have lent all of them
-        name = f"{product.lower()}-{number}"
-        made.admin.call("POST", "/api/v1/nodes", simulated_node(name, 8, product))
+    made.admin.call("POST", "/api/v1/nodes", simulated_node(name, 8, product))
 
 
 if __name__ == "__main__":
