@@ -110,15 +110,9 @@ def _move(
     if not attempts:
         return []
     now, after = timezone.now(), step(state, event)
+    values = {"state": after, "state_since": now, "version": F("version") + 1}
     with durable():
-        rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
-        made = dict(
-            rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made")
-        )
-        mine = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
-        Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(
-            state=after, state_since=now, version=F("version") + 1
-        )
+        mine = _moved_one(attempts[0], state, values) if len(attempts) == 1 else _moved(attempts, state, values)
         _note(mine, event, now, runs or {})
         emit_all(
             EventRow(
@@ -135,6 +129,20 @@ def _move(
     return mine
 
 
+def _moved(attempts: Sequence[Attempt], state: State, values: Mapping[str, object]) -> list[Attempt]:
+    """Locked in the order of their keys: two batches never wait for each other."""
+    rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+    made = dict(rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made"))
+    mine = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
+    Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(**values)
+    return mine
+
+
+def _moved_one(attempt: Attempt, state: State, values: Mapping[str, object]) -> list[Attempt]:
+    row = Workload.objects.filter(pk=attempt.workload_id, state=state, attempts_made=attempt.number)
+    return [attempt] if row.update(**values) else []
+
+
 def _note(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Mapping[int, Observed]) -> None:
     rows = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
     match event:
@@ -142,6 +150,9 @@ def _note(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Mapping
             rows.update(created_at=now)
         case Event.STARTED:
             _note_begun(attempts, now, runs)
+        case _ if len(attempts) == 1:
+            own = attempts[0].claim
+            rows.update(admitted_at=now, placement=own.placement, notice=own.notice, grace=own.grace)
         case _:
             claim = Claim.objects.filter(pk=OuterRef("claim_id"))
             frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
