@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from portal import notices
 from portal.events import emit
+from portal.garbage import nothing_collected
 from portal.locks import durable
 from portal.prepared import NUMBER, Prepared
 from portal.wake import wake
@@ -44,7 +45,8 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
-        plan = decide(snapshot)
+        with nothing_collected():
+            plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
         changes = record(group, snapshot, plan, now=now, milliseconds=took)
         admitted = [row.claim for row in changes if row.kind == e.DecisionKind.ADMIT.value]

@@ -104,14 +104,16 @@ class PoolPass:
         books = self._books
         competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
         while (claim := competition.next()) is not None:
-            told = books.departures.of(claim) if settling else ()
+            told = books.departures.of(claim) if settling else []
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self._answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
-            self._untell(leaver.id for leaver in told if leaver.id in books.told)
-            for department in {claim.department, *books.moved}:
-                competition.again(department)
+            self._untell([leaver.id for leaver in told if leaver.id in books.told])
+            competition.again(claim.department)
+            for department in books.moved:
+                if department != claim.department:
+                    competition.again(department)
             books.moved.clear()
 
     # Answers ----------------------------------------------------------------------------------------------------------

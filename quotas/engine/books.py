@@ -126,8 +126,9 @@ class Books:
 
     def asked(self, claim: Claim) -> int:
         """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
-        recalled = self.recalled.get(claim.department, 0) if self.recalled else 0
-        return claim.units if not recalled or claim.is_recall else max(0, claim.units - recalled)
+        if not self.recalled or claim.is_recall:
+            return claim.units
+        return max(0, claim.units - self.recalled.get(claim.department, 0))
 
     def inside(self, claim: Claim) -> bool:
         """Whether all the claim would add stays inside its department's guarantee."""

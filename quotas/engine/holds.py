@@ -40,13 +40,12 @@ class Holds:
     def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
         are a borrower's and it is inside its guarantee."""
-        if not self._made:
-            return attempt(claim)
-        early: list[Hold] = []
+        holds = self._outranked(claim)
         if claim.max_runtime is not None:
             end = self._books.now + claim.max_runtime
             early = [hold for hold in self._made if hold.start is not None and end <= hold.start]
-        return self._without([*early, *(hold for hold in self._outranked(claim) if hold not in early)], claim, attempt)
+            holds = [*early, *(hold for hold in holds if hold not in early)]
+        return self._without(holds, claim, attempt)
 
     def outranking(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to find the claim a place regardless of borrowers' holds, if it is inside its guarantee."""

@@ -165,15 +165,12 @@ def _sum_up(root: Account) -> None:
 
 
 def _available(account: Account) -> int:
-    path = [account]
-    while path[-1].parent is not None:
-        path.append(path[-1].parent)
-    root = path.pop()
-    available = root.subtree - root.usage
-    for below in reversed(path):
-        limit = below.borrowable
-        available = max(0, below.kept - below.usage) + (available if limit is None else min(available, limit))
-    return available
+    if account.parent is None:
+        return account.subtree - account.usage
+    above, limit, kept = _available(account.parent), account.borrowable, account.kept - account.usage
+    if limit is not None and limit < above:
+        above = limit
+    return above + kept if kept > 0 else above
 
 
 def _set_ceilings(root: Account, present: int, lost: int) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from quotas.engine.ledger import NO_SHARE, Account, Ledger, Share
-from quotas.engine.types import Claim, DepartmentId
+from quotas.engine.types import Claim, ClaimId, DepartmentId
 
-Rank = tuple[bool, Share, tuple[int, int, str]]
+Rank = tuple[bool, Share, int]
+"""(whether it borrows, its share, its place in the order of all)"""
 
 
 def queue_order(claim: Claim) -> tuple[int, int, str]:
@@ -31,7 +32,9 @@ class Competition:
         self._fair = fair
         self._asks = asks
         self._queues: dict[DepartmentId, deque[Claim]] = {}
-        for claim in sorted(claims, key=queue_order):
+        self._turn: dict[ClaimId, int] = {}
+        for turn, claim in enumerate(sorted(claims, key=queue_order)):
+            self._turn[claim.id] = turn
             self._queues.setdefault(claim.department, deque()).append(claim)
         self._heaps: dict[DepartmentId, list[tuple[Rank, int, Claim]]] = {}
         self._version: dict[DepartmentId, int] = {}
@@ -80,4 +83,4 @@ class Competition:
         asked = self._asks(claim)
         borrows = not self._ledger.inside(claim.department, asked)
         share = self._ledger.share_after(account, asked) if self._fair else NO_SHARE
-        return borrows, share, queue_order(claim)
+        return borrows, share, self._turn[claim.id]

@@ -118,10 +118,15 @@ class Recallable:
                 self._aside.setdefault(claim.department, []).append(shelf.pop(index))
 
     def _look_again(self) -> None:
-        """Put back what was set aside of departments whose usage has moved since."""
-        for department in self._moved:
-            for offer in self._aside.pop(department, ()):
-                insort(self._shelf(offer[2]), offer)
+        """Put back what qualifies again of departments whose usage has moved since."""
+        for department in [department for department in self._moved if department in self._aside]:
+            spare, holding, aside = self._spare(department), self._holding[department], self._aside.pop(department)
+            stay = [offer for offer in aside if offer[2].units > spare or offer[1] not in holding]
+            if stay:
+                self._aside[department] = stay
+            for offer in aside if len(stay) < len(aside) else ():
+                if offer[2].units <= spare and offer[1] in holding:
+                    insort(self._shelf(offer[2]), offer)
         self._moved.clear()
 
     def _borrowed(self, claims: Iterable[Claim]) -> bool:
@@ -134,6 +139,11 @@ class Recallable:
 
 def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]:
     """The claims that give at least `need` together at the least cost, by a table of what every sum costs."""
+    if need <= min(sizes):  # one is enough
+        _, size, id, claim = min(
+            (lost, size, id, claim) for size, offers in sizes.items() for lost, id, claim in offers[:1]
+        )
+        return (claim,)
     table: dict[int, Value] = {0: (0, 0, 0, ())}
     for size, offers in sizes.items():
         for given, (lost, count, units, ids) in list(table.items()):

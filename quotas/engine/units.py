@@ -76,12 +76,16 @@ def ends_at(claim: Claim) -> int | None:
 
 def notice_of(claim: Claim, pool: Pool, settings: Settings) -> int:
     """Seconds between telling the claim and SIGTERM: frozen on the claim, else its pool's, else the default."""
-    return next(n for n in (claim.notice, pool.notice, settings.notice) if n is not None)
+    if claim.notice is not None:
+        return claim.notice
+    return settings.notice if pool.notice is None else pool.notice
 
 
 def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
     """Seconds between SIGTERM and SIGKILL, looked up like the notice."""
-    return next(g for g in (claim.grace, pool.grace, settings.grace) if g is not None)
+    if claim.grace is not None:
+        return claim.grace
+    return settings.grace if pool.grace is None else pool.grace
 
 
 def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:

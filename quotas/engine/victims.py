@@ -100,7 +100,10 @@ def _best(
     if books.ledger.flat and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
-        chosen = _settled(books, taker, best_set(Problem(books, taker, own, theirs, None, need, fairness)), fairness)
+        victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
+        if counted and victims is not None and not books.settings.fair_sharing:  # exact: none can be put back
+            return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ())
+        chosen = _settled(books, taker, victims, fairness)
         if chosen is not None or counted:
             return chosen
     elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool):
