@@ -25,7 +25,7 @@ def nothing_collected() -> Iterator[None]:
 def look_seldom() -> None:
     """What has been loaded until now stays; what comes is looked at in larger heaps. For processes that run for long.
 
-    Not too seldom: rows and what they refer to refer to each other, so a listing of 5,000 runs leaves 30 MB to be found."""
+    Not too seldom: rows and what they refer to refer to each other, so every listing of many runs leaves some to be found."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(ALLOCATIONS, YOUNG, OLD)

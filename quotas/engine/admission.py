@@ -95,7 +95,7 @@ class PoolPass:
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
         books, decision = self._books, self._answers.get(claim.id)
-        if decision is None or not_now(books, claim, itself_counted=True) is not None:
+        if decision is None or books.strays(claim.id) or not_now(books, claim, itself_counted=True) is not None:
             return False
         return books.needs_all(claim, decision.waiting_on)
 

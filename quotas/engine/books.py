@@ -304,7 +304,13 @@ class Books:
         self._count_user(victim, victim.units)
         self.stay([victim])
         too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
-        self.openings += too_little or self.ledger.root.usage > self.ledger.root.subtree
+        too_much = self.ledger.root.usage > self.ledger.root.subtree
+        self.openings += too_little or too_much or any(self.strays(id) for id in self.strict.get(victim.department, ()))
+
+    def strays(self, id: ClaimId) -> bool:
+        """Whether a reservation must stay inside its department's guarantee and does not, now that others stay after all."""
+        account = self.ledger[self.holds[id].claim.department]
+        return id in self.strict.get(account.id, ()) and account.usage > account.guaranteed
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""

@@ -101,8 +101,9 @@ def _best(
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
         victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
-        if counted and victims is not None and not books.settings.fair_sharing:  # exact: none can be put back
-            return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ())
+        if counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
+            fits = makes_room(books, taker, victims) is not None  # but others may come first
+            return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ()) if fits else None
         chosen = _settled(books, taker, victims, fairness)
         if chosen is not None or counted:
             return chosen

@@ -87,3 +87,17 @@ def test_who_counted_by_right_on_a_victim_that_stays_is_answered_again() -> None
     plan = decide(snapshot)
     again = decide(carried_out(snapshot, plan))
     assert not any(decision.victims for decision in again.decisions)
+
+
+def test_a_recall_that_needs_all_its_own_gone_does_not_lose_one_to_a_later_look() -> None:
+    """p2 needs only one of the two told for it once p0 has taken the rest; the other stays no longer than p0 lets it."""
+    claims = [holding(f"h{n}", "a", 1) for n in range(8)]
+    claims += [pending("p0", "a", 1, pods=0, priority=1), pending("p1", "a", 1), pending("p2", "c", 1)]
+    departments = [a_department("a", 1), a_department("b", 1, None, 0), a_department("c", 6)]
+    snapshot = a_snapshot(a_pool(8), departments, claims)
+    plan = decide(snapshot)
+    decided = {decision.claim: decision for decision in plan.decisions}
+    assert (decided["p2"].victims, decided["p0"].victims) == (("h0",), tuple(f"h{n}" for n in range(1, 8)))
+    again = decide(carried_out(snapshot, plan))
+    assert again.withdrawn == ()
+    assert not any(decision.victims for decision in again.decisions)
