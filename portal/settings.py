@@ -115,10 +115,11 @@ if "sqlite" in DATABASES["default"]["ENGINE"]:
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
 else:
+    PREPARE = env.boolean("DATABASE_PREPARE", True)
     DATABASES["default"]["OPTIONS"] = {
         "pool": {"min_size": 1, "max_size": env.integer("DATABASE_POOL", 8, 1), "timeout": 10},
-        "server_side_binding": True,
-        "prepare_threshold": 3,
+        "server_side_binding": PREPARE,
+        "prepare_threshold": 3 if PREPARE else None,
         # Waiting longer than this for a pool group's row means somebody is stuck: 503 and a retry instead.
         "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
     }
