@@ -80,7 +80,10 @@ class PoolPass:
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
-        reserved = [claim for claim in books.pending if claim.id in books.holds and not self._stays_as_it_is(claim)]
+        held = [claim for claim in books.pending if claim.id in books.holds]
+        again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
+        whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
+        reserved = [claim for claim in held if claim.id in again or claim.department in whole]
         for claim in reserved:
             books.unsettle(claim)
         self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)

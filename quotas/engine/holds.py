@@ -63,7 +63,14 @@ class Holds:
         decision = attempt(claim)
         for hold in holds:
             self._books.put(hold)
+        if decision is not None and any(self._lost_its_right(hold) for hold in holds):
+            self._books.openings += 1
         return decision
+
+    def _lost_its_right(self, hold: Hold) -> bool:
+        """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
+        account = self._books.ledger[hold.claim.department]
+        return hold.charged > 0 and account.usage > account.guaranteed
 
     def clear(self) -> None:
         """Take all holds out for good."""

@@ -101,3 +101,31 @@ def test_a_recall_that_needs_all_its_own_gone_does_not_lose_one_to_a_later_look(
     again = decide(carried_out(snapshot, plan))
     assert again.withdrawn == ()
     assert not any(decision.victims for decision in again.decisions)
+
+
+def test_a_hold_that_its_own_department_passes_is_looked_at_again() -> None:
+    """p2 holds while it is inside its guarantee; once p0, which is over soon, has started it is not, and p3 need not wait."""
+    claims = [
+        holding("h0", "a", 2, placement=(Placed(0, "n1", (0, 1)),), preemptible=False),
+        pending("p0", "b", 1, max_runtime=50),
+        pending("p1", "b", 1, priority=1, max_runtime=50),
+        pending("p2", "b", 2, pods=2, priority=1),
+        pending("p3", "a", 1),
+    ]
+    departments = [a_department("a", 0), a_department("b", 5)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(2, 2, 2)), departments, claims)
+    plan = decide(snapshot)
+    assert {d.claim for d in plan.decisions if d.decision == "admit"} == {"p0", "p1", "p3"}
+    assert {d.decision for d in decide(carried_out(snapshot, plan)).decisions} == {"wait"}
+
+
+def test_reservations_of_a_department_are_looked_at_again_together() -> None:
+    """A recall has the first right to its guarantee: what it needs is the same whether p2 reserved in this pass or before."""
+    claims = [*(holding(f"h{n}", "ab"[n // 2], 2) for n in range(4)), pending("p0", "a", 1)]
+    claims += [pending("p1", "b", 1, pods=0, priority=1), pending("p2", "b", 2, priority=1)]
+    departments = [a_department("x", 1), a_department("a", 5, parent="x"), a_department("b", 4, parent="x")]
+    snapshot = a_snapshot(a_pool(10), departments, claims)
+    plan = decide(snapshot)
+    again = decide(carried_out(snapshot, plan))
+    assert again.withdrawn == ()
+    assert not any(decision.victims or decision.decision == "admit" for decision in again.decisions)
