@@ -120,13 +120,11 @@ class Recallable:
     def _look_again(self) -> None:
         """Put back what qualifies again of departments whose usage has moved since."""
         for department in [department for department in self._moved if department in self._aside]:
-            spare, holding, aside = self._spare(department), self._holding[department], self._aside.pop(department)
-            stay = [offer for offer in aside if offer[2].units > spare or offer[1] not in holding]
-            if stay:
-                self._aside[department] = stay
-            for offer in aside if len(stay) < len(aside) else ():
-                if offer[2].units <= spare and offer[1] in holding:
-                    insort(self._shelf(offer[2]), offer)
+            spare, holding, aside = self._spare(department), self._holding[department], self._aside[department]
+            back = [offer for offer in aside if offer[2].units <= spare and offer[1] in holding]
+            for offer in back:
+                aside.remove(offer)
+                insort(self._shelf(offer[2]), offer)
         self._moved.clear()
 
     def _borrowed(self, claims: Iterable[Claim]) -> bool:

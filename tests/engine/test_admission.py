@@ -198,6 +198,12 @@ def test_young_work_is_protected_and_its_time_is_added_to_the_promise() -> None:
     assert decision.reasons[0] == LentOutReturning(("h",), 370)
 
 
+def test_notice_and_grace_frozen_on_a_claim_come_before_those_of_its_pool() -> None:
+    departments = [a_department("vision", 4), a_department("nlp", 4)]
+    claims = [holding("h", "nlp", 8, notice=5, grace=1), pending("w", "vision", 4)]
+    assert answers(a_snapshot(a_pool(8, notice=60, grace=10), departments, claims))["w"].by == 6
+
+
 def test_a_paused_department_starts_nothing() -> None:
     decision = answers(a_snapshot(a_pool(4), [a_department("a", 4, paused=True)], [pending("w", "a", 1)]))["w"]
     assert (decision.decision, decision.reasons) == (WAIT, (DepartmentPaused(),))
