@@ -129,3 +129,32 @@ def test_reservations_of_a_department_are_looked_at_again_together() -> None:
     again = decide(carried_out(snapshot, plan))
     assert again.withdrawn == ()
     assert not any(decision.victims or decision.decision == "admit" for decision in again.decisions)
+
+
+def test_who_is_looked_at_again_waits_for_no_more_than_before() -> None:
+    """p1's victim gives two cards and one would do: p0 keeps its own place, and does not wait for that victim as well."""
+    claims = [
+        holding("h0", "a", 1, placement=(Placed(0, "n1", (0,)),)),
+        holding("h1", "a", 1, placement=(Placed(0, "n1", (1,)),)),
+        holding("h2", "b", 2, placement=(Placed(0, "n1", (2, 3)),)),
+        pending("p0", "a", 2, priority=1),
+        pending("p1", "b", 1, priority=1),
+    ]
+    departments = [a_department("a", 2), a_department("b", 2)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(5)), departments, claims))
+    assert (decided["p0"].waiting_on, decided["p0"].placement) == (("h0",), (Placed(0, "n1", (0, 4)),))
+    assert decided["p1"].waiting_on == ("h2",)
+
+
+def test_who_is_looked_at_again_keeps_its_place() -> None:
+    claims = [
+        holding("h0", "a", 1, placement=(Placed(0, "n1", (0,)),)),
+        holding("h1", "b", 3, placement=(Placed(0, "n1", (1, 2, 3)),)),
+        pending("p0", "b", 1),
+        pending("p1", "a", 1),
+    ]
+    departments = [a_department("a", 2), a_department("b", 0), a_department("d", 4, None, 0)]
+    departments = [replace(d, policy=a_policy(within="never")) for d in departments]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 3)), departments, claims))
+    assert (decided["p0"].decision, decided["p0"].placement) == ("admit", (Placed(0, "n2", (0,)),))
+    assert (decided["p1"].waiting_on, decided["p1"].placement) == (("h1",), (Placed(0, "n1", (1,)),))
