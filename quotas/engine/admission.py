@@ -19,7 +19,7 @@ from quotas.engine.books import Books, free_vectors
 from quotas.engine.consolidation import Consolidation
 from quotas.engine.holds import Holds
 from quotas.engine.loans import Entry, lenders
-from quotas.engine.ordering import Competition
+from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Reservation, Snapshot
@@ -80,6 +80,7 @@ class PoolPass:
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
+        self._give_up_without_right()
         held = [claim for claim in books.pending if claim.id in books.holds]
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
         whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
@@ -90,6 +91,19 @@ class PoolPass:
         self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
         self._untell(books.told)
 
+    def _give_up_without_right(self) -> None:
+        """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
+        those who reserved compete anew."""
+        books, root = self._books, self._books.ledger.root
+        held = [claim for claim in books.pending if claim.id in books.holds] if root.usage > root.subtree else []
+        held.sort(key=queue_order, reverse=True)
+        held.sort(key=lambda claim: (must_stay_inside(claim), books.ledger.inside(claim.department, 0)))
+        for claim in held:
+            if root.usage > root.subtree and books.lost_its_right(claim):
+                before = self._answers.pop(claim.id, None)
+                self._waited.subtract(before.waiting_on if before else ())
+                books.give_up(claim)
+
     def _untell(self, victims: Iterable[ClaimId]) -> None:
         """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on."""
         for victim in [id for id in victims if not self._waited[id]]:
@@ -98,7 +112,9 @@ class PoolPass:
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
         books, decision = self._books, self._answers.get(claim.id)
-        if decision is None or books.strays(claim.id) or not_now(books, claim, itself_counted=True) is not None:
+        if decision is None or not_now(books, claim, itself_counted=True) is not None:
+            return False
+        if must_stay_inside(claim) and books.lost_its_right(claim):
             return False
         return books.needs_all(claim, decision.waiting_on)
 

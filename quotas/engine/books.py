@@ -305,12 +305,19 @@ class Books:
         self.stay([victim])
         too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
         too_much = self.ledger.root.usage > self.ledger.root.subtree
-        self.openings += too_little or too_much or any(self.strays(id) for id in self.strict.get(victim.department, ()))
+        strict = [self.holds[id].claim for id in self.strict.get(victim.department, ())]
+        self.openings += too_little or too_much or any(self.lost_its_right(claim) for claim in strict)
 
-    def strays(self, id: ClaimId) -> bool:
-        """Whether a reservation must stay inside its department's guarantee and does not, now that others stay after all."""
-        account = self.ledger[self.holds[id].claim.department]
-        return id in self.strict.get(account.id, ()) and account.usage > account.guaranteed
+    def lost_its_right(self, claim: Claim) -> bool:
+        """Whether the quotas would not allow a reservation any more, now that others stay after all."""
+        hold, department = self.holds[claim.id], claim.department
+        self.ledger.lend(department, -hold.charged)
+        before = self.unsettled.get(department, 0)
+        self.unsettled[department] = before - (hold.charged if hold.old else 0)
+        allowed = self.entitled(claim)
+        self.unsettled[department] = before
+        self.ledger.lend(department, hold.charged)
+        return not allowed
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""

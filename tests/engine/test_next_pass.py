@@ -158,3 +158,32 @@ def test_who_is_looked_at_again_keeps_its_place() -> None:
     decided = answers(a_snapshot(a_pool(nodes=nodes(4, 3)), departments, claims))
     assert (decided["p0"].decision, decided["p0"].placement) == ("admit", (Placed(0, "n2", (0,)),))
     assert (decided["p1"].waiting_on, decided["p1"].placement) == (("h1",), (Placed(0, "n1", (1,)),))
+
+
+def test_when_too_much_is_reserved_the_last_compete_anew() -> None:
+    """h1 need not go for p0 once h4 goes for p2, and stays; p1, which came last and would borrow, gives way, not p0."""
+    sizes = enumerate((3, 1, 1, 1, 3, 1))
+    claims = [holding(f"h{n}", "ab"[n // 5], units, submitted_at=0, started_at=0) for n, units in sizes]
+    claims += [pending("p0", "c", 3, priority=1), pending("p1", "c", 1), pending("p2", "c", 1, pods=2, priority=1)]
+    departments = [a_department("x", 0), a_department("a", 0, parent="x"), a_department("b", 5, None, 3, parent="x")]
+    departments = [
+        replace(d, policy=a_policy(within="never")) for d in (*departments, a_department("c", 5, parent="x"))
+    ]
+    snapshot = a_snapshot(a_pool(10), departments, claims, restart_cost=0)
+    plan = decide(snapshot)
+    assert {d.claim: d.waiting_on for d in plan.decisions} == {"p0": ("h0",), "p1": (), "p2": ("h4",)}
+    again = decide(carried_out(snapshot, plan))
+    assert {d.claim: d.waiting_on for d in again.decisions} == {"p0": ("h0",), "p1": (), "p2": ("h4",)}
+
+
+def test_who_must_stay_inside_counts_what_starts_of_its_own_department() -> None:
+    """The recall starts without a victim; so both of the department's own must go for the claim that may not borrow."""
+    claims = [holding("h0", "a", 1), holding("h1", "a", 2), holding("h2", "b", 2), holding("h3", "b", 2)]
+    claims += [pending("p0", "b", 1, pods=0, priority=1), pending("p1", "b", 2, priority=1, preemptible=False)]
+    departments = [a_department("x", 0), a_department("a", 4, parent="x"), a_department("b", 4, parent="x")]
+    snapshot = a_snapshot(a_pool(8), departments, claims)
+    plan = decide(snapshot)
+    decided = {decision.claim: decision for decision in plan.decisions}
+    assert (decided["p0"].decision, decided["p1"].victims) == ("admit", ("h2", "h3"))
+    again = decide(carried_out(snapshot, plan))
+    assert (again.withdrawn, [d.victims for d in again.decisions]) == ((), [()])
