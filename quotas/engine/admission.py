@@ -128,7 +128,8 @@ class PoolPass:
             if decision is not None:
                 self._answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
-            self._untell([leaver.id for leaver in told if leaver.id in books.told])
+            if told:
+                self._untell([leaver.id for leaver in told if leaver.id in books.told])
             competition.again(claim.department)
             for department in books.moved:
                 if department != claim.department:
