@@ -81,7 +81,7 @@ class PoolPass:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
         self._give_up_without_right()
-        held = [claim for claim in books.pending if claim.id in books.holds]
+        held = self._held()
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
         whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
         reserved = [claim for claim in held if claim.id in again or claim.department in whole]
@@ -91,12 +91,17 @@ class PoolPass:
         self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
         self._untell(books.told)
 
+    def _held(self) -> list[Claim]:
+        """Those who have a reservation."""
+        return [claim for claim in self._books.pending if claim.id in self._books.holds]
+
     def _give_up_without_right(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
         books, root = self._books, self._books.ledger.root
-        held = [claim for claim in books.pending if claim.id in books.holds] if root.usage > root.subtree else []
-        held.sort(key=queue_order, reverse=True)
+        if root.usage <= root.subtree:
+            return
+        held = sorted(self._held(), key=queue_order, reverse=True)
         held.sort(key=lambda claim: (must_stay_inside(claim), books.ledger.inside(claim.department, 0)))
         for claim in held:
             if root.usage > root.subtree and books.lost_its_right(claim):
