@@ -35,6 +35,16 @@ TABLE = Table(
             held_back="450 of tencent.com/vcuda-core are no whole cards",
         ),
         Found(
+            node=node("gpumanager-t4x4", usable={CORES: "0"}),
+            unit="MiB",
+            units_per_card=CARD,
+            cards=4,
+            healthy=0,
+            cores=100,
+            because="it advertises 400 of tencent.com/vcuda-core: 4 cards of 15104 MiB",
+            held_back="its device plugin offers none of 4 cards",
+        ),
+        Found(
             node=node("gpumanager-t4x4", amounts={MEMORY: None}),
             unit="MiB",
             cards=4,
