@@ -71,6 +71,8 @@ def _held(products: list[str], both: set[str], table: str | None, instances: Cou
         return Note(N_("its cards are cut on demand, which is not served"))
     if len(products) > 1:
         return Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+    if not cards:
+        return Note(N_("its ResourceSlices name no MIG instance"))
     if table is None:
         return Note(N_("no MIG profiles are known of %(product)s"), {"product": (products or ["?"])[0]})
     return mig.misfit(table, instances, cards)

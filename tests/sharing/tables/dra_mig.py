@@ -3,7 +3,7 @@ from typing import Any
 
 from tests.sharing.table import NODES, Found, Live, Table
 from tests.sharing.tables.dra import SLICE, SPEAKS
-from workloads.sharing import Held, PodPatch
+from workloads.sharing import Held, PodPatch, Settings
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 NAME = "dra-a100-80"
@@ -38,6 +38,16 @@ PARENT = SLICE["spec"]["devices"][0]["attributes"]["uuid"]["string"]
 TABLE = Table(
     system="dra-mig",
     found=(
+        Found(
+            node=cut(),
+            product=A100,
+            unit="slice",
+            units_per_card=8,
+            cards=0,
+            because="pinned by the operator",
+            held_back="its ResourceSlices name no MIG instance",
+            settings=Settings(pins={NAME: "dra-mig"}),
+        ),
         Found(
             node=cut(*TWO),
             product=A100,
