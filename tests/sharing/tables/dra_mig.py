@@ -49,6 +49,15 @@ TABLE = Table(
             settings=Settings(pins={NAME: "dra-mig"}),
         ),
         Found(
+            node=cut(instance(0, "3g.40gb", "GPU-x", product="NVIDIA X1")),
+            product="NVIDIA-X1",
+            unit="slice",
+            cards=1,
+            instances={"3g.40gb": 1},
+            because=SPEAKS,
+            held_back="no MIG profiles are known of NVIDIA-X1",
+        ),
+        Found(
             node=cut(*TWO),
             product=A100,
             unit="slice",
