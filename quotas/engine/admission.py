@@ -23,7 +23,7 @@ from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Reservation, Snapshot
-from quotas.engine.units import must_stay_inside
+from quotas.engine.units import entered_at, must_stay_inside
 from quotas.engine.victims import choose, still_needed
 from quotas.engine.why import never, not_now, waiting_reasons
 
@@ -303,12 +303,12 @@ class PoolPass:
         books = self._books
         for claims in books.holding.values():
             for claim in claims.values():
-                yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, books.started(claim)))
+                yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, entered_at(claim)))
         for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
             yield Entry(id, asking[id].department, self._charged[id], (1, turn))
 
     def withdrawn(self) -> list[ClaimId]:
-        """Step 7: told for somebody, needed by nobody, before its deadline, and within its department's limits."""
+        """Step 7: told for somebody, needed by nobody, before its deadline, and within the limits with it."""
         books = self._books
         needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
         stay: list[ClaimId] = []
@@ -316,7 +316,7 @@ class PoolPass:
             return stay
         for leaver in sorted(books.departures.leaving.values(), key=lambda leaver: leaver.id):
             told = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > books.now)
-            if told and leaver.id not in needed and books.ledger.available(leaver.department) >= leaver.units:
+            if told and leaver.id not in needed and books.may_return(leaver):
                 books.ledger.add(leaver.department, leaver.units)
                 stay.append(leaver.id)
         return stay

@@ -7,35 +7,18 @@ start; `free_later` counts leaving claims as gone and reservations whole – wha
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from quotas.engine.departures import Departures
-from quotas.engine.ledger import Ledger
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
-from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, find_places
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
-from quotas.engine.units import grace_of, must_stay_inside, notice_of, policy_of, stranded_units, young_until
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Snapshot
+from quotas.engine.units import grace_of, must_stay_inside, notice_of, young_until
 
 
-@dataclass(slots=True)
-class Hold:
-    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
-    an `old` one came with the snapshot and was not looked at yet."""
-
-    claim: Claim
-    charged: int
-    later: Vector
-    coming: Vector = field(default_factory=dict)
-    now: Vector = field(default_factory=dict)
-    start: int | None = None
-    starving: bool = False
-    old: bool = False
-
-
-class Books:
+class Books(Rights):
     """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
@@ -43,21 +26,14 @@ class Books:
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room) -> None:
-        self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
-        self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
-        self.free_now, self.free_later = free_now, free_later
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-        self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
-        stay = sum(self.stranded.get(claim.id, 0) for claim in mine if claim.state is ClaimState.HOLDING)
-        self.ledger = Ledger(pool, snapshot.departments, stay)
+        super().__init__(snapshot, pool, mine)
+        self.free_now, self.free_later = free_now, free_later
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self._leaving_on: dict[str, set[ClaimId]] = {}
         self.departures = Departures(lambda leaver: (self.gone_by(leaver), leaver.id))
-        self.standing: Standing = standing_of((c for c in mine if c.state is ClaimState.HOLDING), self.now)
-        self.recalled = dict(self.standing.left)
-        self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
@@ -65,14 +41,11 @@ class Books:
         self._usage_moved = self.ledger.watch()
         self._usage_seen: dict[DepartmentId, int] = {}
         self.told: dict[ClaimId, Claim] = {}
-        self.unsettled: dict[DepartmentId, int] = {}
         self.moved: set[DepartmentId] = set()
         self._departments = snapshot.departments
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
-        self.holds: dict[ClaimId, Hold] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
-        self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.held_now = 0
         self.some_young = False
         for claim in mine:
@@ -123,36 +96,6 @@ class Books:
             self.used_by[key] = self.used_by.get(key, 0) + units
 
     # What a claim asks ------------------------------------------------------------------------------------------------
-
-    def asked(self, claim: Claim) -> int:
-        """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
-        if not self.recalled or claim.is_recall:
-            return claim.units
-        return max(0, claim.units - self.recalled.get(claim.department, 0))
-
-    def inside(self, claim: Claim) -> bool:
-        """Whether all the claim would add stays inside its department's guarantee."""
-        account = self.ledger.accounts[claim.department]
-        return account.usage + self.asked(claim) <= account.guaranteed
-
-    def own_after(self, claim: Claim) -> int:
-        """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
-        account = self.ledger[claim.department]
-        before = account.usage - self.unsettled.get(claim.department, 0)
-        return min(self.asked(claim), max(0, account.guaranteed - before))
-
-    def entitled(self, claim: Claim) -> bool:
-        """Whether the quotas allow it now, wherever it would stand."""
-        asked = self.asked(claim)
-        if (must_stay_inside(claim) or self.inside_first(claim)) and self.own_after(claim) < asked:
-            return False
-        return self.ledger.available(claim.department) >= asked
-
-    def inside_first(self, claim: Claim) -> ClaimId | None:
-        """Of the claim's department, one that must stay inside the guarantee and has a title to units of it: were others
-        to borrow before it starts, it would not be inside any more."""
-        strict = self.strict.get(claim.department)
-        return next((id for id in strict if id != claim.id), None) if strict else None
 
     @cached_property
     def empty(self) -> Room:
@@ -247,18 +190,6 @@ class Books:
         self.free_now.add(hold.now)
         self.free_later.add(hold.later)
 
-    def unsettle(self, claim: Claim) -> None:
-        """Mark a reservation to be looked at again."""
-        hold = self.holds[claim.id]
-        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (0 if hold.old else hold.charged)
-        hold.old = True
-
-    def settle(self, claim: Claim) -> None:
-        """The reservation was looked at."""
-        hold = self.holds[claim.id]
-        self.unsettled[claim.department] -= hold.charged if hold.old else 0
-        hold.old = False
-
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
         hold = self.holds[claim.id]
@@ -307,17 +238,6 @@ class Books:
         too_much = self.ledger.root.usage > self.ledger.root.subtree
         strict = [self.holds[id].claim for id in self.strict.get(victim.department, ())]
         self.openings += too_little or too_much or any(self.lost_its_right(claim) for claim in strict)
-
-    def lost_its_right(self, claim: Claim) -> bool:
-        """Whether the quotas would not allow a reservation any more, now that others stay after all."""
-        hold, department = self.holds[claim.id], claim.department
-        self.ledger.lend(department, -hold.charged)
-        before = self.unsettled.get(department, 0)
-        self.unsettled[department] = before - (hold.charged if hold.old else 0)
-        allowed = self.entitled(claim)
-        self.unsettled[department] = before
-        self.ledger.lend(department, hold.charged)
-        return not allowed
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""
@@ -381,14 +301,6 @@ class Books:
         if leaver.state is ClaimState.LEAVING:
             return (self.now if leaver.leave_by is None else leaver.leave_by) + grace
         return max(self.now, young_until(leaver, self.now)) + notice_of(leaver, self.pool, self.settings) + grace
-
-    def policy(self, claim: Claim) -> Policy:
-        """Whose work may be stopped for this claim."""
-        return policy_of(self.departments[claim.department], self.pool, self.settings)
-
-    def started(self, claim: Claim) -> int:
-        """When a holding claim came to stand in the ledger."""
-        return claim.submitted_at if claim.started_at is None else claim.started_at
 
 
 def free_vectors(snapshot: Snapshot) -> tuple[Room, Room]:

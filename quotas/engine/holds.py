@@ -9,8 +9,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import replace
 
-from quotas.engine.books import Books, Hold
+from quotas.engine.books import Books
 from quotas.engine.placement import Places, capacity_vector, occupied
+from quotas.engine.rights import Hold
 from quotas.engine.room import Room, find_places, free_units
 from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at

@@ -9,7 +9,7 @@ from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.placement import Places
 from quotas.engine.types import Claim
-from quotas.engine.units import lost_work
+from quotas.engine.units import entered_at, lost_work
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 
@@ -98,11 +98,7 @@ def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Cl
     yield sorted(claims, key=lambda c: (others_first(c), c.priority, loss(c), c.id))
     yield sorted(claims, key=lambda c: (others_first(c), c.priority, -c.units, loss(c), c.id))
     yield sorted(claims, key=lambda c: (others_first(c), c.priority, c.units, loss(c), c.id))
-    yield sorted(claims, key=lambda c: (others_first(c), -_started(c), c.id))
-
-
-def _started(claim: Claim) -> int:
-    return claim.submitted_at if claim.started_at is None else claim.started_at
+    yield sorted(claims, key=lambda c: (others_first(c), -entered_at(c), c.id))
 
 
 def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) -> tuple[Claim, ...] | None:

@@ -98,3 +98,8 @@ def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
 def must_stay_inside(claim: Claim) -> bool:
     """Whether the claim may not borrow: by its own wish, because nobody may stop it, or because it is a recall."""
     return claim.own_only or not claim.preemptible or claim.is_recall
+
+
+def entered_at(claim: Claim) -> int:
+    """When a claim that holds came to stand in the ledger."""
+    return claim.submitted_at if claim.started_at is None else claim.started_at

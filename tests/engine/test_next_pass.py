@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quotas.engine.admission import decide
 from quotas.engine.reasons import HeldFor
-from quotas.engine.types import BorrowPreempt, Placed
+from quotas.engine.types import BorrowPreempt, Placed, Reservation
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -13,6 +13,7 @@ from tests.engine.builders import (
     answers,
     carried_out,
     holding,
+    leaving,
     nodes,
     pending,
 )
@@ -187,3 +188,20 @@ def test_who_must_stay_inside_counts_what_starts_of_its_own_department() -> None
     assert (decided["p0"].decision, decided["p1"].victims) == ("admit", ("h2", "h3"))
     again = decide(carried_out(snapshot, plan))
     assert (again.withdrawn, [d.victims for d in again.decisions]) == ((), [()])
+
+
+def test_whoever_would_take_the_right_of_a_reservation_does_not_stay() -> None:
+    """Told for `first`, which would start without; `second` was promised its start on the strength of it."""
+    claims = [
+        holding("kept", "a", 1, preemptible=False),
+        leaving("small", "a", 1, held_for="second"),
+        leaving("large", "a", 4, held_for="first"),
+        leaving("borrower", "a", 2, held_for="first"),
+        pending("second", "a", 2, priority=1, preemptible=False, submitted_at=-20, reserved=Reservation(2, ())),
+        pending("first", "a", 2, priority=2, preemptible=False, reserved=Reservation(2, ())),
+    ]
+    plan = decide(a_snapshot(a_pool(16), [a_department("a", 5)], claims))
+    assert plan.withdrawn == ()
+    assert {d.claim: d.waiting_on for d in plan.decisions} == {"first": ("large",), "second": ("small",)}
+    wider = decide(a_snapshot(a_pool(16), [a_department("a", 10)], claims))
+    assert wider.withdrawn == ("borrower", "large", "small")

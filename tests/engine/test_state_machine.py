@@ -134,6 +134,8 @@ class Portal(RuleBasedStateMachine):
             for claim in self.now.claims
         ]
         books = self.books(replace(self.now, claims=tuple(claims)))
+        for hold in books.holds.values():  # what the others have reserved counts, whoever came first
+            books.settle(hold.claim)
         claim = next(claim for claim in books.pending if claim.id == decision.claim)
         if makes_room(books, taker_of(books, claim), ()) is None:
             return False

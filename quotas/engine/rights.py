@@ -1,0 +1,114 @@
+"""What the quotas allow: the ledger, what reservations count in it, and what a claim would add to it. No word of places."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quotas.engine.ledger import Ledger
+from quotas.engine.placement import Vector
+from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
+from quotas.engine.units import must_stay_inside, policy_of, stranded_units
+
+
+@dataclass(slots=True)
+class Hold:
+    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
+    an `old` one came with the snapshot and was not looked at yet."""
+
+    claim: Claim
+    charged: int
+    later: Vector
+    coming: Vector = field(default_factory=dict)
+    now: Vector = field(default_factory=dict)
+    start: int | None = None
+    starving: bool = False
+    old: bool = False
+
+
+class Rights:
+    """One pool's ledger with the titles to its units. `unsettled` counts, by department, what reservations of the snapshot
+    charge that were not looked at yet; `strict` has those that must stay inside the guarantee."""
+
+    def __init__(self, snapshot: Snapshot, pool: Pool, mine: Iterable[Claim]) -> None:
+        self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
+        self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
+        self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
+        holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+        stay = sum(self.stranded.get(claim.id, 0) for claim in holding)
+        self.ledger = Ledger(pool, snapshot.departments, stay)
+        self.standing: Standing = standing_of(holding, self.now)
+        self.recalled = dict(self.standing.left)
+        self.used_by: dict[tuple[DepartmentId, str], int] = {}
+        self.holds: dict[ClaimId, Hold] = {}
+        self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
+        self.unsettled: dict[DepartmentId, int] = {}
+
+    def asked(self, claim: Claim) -> int:
+        """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
+        if not self.recalled or claim.is_recall:
+            return claim.units
+        return max(0, claim.units - self.recalled.get(claim.department, 0))
+
+    def inside(self, claim: Claim) -> bool:
+        """Whether all the claim would add stays inside its department's guarantee."""
+        account = self.ledger.accounts[claim.department]
+        return account.usage + self.asked(claim) <= account.guaranteed
+
+    def own_after(self, claim: Claim) -> int:
+        """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
+        account = self.ledger[claim.department]
+        before = account.usage - self.unsettled.get(claim.department, 0)
+        return min(self.asked(claim), max(0, account.guaranteed - before))
+
+    def entitled(self, claim: Claim) -> bool:
+        """Whether the quotas allow it now, wherever it would stand."""
+        asked = self.asked(claim)
+        if (must_stay_inside(claim) or self.inside_first(claim)) and self.own_after(claim) < asked:
+            return False
+        return self.ledger.available(claim.department) >= asked
+
+    def inside_first(self, claim: Claim) -> ClaimId | None:
+        """Of the claim's department, one that must stay inside the guarantee and has a title to units of it: were others
+        to borrow before it starts, it would not be inside any more."""
+        strict = self.strict.get(claim.department)
+        return next((id for id in strict if id != claim.id), None) if strict else None
+
+    def lost_its_right(self, claim: Claim) -> bool:
+        """Whether the quotas would not allow a reservation any more, now that others stay after all."""
+        hold, department = self.holds[claim.id], claim.department
+        self.ledger.lend(department, -hold.charged)
+        before = self.unsettled.get(department, 0)
+        self.unsettled[department] = before - (hold.charged if hold.old else 0)
+        allowed = self.entitled(claim)
+        self.unsettled[department] = before
+        self.ledger.lend(department, hold.charged)
+        return not allowed
+
+    def policy(self, claim: Claim) -> Policy:
+        """Whose work may be stopped for this claim."""
+        return policy_of(self.departments[claim.department], self.pool, self.settings)
+
+    def may_return(self, leaver: Claim) -> bool:
+        """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""
+        department, units = leaver.department, leaver.units
+        if self.ledger.available(department) < units:
+            return False
+        self.ledger.lend(department, units)
+        strict = [self.holds[id].claim for id in self.strict.get(department, ())]
+        borne = not any(self.lost_its_right(claim) for claim in strict)
+        self.ledger.lend(department, -units)
+        return borne
+
+    # Entries ----------------------------------------------------------------------------------------------------------
+
+    def unsettle(self, claim: Claim) -> None:
+        """Mark a reservation to be looked at again."""
+        hold = self.holds[claim.id]
+        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (0 if hold.old else hold.charged)
+        hold.old = True
+
+    def settle(self, claim: Claim) -> None:
+        """The reservation was looked at."""
+        hold = self.holds[claim.id]
+        self.unsettled[claim.department] -= hold.charged if hold.old else 0
+        hold.old = False
