@@ -38,6 +38,19 @@ else:
     peer = connect(where); peer.sendall(f"rank {rank}".encode()); print(peer.recv(99).decode())
 """
 
+ONE_FAILS = """
+import os, socket, sys, time
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "1":
+    while True:  # not before the other is up
+        try: socket.create_connection(where, timeout=5).recv(1); break
+        except OSError: time.sleep(0.1)
+    print("no"); sys.exit(3)
+print("up", flush=True)
+door = socket.create_server(("", where[1]))
+while True: door.accept()[0].sendall(b"!")
+"""
+
 
 def gang(bed: Bed, program: str, template: str = "torch", **changes: Any) -> RunSpec:
     """Two ranks of one card each, on one node."""
@@ -84,8 +97,7 @@ class TestAGang:
         forgotten(executing_bed, spec)
 
     def test_of_which_a_rank_fails_is_over_and_says_which(self, executing_bed: Bed) -> None:
-        program = f"import os, sys\nif os.environ['RANK'] == '1': print('no'); sys.exit(3)\n{FOREVER}"
-        spec = gang(executing_bed, program, grace=5)
+        spec = gang(executing_bed, ONE_FAILS, grace=5)
         executing_bed.driver.ensure(spec)
         run = until(executing_bed, spec, *OVER)
         assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
