@@ -249,14 +249,11 @@ def _at_least(books: Books, taker: Taker, here: Here) -> Rank | None:
     if not here.offers:
         return None
     asked, free = min(taker.claim.on_card, here.whole), books.free_later
-    piles = [here.at[key] for key in here.cards if key in here.at and here.at[key][1] >= asked - free[key]]
     if books.pool.mig is not None or here.whole <= 1 or any(free[key] >= asked for key in here.cards):
-        least = _each_at_least([(offer, 0) for offer in here.offers])
-    elif piles:
-        least = min([pile[2] for pile in piles])
+        least = [_each_at_least([(offer, 0) for offer in here.offers])]
     else:
-        return None
-    return (0, *least[1:]) if taker.inside else least
+        least = [here.at[key][2] for key in here.cards if key in here.at and here.at[key][1] >= asked - free[key]]
+    return min([(0, *each[1:]) for each in least] if taker.inside else least, default=None)
 
 
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:

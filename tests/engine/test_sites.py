@@ -47,6 +47,21 @@ def test_a_claim_that_stands_on_both_of_two_cards_gives_both() -> None:
     assert victims(*claims, machines=nodes(4, units=8), **SHARED) == ("both",)
 
 
+def test_no_node_is_passed_over_because_its_smallest_claim_is_dear() -> None:
+    """For who is inside its guarantee units do not count: of the cards of n1 that with the small claims is the dearer one."""
+    claims = [
+        on("cheapest", "b", 8, "n1", 0, lost=50),
+        on("small", "b", 1, "n1", 1, lost=500),
+        on("beside", "b", 5, "n1", 1, lost=600),
+        on("cheap", "b", 8, "n2", 0, lost=55),
+        on("dearer", "b", 8, "n3", 0, lost=60),
+        on("fixed", "a", 4, "n4", 0, preemptible=False),
+        on("fast", "a", 4, "n4", 1, preemptible=False),
+        pending("w", "a", 6),
+    ]
+    assert victims(*claims, machines=nodes(2, 1, 1, 2, units=8), **SHARED) == ("cheapest",)
+
+
 def test_a_node_where_nobody_may_go_and_only_compute_is_lacking_is_passed_over() -> None:
     """With fair sharing every node is looked at: on n1 memory is free, but no compute, and nobody there may be stopped."""
     claims = [
