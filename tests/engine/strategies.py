@@ -1,14 +1,20 @@
 """Hypothesis strategies for snapshots: small numbers, so that limits, ties and fragments happen often."""
 
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import strategies as st
 
+from quotas.engine.placement import capacity_vector, occupied
+from quotas.engine.room import Room, find_places
 from quotas.engine.types import (
     BorrowPreempt,
+    Card,
     Claim,
     ClaimState,
     Department,
+    Node,
     Placed,
     Policy,
     Pool,
@@ -16,6 +22,7 @@ from quotas.engine.types import (
     Settings,
     Snapshot,
 )
+from quotas.engine.units import capacity_of
 from tests.engine.builders import nodes
 
 SIZES = st.sampled_from([1, 1, 2, 2, 3, 4])
@@ -161,6 +168,70 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candi
     promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
     pool = Pool("gpu", capacity=max(held, promised) + draw(st.integers(0, 1)))
     return Snapshot("case", 0, (pool,), tuple(tenants), (*claims, taker), Settings(fair_sharing=fair))
+
+
+MACHINES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "whole cards": ({}, [{"cards": 2}, {"cards": 4}], [{"units_per_pod": units} for units in (1, 1, 2, 4)]),
+    "shared cards": (
+        {"unit": "MiB", "units_per_card": 8},
+        [{"cards": 1, "units": 8}, {"cards": 2, "units": 8}, {"cards": 3, "units": 8}],
+        [{"units_per_pod": units} for units in (1, 2, 3, 4, 6, 8, 16)],
+    ),
+    "shared cards of small machines": (
+        {"unit": "MiB", "units_per_card": 8},
+        [{"cards": 1, "units": 8, "cpu_milli": 8}, {"cards": 2, "units": 8, "cpu_milli": 12, "memory_mib": 16}],
+        [{"units_per_pod": units, "cpu_milli": cpu, "memory_mib": 8 - cpu} for units in (1, 3, 6, 8) for cpu in (1, 4)],
+    ),
+    "instances": (
+        {"unit": "slice", "units_per_card": 7, "mig": "A100-80GB"},
+        [{"cards": 2, "units": 7, "instances": {"3g.40gb": 2, "2g.20gb": 1, "1g.10gb": 2}}],
+        [{"units_per_pod": units, "profile": name} for units, name in ((1, "1g.10gb"), (2, "2g.20gb"), (4, "3g.40gb"))],
+    ),
+}
+"""What a pool is like, what kinds of nodes it has, and what its claims ask."""
+
+
+@st.composite
+def crowded(draw: st.DrawFn, *, fair: bool = False) -> Snapshot:
+    """A few nodes that several departments share, and one pod that asks for a place there."""
+    more, kinds, asks = MACHINES[draw(st.sampled_from(sorted(MACHINES)))]
+    machines = tuple(
+        Node(
+            f"n{n}",
+            (Card(kind.get("units", 1)),) * kind["cards"],
+            **{k: v for k, v in kind.items() if k not in OF_CARDS},
+        )
+        for n, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3)))
+    )
+    pool = Pool("gpu", nodes=machines, **more)  # type: ignore[arg-type]
+    capacity = capacity_of(pool, ())
+    owned = draw(st.integers(capacity // 2, capacity))
+    guarantees = owned, draw(st.integers(0, (capacity - owned) // 2)), 0
+    tenants = tuple(
+        Department(name, quotas={"gpu": Quota(units, draw(limits), draw(limits))}, policy=draw(policies))  # type: ignore[dict-item,arg-type]
+        for name, units in zip("abc", guarantees, strict=True)
+    )
+    room, claims = Room(capacity_vector(pool, tenants)), []
+    for n in range(draw(st.integers(5, 9))):
+        owner, started = draw(st.sampled_from("abbbccc")), draw(st.integers(-900, 0))
+        claim = Claim(
+            f"h{n}", owner, "gpu", state=ClaimState.HOLDING, submitted_at=started, started_at=started,  # type: ignore[arg-type]
+            priority=draw(st.integers(0, 2)), preemptible=draw(st.sampled_from([True, True, True, False])),
+            **draw(st.sampled_from(asks)),
+        )  # fmt: skip
+        places = find_places(claim, pool, room)
+        if places is not None:
+            room.add(occupied(claim, pool, places), -1)
+            claims.append(replace(claim, placement=places))
+    taker = Claim(
+        "w", "a", "gpu", state=ClaimState.PENDING, submitted_at=draw(st.integers(-900, 0)),  # type: ignore[arg-type]
+        priority=draw(st.integers(0, 2)), own_only=draw(st.booleans()), **draw(st.sampled_from(asks)),
+    )  # fmt: skip
+    settings = Settings(fair_sharing=fair, notice=60, grace=10)
+    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), settings)
+
+
+OF_CARDS = "cards", "units"
 
 
 @st.composite

@@ -1,5 +1,7 @@
 """Which victims: never better found by trying every set."""
 
+from itertools import combinations
+
 from hypothesis import assume, given, settings
 
 from quotas.engine.admission import decide
@@ -11,7 +13,7 @@ from quotas.engine.victims import choose, cost
 from tests.engine.brute import Brute
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
-from tests.engine.strategies import gangs, reclaims, snapshots
+from tests.engine.strategies import crowded, gangs, reclaims, snapshots
 
 EXAMPLES = examples(100, 2000)
 CANDIDATES = 14 if NIGHTLY else 7 if QUICK else 9
@@ -54,6 +56,26 @@ def test_with_fair_sharing_too(snapshot: Snapshot) -> None:
 @given(reclaims(nested=True) | reclaims(nested=True, fair=True) | snapshots(nested=True, takers=1))
 def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
     the_best_is_chosen(snapshot)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(crowded())
+def test_on_nodes_too(snapshot: Snapshot) -> None:
+    """One pod, in departments side by side: of all sets that are permitted and make room none costs less."""
+    books, claim = the_books(snapshot)
+    taker = taker_of(books, claim)
+    assume(makes_room(books, taker, ()) is None)
+    others = [c for claims in books.holding.values() for c in claims.values() if c.department != claim.department]
+    open_to_it = own_candidates(books, taker) + [c for c in others if stoppable(books, taker.patient, c)]
+    chosen = choose(books, claim)
+    for fairness in Fairness if books.settings.fair_sharing and not taker.inside else [Fairness.BEFORE]:
+        some = (sets for size in range(1, len(open_to_it) + 1) for sets in combinations(open_to_it, size))
+        found = [s for s in some if permitted(books, taker, s, fairness) and makes_room(books, taker, s) is not None]
+        if found:
+            assert chosen is not None
+            assert cost(books, taker, chosen.victims)[:-1] == min(cost(books, taker, victims) for victims in found)[:-1]
+            return
+    assert chosen is None
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
