@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import search
-from quotas.engine.types import Claim, Placed, Snapshot
+from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
+    a_policy,
     a_pool,
     a_snapshot,
     answers,
     carried_out,
     decide,
     holding,
+    leaving,
     nodes,
     pending,
 )
@@ -61,3 +63,29 @@ def test_a_gang_among_many_small_claims_takes_whole_nodes_and_no_more() -> None:
     assert len({victim[:2] for victim in decision.victims}) == 2
     gone = [claim for claim in carried_out(snapshot, decide(snapshot)).claims if claim.state != "leaving"]
     assert answers(replace(snapshot, claims=tuple(gone)))["w"].decision == "admit"
+
+
+def test_what_several_claims_of_a_department_lose_counts_together() -> None:
+    """A borrower takes few units: one claim of three rather than two of two, though each of those is smaller."""
+    policy = a_policy(borrow_preempt=BorrowPreempt())
+    departments = [a_department("a", policy=policy), a_department("b"), a_department("c"), a_department("x")]
+    departments.append(a_department("y", parent="x"))
+    claims = [holding("two", "b", 2), holding("deux", "b", 2), holding("three", "c", 3)]
+    snapshot = a_snapshot(a_pool(7), departments, [*claims, pending("w", "a", 3, priority=1)])
+    assert answers(snapshot)["w"].victims == ("three",)
+
+
+def test_a_department_that_has_only_reserved_has_nobody_to_give() -> None:
+    departments = [
+        a_department("owner", 2),
+        a_department("guest", parent="lab"),
+        a_department("lab"),
+        a_department("b"),
+    ]
+    claims = [
+        holding("h", "b", 2),
+        leaving("going", "b", 2, held_for="soon"),
+        pending("soon", "guest", 2, submitted_at=-50, reserved=Reservation(2, ())),
+        pending("w", "owner", 2),
+    ]
+    assert answers(a_snapshot(a_pool(4), departments, claims))["w"].victims == ("h",)

@@ -129,3 +129,50 @@ def test_own_claims_go_elsewhere_only_where_that_costs_others_less(lost: int, go
         pending("w", "a", 2),
     ]
     assert victims(*claims, machines=nodes(2, 3, 2), guaranteed=4) == (gone, "own")
+
+
+MANY = [(f"dear{n:02}", 1, 400) for n in range(20)]
+"""More claims than a search looks at sets of."""
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_best_of_many_claims_is_found_though_no_order_of_taking_leads_to_it(spread: bool) -> None:
+    """`five` loses least of what gives five cards; claims taken one by one end with `tiny` too, or with two and three.
+    On one node a place is lacking; spread over several only the right is: n1 is empty, but for c to use."""
+    several = [("tiny", 1, 1), ("two", 2, 5), ("three", 3, 14), ("five", 5, 10), *MANY]
+    cards = sum(units for _, units, _ in several)
+    if spread:
+        claims = [
+            on(id, "b", units, f"n{n}", *range(units), lost=lost) for n, (id, units, lost) in enumerate(several, 2)
+        ]
+        machines = nodes(5, *(units for _, units, _ in several))
+    else:
+        begins = [sum(units for _, units, _ in several[:n]) for n in range(len(several))]
+        claims = [
+            on(id, "b", units, "n1", *range(begin, begin + units), lost=lost)
+            for (id, units, lost), begin in zip(several, begins, strict=True)
+        ]
+        machines = nodes(cards, 2)
+    departments = [a_department("a", 5), GUEST, a_department("c", 5 if spread else 2, lend_limit=0)]
+    snapshot = a_snapshot(a_pool(nodes=machines), departments, [*claims, pending("w", "a", 5)])
+    assert answers(snapshot)["w"].victims == ("five",)
+
+
+def test_who_lacks_a_place_here_and_the_right_elsewhere_takes_both() -> None:
+    """Two of n1's four cards are free, but what is free is c's: the two others here give the place, two more the right."""
+    claims = [on("here", "b", 2, "n1", 0, 1), on("there", "b", 2, "n2", 0, 1, lost=10), pending("w", "a", 4)]
+    departments = [a_department("a", 4), GUEST, a_department("c", 2, lend_limit=0)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 2)), departments, claims))
+    assert decided["w"].victims == ("here", "there")
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_places_that_cost_and_waste_the_same_the_first_by_name_is_taken(names: str) -> None:
+    claims = [on(id, "b", 2, node, 0, 1) for id, node in zip(names, ("n1", "n2"), strict=True)]
+    assert victims(*claims, pending("w", "a", 2), machines=nodes(2, 2)) == ("a",)
+
+
+def test_who_is_inside_its_guarantee_spares_its_own_whatever_they_lose() -> None:
+    own = on("own", "a", 1, "n1", 0, lost=1, priority=-1)
+    claims = [own, on("other", "b", 1, "n2", 0, lost=500), pending("w", "a", 1)]
+    assert victims(*claims, machines=nodes(1, 1)) == ("other",)
