@@ -66,13 +66,24 @@ def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim
     if books.pool.nodes is not None and not taker.claim.is_recall:
         return order
     seen: dict[tuple[str, int, int], int] = {}
-    worth = []
+    most, worth = _most_needed(books, taker), []
     for claim in order:
         kind = claim.department, claim.units, claim.priority
         seen[kind] = seen.get(kind, 0) + claim.units
-        if seen[kind] - claim.units < taker.asked:
+        if seen[kind] - claim.units < most:
             worth.append(claim)
     return worth
+
+
+def _most_needed(books: Books, taker: Taker) -> int:
+    """So many units may have to go: more than are asked where the pool or a limit was passed before."""
+    account, asked = taker.account, taker.asked
+    left = (
+        books.ledger.available(account.id),
+        books.free_later["pool", books.pool.id],
+        account.guaranteed - account.usage,
+    )
+    return asked - min(0, *left)
 
 
 def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:

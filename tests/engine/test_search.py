@@ -27,6 +27,10 @@ def losing(id: str, units: int, each: int, started_at: int = -600) -> Claim:
     return holding(id, "guest", units, started_at=started_at, checkpointed_at=-each)
 
 
+def losing_of(department: str, id: str, units: int, each: int) -> Claim:
+    return replace(losing(id, units, each), department=department)
+
+
 def in_a_tree(*claims: Claim) -> Snapshot:
     departments = [a_department("owner", 6), a_department("lab"), a_department("guest", parent="lab")]
     return a_snapshot(a_pool(sum(claim.units for claim in claims)), departments, [*claims, pending("w", "owner", 5)])
@@ -89,3 +93,23 @@ def test_a_department_that_has_only_reserved_has_nobody_to_give() -> None:
         pending("w", "owner", 2),
     ]
     assert answers(a_snapshot(a_pool(4), departments, claims))["w"].victims == ("h",)
+
+
+def test_as_many_are_looked_at_as_a_parent_that_has_passed_its_limit_needs() -> None:
+    """Seven units must go for two: x stands five above what it may use. `large` and `other` of b, `small` of c lose
+    least; with `rest` c would end below its guarantee."""
+    departments = [
+        a_department("t", 7, parent="x"),
+        a_department("b", parent="x"),
+        a_department("c", 1, parent="x"),
+        a_department("x", 0, 0),
+    ]
+    claims = [
+        losing_of("b", "large", 3, each=1),
+        losing_of("c", "small", 1, each=0),
+        losing_of("b", "other", 3, each=0),
+        *(losing_of("t", f"own{n}", 1, each=0) for n in range(3)),
+        losing_of("c", "rest", 3, each=0),
+    ]
+    snapshot = a_snapshot(a_pool(13), departments, [*claims, pending("w", "t", 2)])
+    assert answers(snapshot)["w"].victims == ("large", "other", "small")
