@@ -3,15 +3,17 @@ get better. Greedy then put back, from several starting orders; then set by set,
 still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.placement import Places
+from quotas.engine.placement import Places, pod_vector, spot_on
 from quotas.engine.types import Claim
 from quotas.engine.units import entered_at, lost_work
 
 Cost = Callable[[tuple[Claim, ...]], Any]
+"""What a set costs; the last of it are its ids."""
 
 LOOKS, LOOKS_AT_PLACES = 500, 100
 """How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are."""
@@ -27,7 +29,15 @@ def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, 
         for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(books, taker, claims))
         if (victims := _greedy(books, taker, order, fairness)) is not None
     ]
-    return _improved(books, taker, claims, fairness, cost, min(found, key=cost, default=None))
+    return _improved(books, taker, claims, fairness, cost, _cheapest(books, taker, found, cost) if found else None)
+
+
+def _cheapest(books: Books, taker: Taker, sets: list[tuple[Claim, ...]], cost: Cost) -> tuple[Claim, ...]:
+    """The set that costs least; of those that differ in their ids alone, the one whose places waste least."""
+    costs = {cost(victims): victims for victims in sets}
+    least = min(costs)
+    equal = [(value[-1], victims) for value, victims in costs.items() if value[:-1] == least[:-1]]
+    return min(equal, key=lambda one: (waste(books, taker, one[1]), one[0]))[1] if len(equal) > 1 else costs[least]
 
 
 def _improved(
@@ -39,7 +49,7 @@ def _improved(
     if best is not None and books.pool.nodes is not None and len(candidates) > MANY:
         return best
     charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
-    fair, least = books.settings.fair_sharing, None if best is None else cost(best)
+    least = None if best is None else cost(best)
     looks = LOOKS if books.pool.nodes is None else LOOKS_AT_PLACES
     left = [sum(charges[claim.id] for claim in candidates[index:]) for index in range(len(candidates) + 1)]
     stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
@@ -47,16 +57,24 @@ def _improved(
         victims, index = stack.pop()
         given = sum(charges[victim.id] for victim in victims)
         value = cost(victims)
-        if given + left[index] < lacking or (least is not None and (value[:1] > least[:1] if fair else value >= least)):
+        if given + left[index] < lacking or (least is not None and _is_dearer(books, value, least)):
             continue
         looks -= 1
         if given >= lacking and _suffices(books, taker, victims, fairness):
-            if (least is None or value < least) and not _shrinks(books, taker, victims, fairness):
-                best, least = victims, value
+            if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
+                best = victims if best is None else _cheapest(books, taker, [best, victims], cost)
+                least = cost(best)
             continue
         more = range(index, len(candidates))
         stack += [((*victims, candidates[next_]), next_ + 1) for next_ in reversed(more)]
     return best
+
+
+def _is_dearer(books: Books, value: Any, least: Any) -> bool:
+    """Whether no set that contains one of this cost can be better than the best so far. On nodes equals may be."""
+    if books.settings.fair_sharing:
+        return bool(value[:1] > least[:1])
+    return bool(value >= least if books.pool.nodes is None else value[:-1] > least[:-1])
 
 
 def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim]:
@@ -134,3 +152,16 @@ def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places |
     The books are the same afterwards."""
     with books.as_if(tuple(victims), gone=True):
         return books.places(taker.claim, books.free_later) if books.entitled(taker.claim) else None
+
+
+def waste(books: Books, taker: Taker, victims: tuple[Claim, ...]) -> tuple[float, ...]:
+    """What the taker's places make useless for others once the victims are gone (placement.py), of all its pods together."""
+    claim, pool, free = taker.claim, books.pool, books.free_later
+    nodes = {node.name: node for node in pool.nodes or ()}
+    wasted: list[tuple[float, ...]] = []
+    with books.as_if(victims, gone=True), ExitStack() as taken:
+        for placed in books.places(claim, free) or ():
+            spot = spot_on(nodes[placed.node], claim, pool, free)
+            wasted.append(() if spot is None else spot.waste)
+            taken.enter_context(free.also([dict(pod_vector(claim, pool, placed))], -1))
+    return tuple(map(sum, zip(*wasted, strict=True)))

@@ -21,9 +21,9 @@ from quotas.engine.permission import (
     permitted,
     taker_of,
 )
-from quotas.engine.placement import Places, spot_on
+from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
-from quotas.engine.search import makes_room, search
+from quotas.engine.search import makes_room, search, waste
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
@@ -194,16 +194,8 @@ def _better(
         return best
     found = cost(books, taker, chosen.victims), chosen
     if best is not None and found[0][:-1] == best[0][:-1]:
-        return min(best, found, key=lambda one: (_waste(books, taker, one[1]), one[0][-1]))
+        return min(best, found, key=lambda one: (waste(books, taker, one[1].victims), one[0][-1]))
     return found if best is None or found[0] < best[0] else best
-
-
-def _waste(books: Books, taker: Taker, chosen: Chosen) -> tuple[float, ...]:
-    """What the taker's place makes useless for others once the victims are gone (placement.py)."""
-    node = next(node for node in books.pool.nodes or () if node.name == chosen.places[0].node)
-    with books.as_if(chosen.victims, gone=True):
-        spot = spot_on(node, taker.claim, books.pool, books.free_later)
-        return () if spot is None else spot.waste
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:

@@ -113,3 +113,16 @@ def test_as_many_are_looked_at_as_a_parent_that_has_passed_its_limit_needs() -> 
     ]
     snapshot = a_snapshot(a_pool(13), departments, [*claims, pending("w", "t", 2)])
     assert answers(snapshot)["w"].victims == ("large", "other", "small")
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_of_sets_that_cost_the_same_the_one_goes_whose_places_leave_least_beside_them(pods: int) -> None:
+    """On n1 and n2 a third card would be left over."""
+    claims = [
+        holding(id, "guest", 2, placement=(Placed(0, f"n{n}", (0, 1)),))
+        for n, id in enumerate(("a1", "a2", "z1", "z2"), start=1)
+    ]
+    departments = [a_department("owner", 4), a_department("guest", parent="lab"), a_department("lab")]
+    taker = pending("w", "owner", 2, pods=pods)
+    decision = answers(a_snapshot(a_pool(nodes=nodes(3, 3, 2, 2)), departments, [*claims, taker]))["w"]
+    assert decision.victims == ("z1", "z2")[:pods]

@@ -89,7 +89,7 @@ def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -
         greedy = greedy_then_put_back(books, taker, fairness)
         assert greedy is None or chosen is not None
         if chosen is not None and permitted(books, taker, chosen.victims, fairness):
-            assert greedy is None or cost(books, taker, chosen.victims) <= cost(books, taker, greedy)
+            assert greedy is None or cost(books, taker, chosen.victims)[:-1] <= cost(books, taker, greedy)[:-1]
             break  # the second way to look at shares is only tried where the first finds nobody
 
 
