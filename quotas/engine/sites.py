@@ -26,9 +26,9 @@ Gift = tuple[Offer, int]
 """(a claim, how much it gives of something)"""
 Least = tuple[int, int, int, int]
 """The least (units, where they come first, units below guarantees, priority ceiling, lost work)."""
-Pile = tuple[list[Gift], int, Least]
-"""What several claims give of something, in the order of priority; how much in all; and what one of them costs at least."""
-NOTHING: Pile = ([], 0, (0, 0, 0, 0))
+Pile = tuple[list[Gift], int]
+"""What several claims give of something, in the order of priority, and how much in all."""
+NOTHING: Pile = ([], 0)
 
 CHOICES = 128
 """Of several shared cards, so many choices are looked at on one node; those of eight cards are 70 at most."""
@@ -66,6 +66,8 @@ class Here:
     at: dict[Key, Pile]
     cards: list[Key]
     whole: int
+    least: Least | None
+    on_card: dict[Key, Least]
 
 
 def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
@@ -73,16 +75,22 @@ def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
     at: dict[Key, list[Gift]] = {}
     for offer in offers:
         for key, amount in books.vectors[offer[4]].items():
-            at.setdefault(key, []).append((offer, amount))
-    piles = {key: (gifts, sum([amount for _, amount in gifts]), _each_at_least(gifts)) for key, gifts in at.items()}
+            if key[0] != "pool":
+                at.setdefault(key, []).append((offer, amount))
+    piles = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
     cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-    return Here(offers, piles, cards, max((card.units for card in node.cards), default=0))
+    on_card = {key: _each_at_least([offer for offer, _ in at[key]]) for key in cards if key in at}
+    whole = max((card.units for card in node.cards), default=0)
+    return Here(offers, piles, cards, whole, _each_at_least(offers) if offers else None, on_card)
 
 
-def _each_at_least(gifts: list[Gift]) -> Least:
+def _each_at_least(offers: list[Offer]) -> Least:
     """No set of these costs less, whatever is asked: the least of everything that costs are compared by."""
-    priorities, shorts, losses, units, _ = zip(*[offer for offer, _ in gifts], strict=True)
-    return min(units), min(shorts), min(priorities), min(losses)
+    if len(offers) == 1:
+        ((priority, short, lost, units, _),) = offers
+        return units, short, priority, lost
+    priorities, shorts, losses, sizes, _ = zip(*offers, strict=True)
+    return min(sizes), min(shorts), min(priorities), min(losses)
 
 
 def _offer(books: Books, claim: Claim) -> Offer:
@@ -104,7 +112,7 @@ def _places(
     free, single = books.free_later, []
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
         if len(keys) == 1:
-            (gifts, given, _), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
+            (gifts, given), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
         else:
             gifts, given = _together([here.at[key][0] for key in keys if key in here.at])
             lacking = amount - sum([free[key] for key in keys])
@@ -152,7 +160,7 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> t
     ):
         lacking = 0 if present is None else asked - books.free_later[kind, node.name]
         if lacking > 0:
-            gifts, given, _ = here.at.get((kind, node.name), NOTHING)
+            gifts, given = here.at.get((kind, node.name), NOTHING)
             if given < lacking:
                 return None
             lacks = gifts, lacking
@@ -246,13 +254,12 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
 
 def _at_least(books: Books, taker: Taker, here: Here) -> Rank | None:
     """A bound that is found quickly: one of the claims of any place that they can free."""
-    if not here.offers:
+    if here.least is None:
         return None
     asked, free = min(taker.claim.on_card, here.whole), books.free_later
-    if books.pool.mig is not None or here.whole <= 1 or any(free[key] >= asked for key in here.cards):
-        least = [_each_at_least([(offer, 0) for offer in here.offers])]
-    else:
-        least = [here.at[key][2] for key in here.cards if key in here.at and here.at[key][1] >= asked - free[key]]
+    least = [here.least]
+    if books.pool.mig is None and here.whole > 1 and not any(free[key] >= asked for key in here.cards):
+        least = [one for key, one in here.on_card.items() if here.at[key][1] >= asked - free[key]]
     return min([(0, *each[1:]) for each in least] if taker.inside else least, default=None)
 
 
