@@ -19,7 +19,7 @@ def victims(request: pytest.FixtureRequest) -> Victims:
     def of(*claims: Claim, departments: list[Department] = EVERYBODY, units: int = 3) -> tuple[str, ...]:
         pool = a_pool(sum(claim.units for claim in claims))
         if request.param == "a node for each claim":
-            pool = a_pool(nodes=nodes(*(claim.units for claim in claims)))
+            pool = a_pool(nodes=nodes(*(claim.units for claim in claims), 1))  # one is empty, and too small
             places = (Placed(0, f"n{n}", tuple(range(claim.units))) for n, claim in enumerate(claims, start=1))
             claims = tuple(replace(claim, placement=(place,)) for claim, place in zip(claims, places, strict=True))
         elif request.param == "a tree of departments":

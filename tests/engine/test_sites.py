@@ -131,31 +131,47 @@ def test_own_claims_go_elsewhere_only_where_that_costs_others_less(lost: int, go
     assert victims(*claims, machines=nodes(2, 3, 2), guaranteed=4) == (gone, "own")
 
 
-MANY = [(f"dear{n:02}", 1, 400) for n in range(20)]
-"""More claims than a search looks at sets of."""
+SEVERAL = [("a", 2, 10), ("b", 1, 13), ("four", 4, 5), ("one", 1, 3), ("last", 1, 13)]
+SEVERAL += [(f"dear{n:02}", 1, 400) for n in range(20)]
+"""`four` and `one` lose least of what gives five cards; whoever takes claims one by one, the cheapest, the largest or the
+smallest first, ends with others. And they are more than a search looks at sets of."""
 
 
-@pytest.mark.parametrize("spread", [False, True])
-def test_the_best_of_many_claims_is_found_though_no_order_of_taking_leads_to_it(spread: bool) -> None:
-    """`four` and `one` lose least of what gives five cards; whoever takes claims one by one, the cheapest, the largest or the
-    smallest first, ends with others. On one node a place is lacking; spread only the right is: n1 is empty, but c's."""
-    several = [("a", 2, 10), ("b", 1, 13), ("four", 4, 5), ("one", 1, 3), ("last", 1, 13), *MANY]
-    cards = sum(units for _, units, _ in several)
-    if spread:
-        claims = [
-            on(id, "b", units, f"n{n}", *range(units), lost=lost) for n, (id, units, lost) in enumerate(several, 2)
-        ]
-        machines = nodes(5, *(units for _, units, _ in several))
-    else:
-        begins = [sum(units for _, units, _ in several[:n]) for n in range(len(several))]
-        claims = [
-            on(id, "b", units, "n1", *range(begin, begin + units), lost=lost)
-            for (id, units, lost), begin in zip(several, begins, strict=True)
-        ]
-        machines = nodes(cards, 2)
-    departments = [a_department("a", 5), GUEST, a_department("c", 5 if spread else 2, lend_limit=0)]
+@pytest.mark.parametrize("elsewhere", [0, 4])
+def test_the_best_of_many_claims_is_found_on_a_node_though_no_order_of_taking_leads_to_it(elsewhere: int) -> None:
+    """Of what `four` has on another node nothing counts here."""
+    claims, used = [], 0
+    for id, units, lost in SEVERAL:
+        places = (Placed(0, "n1", tuple(range(used, used + units))),)
+        if id == "four" and elsewhere:
+            places = (*places, Placed(1, "n2", (0, 1, 2, 3)))
+        more = {"pods": len(places), "placement": places, "checkpointed_at": -lost}
+        claims.append(holding(id, "b", units, **more))
+        used += units
+    departments = [a_department("a", 5), GUEST, a_department("c", 2, lend_limit=0)]
+    machines = nodes(used, 4 if elsewhere else 2, 2)
     snapshot = a_snapshot(a_pool(nodes=machines), departments, [*claims, pending("w", "a", 5)])
     assert answers(snapshot)["w"].victims == ("four", "one")
+
+
+@pytest.mark.parametrize("recalled", [False, True])
+def test_the_best_of_many_claims_is_found_over_all_nodes_where_the_place_is_there(recalled: bool) -> None:
+    """n1 is empty, but what is free is c's: kept for it, or recalled."""
+    claims = [on(id, "b", units, f"n{n}", *range(units), lost=lost) for n, (id, units, lost) in enumerate(SEVERAL, 2)]
+    claims += [holding("recall", "c", 5, pods=0)] if recalled else []
+    departments = [a_department("a", 5), GUEST, a_department("c", 5, lend_limit=None if recalled else 0)]
+    pool = a_pool(nodes=nodes(5, *(units for _, units, _ in SEVERAL)))
+    assert answers(a_snapshot(pool, departments, [*claims, pending("w", "a", 5)]))["w"].victims == ("four", "one")
+
+
+def test_its_own_goes_where_nobody_elses_can() -> None:
+    claims = [
+        on("own", "a", 2, "n1", 0, 1, priority=-1),
+        on("fixed", "b", 2, "n2", 0, 1, preemptible=False),
+        pending("w", "a", 2),
+    ]
+    departments = [a_department("a", 4), a_department("b", 2), a_department("c", 1, lend_limit=0)]
+    assert answers(a_snapshot(a_pool(nodes=nodes(2, 2, 1)), departments, claims))["w"].victims == ("own",)
 
 
 def test_who_lacks_a_place_here_and_the_right_elsewhere_takes_both() -> None:
