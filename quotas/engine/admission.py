@@ -119,7 +119,7 @@ class PoolPass:
         books, decision = self._books, self._answers.get(claim.id)
         if decision is None or not_now(books, claim, itself_counted=True) is not None:
             return False
-        if must_stay_inside(claim) and books.lost_its_right(claim):
+        if books.lost_its_right(claim):
             return False
         return books.needs_all(claim, decision.waiting_on)
 
@@ -153,8 +153,9 @@ class PoolPass:
                 return before
             del self._answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
-        told = books.departures.of(claim)
+        waited_for = before.waiting_on if before else [leaver.id for leaver in books.departures.of(claim)]
         books.give_up(claim)
+        told = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
         if never(books, claim) or not_now(books, claim):
             return None
         needed = still_needed(books, claim, told)

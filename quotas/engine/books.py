@@ -270,7 +270,7 @@ class Books(Rights):
         """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
         own, then unheld ones, then the surplus of others; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
-        lacking = {key: amount - max(0, self.free_now.get(key, 0)) for key, amount in need.items()}
+        lacking = {key: amount - self.free_now.get(key, 0) for key, amount in need.items()}
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
         needed, told = list(first), {leaver.id for leaver in first}

@@ -135,6 +135,6 @@ def test_what_is_stranded_is_charged_and_is_no_capacity_for_others() -> None:
 def test_who_keeps_a_part_still_borrows_from_its_guarantee_on() -> None:
     ledger = Ledger(a_pool(12, nominal=13), [a_department("a", 4, borrow_limit=1, lend_limit=1)])
     assert (ledger["a"].kept, ledger["a"].ceiling, ledger["a"].present_ceiling) == (3, 5, 5)  # type: ignore[index]
-    assert ledger.available("a") == 5  # type: ignore[arg-type]
-    ledger.add("a", 4)  # type: ignore[arg-type]
-    assert ledger.available("a") == 1  # type: ignore[arg-type]
+    for used, available in ((0, 5), (2, 3), (2, 1)):  # of the three it keeps: all, one, none
+        ledger.add("a", used)  # type: ignore[arg-type]
+        assert ledger.available("a") == available  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quotas.engine.admission import decide
 from quotas.engine.reasons import HeldFor
-from quotas.engine.types import BorrowPreempt, Placed, Reservation
+from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -205,3 +205,82 @@ def test_whoever_would_take_the_right_of_a_reservation_does_not_stay() -> None:
     assert {d.claim: d.waiting_on for d in plan.decisions} == {"first": ("large",), "second": ("small",)}
     wider = decide(a_snapshot(a_pool(16), [a_department("a", 10)], claims))
     assert wider.withdrawn == ("borrower", "large", "small")
+
+
+def nothing_new(snapshot: Snapshot) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """What is decided, and for whom others leave: the next pass says the same and changes nothing."""
+    plan = decide(snapshot)
+    again = decide(carried_out(snapshot, plan))
+    assert (again.withdrawn, [d.victims for d in again.decisions if d.victims]) == ((), [])
+    return {d.claim: (d.decision, d.waiting_on) for d in plan.decisions}
+
+
+def here(id: str, department: str, node: str, *cards: int, **more: object) -> Claim:
+    times = {"submitted_at": 0, "started_at": 0, **more}
+    return holding(id, department, len(cards), placement=(Placed(0, node, cards),), **times)
+
+
+def test_who_counts_on_a_victim_of_another_that_starts_at_once_needs_it_no_more_than_its_own() -> None:
+    """first's victim h4 leaves for nobody once first starts after all; second has enough in h2, where it is placed then."""
+    claims = [here("h0", "b", "n1", 0), here("h1", "b", "n1", 1), here("h2", "c", "n1", 2, 3)]
+    claims += [
+        here("h3", "c", "n2", 0, 1, 2),
+        here("h4", "c", "n2", 3),
+        here("h5", "a", "n3", 0),
+        here("h6", "b", "n3", 1),
+    ]
+    claims += [pending("second", "b", 1, submitted_at=0), pending("third", "a", 1, submitted_at=0)]
+    claims += [pending("first", "b", 2, priority=1, submitted_at=0)]
+    departments = [a_department("a", 2, None, 0), a_department("b", 6), a_department("c"), a_department("d", 4)]
+    departments = [replace(d, policy=a_policy(within="never")) for d in departments]
+    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(4, 4, 4)), departments, claims))
+    assert decided == {"first": ("admit", ()), "second": ("reclaim", ("h2",)), "third": ("reclaim", ("h2",))}
+
+
+def test_reservations_that_come_later_take_no_right_from_who_is_looked_at_first() -> None:
+    """A recall, a claim of the same department and a gang of another one, where a lender keeps all it has."""
+    claims = [here("h0", "a", "n1", 0), here("h1", "a", "n2", 0, 1), here("h2", "a", "n3", 0, 1)]
+    claims += [here("h3", "a", "n4", 0, 1), here("h6", "a", "n1", 1)]
+    claims += [pending("gang", "b", 1, pods=2, submitted_at=0), pending("one", "a", 1, priority=1, submitted_at=0)]
+    claims += [pending("recall", "a", 1, pods=0, priority=2, submitted_at=0)]
+    departments = [a_department("a", 5, parent="x"), a_department("b", 4, None, 0, parent="x"), a_department("x")]
+    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(2, 2, 2, 2, 1)), departments, claims))
+    assert {kind for kind, _ in decided.values()} == {"reclaim"}
+
+
+def test_who_would_borrow_is_looked_at_again_when_its_own_department_takes_the_right() -> None:
+    """p1, a recall, comes after p0 and must stay inside: p0 may not borrow before it has started."""
+    claims = [
+        here("h0", "b", "n1", 0, priority=2),
+        here("h1", "a", "n1", 1, 2, started_at=-146),
+        here("h2", "a", "n1", 3, preemptible=False),
+        here("h3", "b", "n2", 0, 1, 2, 3, started_at=-759),
+        here("h4", "a", "n3", 0, 1, priority=2, submitted_at=-281, started_at=-263),
+        here("h5", "b", "n3", 2, priority=2),
+        here("h6", "a", "n4", 0, 1, priority=1, submitted_at=-108, started_at=-102),
+        pending("p0", "a", 3, priority=2, submitted_at=-533),
+        pending("p1", "a", 1, pods=0, priority=2, submitted_at=-20),
+        pending("p2", "b", 4, pods=0, priority=1, submitted_at=-19),
+        pending("p3", "a", 4, priority=2, preemptible=False, submitted_at=-360),
+    ]
+    departments = [
+        a_department("a", 6, 6, 3, weight=2, policy=a_policy(within="lower_or_newer_equal")),
+        a_department("b", 6, weight=2, policy=a_policy(reclaim="never", borrow_preempt=BorrowPreempt())),
+    ]
+    nothing_new(a_snapshot(a_pool(nodes=nodes(4, 4, 4, 2)), departments, claims, fair_sharing=True))
+
+
+def test_when_a_quota_is_cut_the_last_reservation_gives_way() -> None:
+    """Both were promised a start when the two go; by now the pool is one unit smaller."""
+    claims = [
+        leaving("h0", "b", 1, held_for="first"),
+        leaving("h1", "b", 1, held_for="second"),
+        pending("first", "a", 1, submitted_at=-20, reserved=Reservation(1, ())),
+        pending("second", "a", 1, reserved=Reservation(1, ())),
+    ]
+    departments = [a_department("a", 0), a_department("b", 0)]
+    decided = answers(a_snapshot(a_pool(1), departments, claims))
+    assert [(decided[id].decision, decided[id].waiting_on) for id in ("first", "second")] == [
+        ("reclaim", ("h0", "h1")),
+        ("wait", ()),
+    ]
