@@ -222,6 +222,8 @@ class TestAService:
         tell = "import json, os; print(json.dumps(dict(os.environ)), flush=True)\n"
         spec = service(executing_bed, tell + SERVE)
         executing_bed.driver.ensure(spec)
-        env = json.loads(eventually(lambda: log(executing_bed.driver, spec.ref)))
+        until(executing_bed, spec, Phase.RUNNING)  # before that there may be no pod yet
+        lines = eventually(lambda: log(executing_bed.driver, spec.ref).rpartition("\n")[0])
+        env = json.loads(lines.splitlines()[0])
         assert (env["PORTAL_BASE_PATH"], env["PORTAL_TOKEN"]) == ("/", "its-secret")
         assert "JUPYTER_TOKEN" not in env
