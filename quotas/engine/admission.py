@@ -133,6 +133,8 @@ class PoolPass:
             if decision is not None:
                 self._answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
+            else:
+                books.openings += 1  # what it held may let others start that were settled before
             if told:
                 self._untell([leaver.id for leaver in told if leaver.id in books.told])
             competition.again(claim.department)

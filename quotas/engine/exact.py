@@ -18,15 +18,17 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
 
 Goods = Mapping[ClaimId, int]
-State = tuple[int, int, int, int]
-"""(units given at the place, units given back by right, units altogether, the smallest claim where that matters: with
-fair sharing more victims look better, so a set is looked at only if it is not enough without its smallest)"""
+Part = tuple[int, int]
+"""(units, how many of them by right) that a set would give less without one of its claims"""
+State = tuple[int, int, int, tuple[Part, ...]]
+"""(units given at the place, units given back by right, units altogether, and where that matters the least parts: with
+fair sharing more victims look better, so a set is looked at only if it is not enough without any one of its claims)"""
 Value = tuple[tuple[Share, ...], int, int, int, tuple[ClaimId, ...]]
 """(shares left, units below guarantees, lost work, how many, which)"""
 Table = dict[State, Value]
 
 EMPTY: Value = ((), 0, 0, 0, ())
-START: State = (0, 0, 0, 0)
+START: State = (0, 0, 0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
         if key not in tables:
             tables[key] = _others_table(problem, below, right, usage_after)
         for theirs, their_value in tables[key].items():
-            if _enough(problem, mine, theirs) and not (theirs[3] and _enough(problem, mine, _without_smallest(theirs))):
+            if _enough(problem, mine, theirs) and not any(_enough(problem, mine, less) for less in _smaller(theirs)):
                 ranked = _rank(problem, mine, my_value, theirs, their_value)
                 if best is None or (ranked.first, ranked.rest) < (best.first, best.rest):
                     best = ranked
@@ -112,9 +114,10 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     return max(0, account.kept - usage) + above >= problem.taker.asked
 
 
-def _without_smallest(state: State) -> State:
-    given, by_right, units, smallest = state
-    return given - smallest, by_right - smallest, units - smallest, 0
+def _smaller(state: State) -> Iterator[State]:
+    """What is left without one claim."""
+    given, by_right, units, parts = state
+    return ((given - part, by_right - of_right, units - part, ()) for part, of_right in parts)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for state, old in list(table.items()):
             if state[1] < right or (gives and state[0] < lacking):
-                _offer(table, _plus(state, (gives, units, units, 0)), _join(old, value))
+                _offer(table, _plus(state, (gives, units, units, ())), _join(old, value))
     return table
 
 
@@ -171,7 +174,7 @@ def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
         for state, value in table.items():
             if state != START:
                 by_size.setdefault(state, []).append((value, index))
-    least = min((min(part for part in state if part > 0) for state in by_size), default=1)
+    least = min((min(part for part in state[:3] if part > 0) for state in by_size), default=1)
     many = max(1, -(-max(problem.need) // least))
     worth: dict[int, Table] = {}
     for state, values in by_size.items():
@@ -219,17 +222,23 @@ def _all_offers(
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
-        for (given, right_given, total, smallest), old in list(table.items()):
+        for (given, right_given, total, parts), old in list(table.items()):
             if min(given, right_given) < need and may_go(
                 right, problem.fairness, account, account.usage - total, units, taking
             ):
-                by_right = max(0, account.usage - account.kept) - max(0, account.usage - total - units - account.kept)
-                least = (smallest or units) if fair and problem.gives is None else 0
+                smallest = parts[0][0] if parts else units
+                by_right, without = (_by_right(account, total + units - less) for less in (0, smallest))
+                least = ((smallest, by_right - without),) if fair and problem.gives is None else ()
                 _offer(table, (given + gives, by_right, total + units, least), _join(old, value))
     for state, (_, _, lost, count, ids) in table.items():
         left = account.usage - state[2]
         below = max(0, account.guaranteed - left) if ids else 0
         yield state, ((share(account, left),) if fair else (), below, lost, count, ids)
+
+
+def _by_right(account: Account, units: int) -> int:
+    """How much of so many units a department gives back to the others: not what it keeps in any case."""
+    return max(0, account.usage - account.kept) - max(0, account.usage - units - account.kept)
 
 
 def _given(problem: Problem, claim: Claim) -> int:
@@ -259,9 +268,12 @@ def _offer(table: Table, state: State, value: Value) -> None:
 
 
 def _plus(one: State, other: State) -> State:
-    """Both together."""
-    smallest = min(one[3], other[3]) or one[3] or other[3]
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2], smallest
+    """Both together; a part counts only if no other is as small in both ways."""
+    parts = one[3] or other[3]
+    if one[3] and other[3]:
+        both = sorted({*one[3], *other[3]})
+        parts = tuple(p for n, p in enumerate(both) if all(p[1] < earlier[1] for earlier in both[:n]))
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], parts
 
 
 def _join(one: Value, other: Value) -> Value:

@@ -55,3 +55,12 @@ def test_of_those_who_may_give_as_many_units_the_one_gives_who_borrows_most(vict
 def test_the_taker_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
     owner = [a_department("a", 3), *EVERYBODY[1:]]
     assert victims(holding("large", "b", 3), holding("small", "c", 2), departments=owner) == ("large",)
+
+
+def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first() -> None:
+    """b, of no weight, borrows most: of its three units one comes back by right, so c's small one goes too. To look only at
+    the set without its smallest claim would take `large` for needless, and c's larger one alone."""
+    departments = [a_department("a", 2), a_department("b", 2, None, 0, weight=0), a_department("c")]
+    claims = [holding("large", "b", 3), holding("small", "c", 1), holding("middle", "c", 2), pending("w", "a", 2)]
+    decided = answers(a_snapshot(a_pool(6), departments, claims, fair_sharing=True))
+    assert decided["w"].victims == ("large", "small")
