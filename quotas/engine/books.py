@@ -95,7 +95,7 @@ class Books(Rights):
             key = claim.department, claim.user
             self.used_by[key] = self.used_by.get(key, 0) + units
 
-    # What a claim asks ------------------------------------------------------------------------------------------------
+    # Where a claim would stand ----------------------------------------------------------------------------------------
 
     @cached_property
     def empty(self) -> Room:
@@ -236,8 +236,7 @@ class Books(Rights):
         self.stay([victim])
         too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
         too_much = self.ledger.root.usage > self.ledger.root.subtree
-        strict = [self.holds[id].claim for id in self.strict.get(victim.department, ())]
-        self.openings += too_little or too_much or any(self.lost_its_right(claim) for claim in strict)
+        self.openings += too_little or too_much or self.breaks_its_word(victim.department)
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""

@@ -106,8 +106,7 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
         return False
     account, root = problem.taker.account, problem.books.ledger.root
     usage = account.usage - mine[2]
-    returned = max(0, account.usage - account.kept) - max(0, usage - account.kept)
-    above = root.subtree - root.usage + returned + theirs[1]
+    above = root.subtree - root.usage + _by_right(account, mine[2]) + theirs[1]
     limit = 0 if must_stay_inside(problem.taker.claim) else account.quota.borrow_limit
     if limit is not None:
         above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + limit)
@@ -139,8 +138,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
 def _over_limit(problem: Problem) -> int:
     """Own units that must go before the department may take what is asked at all: its borrow limit, or its wish to
     stand inside the guarantee."""
-    account = problem.taker.account
-    return max(0, account.usage + problem.taker.asked - account.guaranteed)
+    return max(0, problem.taker.beyond)
 
 
 def _others_table(problem: Problem, below: int | None, right: Right, usage_after: int) -> Table:
@@ -226,9 +224,11 @@ def _all_offers(
             if min(given, right_given) < need and may_go(
                 right, problem.fairness, account, account.usage - total, units, taking
             ):
-                smallest = parts[0][0] if parts else units
-                by_right, without = (_by_right(account, total + units - less) for less in (0, smallest))
-                least = ((smallest, by_right - without),) if fair and problem.gives is None else ()
+                by_right = _by_right(account, total + units)
+                least: tuple[Part, ...] = ()
+                if fair and problem.gives is None:
+                    smallest = parts[0][0] if parts else units
+                    least = ((smallest, by_right - _by_right(account, total + units - smallest)),)
                 _offer(table, (given + gives, by_right, total + units, least), _join(old, value))
     for state, (_, _, lost, count, ids) in table.items():
         left = account.usage - state[2]

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from quotas.engine.ledger import Account, Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import UNPROMISED, ClaimId, ClaimState, DepartmentId, PoolId, Snapshot
-from quotas.engine.units import stranded_units
+from quotas.engine.units import entered_at, stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     entries = []
     for claim in holding:
         ledger.add(claim.department, charges[claim.id])
-        started = claim.submitted_at if claim.started_at is None else claim.started_at
-        entries.append(Entry(claim.id, claim.department, charges[claim.id], (0, started)))
+        entries.append(Entry(claim.id, claim.department, charges[claim.id], (0, entered_at(claim))))
     borrower = {claim.id: claim.department for claim in holding}
     return tuple(
         Loan(claim, borrower[claim], lender, units)

@@ -31,6 +31,11 @@ class Taker:
     inside: bool
     patient: bool = False
 
+    @property
+    def beyond(self) -> int:
+        """Units by which its department would stand above its guarantee with it; below it they are negative."""
+        return self.account.usage + self.asked - self.account.guaranteed
+
 
 def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
     asked = books.asked(claim)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quotas.engine.types import Claim, ClaimId, DepartmentId
+from quotas.engine.units import entered_at
 
 
 @dataclass(slots=True)
@@ -51,4 +52,4 @@ def _draw(standing: Standing, recalls: list[Claim], workloads: list[Claim]) -> N
 
 
 def _by_start(claim: Claim) -> tuple[int, str]:
-    return (claim.submitted_at if claim.started_at is None else claim.started_at), claim.id
+    return entered_at(claim), claim.id

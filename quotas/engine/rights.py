@@ -1,6 +1,6 @@
 """What the quotas allow: the ledger, what reservations count in it, and what a claim would add to it. No word of places."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
@@ -29,7 +29,7 @@ class Rights:
     """One pool's ledger with the titles to its units. `unsettled` counts, by department, what reservations of the snapshot
     charge that were not looked at yet; `strict` has those that must stay inside the guarantee."""
 
-    def __init__(self, snapshot: Snapshot, pool: Pool, mine: Iterable[Claim]) -> None:
+    def __init__(self, snapshot: Snapshot, pool: Pool, mine: Collection[Claim]) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
         self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
@@ -84,6 +84,10 @@ class Rights:
         self.ledger.lend(department, hold.charged)
         return not allowed
 
+    def breaks_its_word(self, department: DepartmentId) -> bool:
+        """Whether a reservation of the department that must stay inside the guarantee has lost its right."""
+        return any(self.lost_its_right(self.holds[id].claim) for id in self.strict.get(department, ()))
+
     def policy(self, claim: Claim) -> Policy:
         """Whose work may be stopped for this claim."""
         return policy_of(self.departments[claim.department], self.pool, self.settings)
@@ -94,10 +98,9 @@ class Rights:
         if self.ledger.available(department) < units:
             return False
         self.ledger.lend(department, units)
-        strict = [self.holds[id].claim for id in self.strict.get(department, ())]
-        borne = not any(self.lost_its_right(claim) for claim in strict)
+        broken = self.breaks_its_word(department)
         self.ledger.lend(department, -units)
-        return borne
+        return not broken
 
     # Entries ----------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 get better. Greedy then put back, from several starting orders; then set by set, in the order of preference, what may
 still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from quotas.engine.books import Books
+from quotas.engine.exact import need_of
 from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.placement import Places, pod_vector, spot_on
 from quotas.engine.types import Claim
@@ -29,15 +30,15 @@ def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, 
         for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(books, taker, claims))
         if (victims := _greedy(books, taker, order, fairness)) is not None
     ]
-    return _improved(books, taker, claims, fairness, cost, _cheapest(books, taker, found, cost) if found else None)
+    costs = {cost(victims): victims for victims in found}
+    return _improved(books, taker, claims, fairness, cost, costs[cheapest(books, taker, costs)] if costs else None)
 
 
-def _cheapest(books: Books, taker: Taker, sets: list[tuple[Claim, ...]], cost: Cost) -> tuple[Claim, ...]:
-    """The set that costs least; of those that differ in their ids alone, the one whose places waste least."""
-    costs = {cost(victims): victims for victims in sets}
-    least = min(costs)
-    equal = [(value[-1], victims) for value, victims in costs.items() if value[:-1] == least[:-1]]
-    return min(equal, key=lambda one: (waste(books, taker, one[1]), one[0]))[1] if len(equal) > 1 else costs[least]
+def cheapest(books: Books, taker: Taker, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
+    """The least cost of these sets; of those that differ in their ids alone, that of the set whose places waste least."""
+    first = min(costs)
+    equal = [value for value in costs if value[:-1] == first[:-1]]
+    return min(equal, key=lambda value: (waste(books, taker, costs[value]), value[-1])) if len(equal) > 1 else first
 
 
 def _improved(
@@ -62,8 +63,8 @@ def _improved(
         looks -= 1
         if given >= lacking and _suffices(books, taker, victims, fairness):
             if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
-                best = victims if best is None else _cheapest(books, taker, [best, victims], cost)
-                least = cost(best)
+                least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
+                best = victims if least == value else best
             continue
         more = range(index, len(candidates))
         stack += [((*victims, candidates[next_]), next_ + 1) for next_ in reversed(more)]
@@ -95,13 +96,7 @@ def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim
 
 def _most_needed(books: Books, taker: Taker) -> int:
     """So many units may have to go: more than are asked where the pool or a limit was passed before."""
-    account, asked = taker.account, taker.asked
-    left = (
-        books.ledger.available(account.id),
-        books.free_later["pool", books.pool.id],
-        account.guaranteed - account.usage,
-    )
-    return asked - min(0, *left)
+    return max(taker.asked, taker.beyond, *need_of(books, taker, 0))
 
 
 def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:

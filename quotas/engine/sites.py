@@ -245,10 +245,9 @@ def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tup
 
 def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     """What the taker's own claims cost at least that must go before it has a right to others'."""
-    over = taker.account.usage + taker.asked - taker.account.guaranteed
     charges = books.standing.charges
     gifts: list[Gift] = [((0, 0, *_offer(books, claim)[2:]), charges[claim.id]) for claim in own]
-    least = _cheapest(gifts, over, by_units=False)
+    least = _cheapest(gifts, taker.beyond, by_units=False)
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 

@@ -23,7 +23,7 @@ from quotas.engine.permission import (
 )
 from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
-from quotas.engine.search import makes_room, search, waste
+from quotas.engine.search import cheapest, makes_room, search
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
@@ -188,14 +188,13 @@ def _on_node(
 def _better(
     books: Books, taker: Taker, best: tuple[Cost, Chosen] | None, chosen: Chosen | None
 ) -> tuple[Cost, Chosen] | None:
-    """The best so far, or what was found if that costs less; of sets that differ in their ids alone, the one whose place
-    wastes less."""
+    """The best so far, or what was found if that is better."""
     if chosen is None:
         return best
     found = cost(books, taker, chosen.victims), chosen
-    if best is not None and found[0][:-1] == best[0][:-1]:
-        return min(best, found, key=lambda one: (waste(books, taker, one[1].victims), one[0][-1]))
-    return found if best is None or found[0] < best[0] else best
+    if best is None:
+        return found
+    return best if cheapest(books, taker, {found[0]: chosen.victims, best[0]: best[1].victims}) == best[0] else found
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:

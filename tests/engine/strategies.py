@@ -171,20 +171,24 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candi
 
 
 MACHINES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "whole cards": ({}, [{"cards": 2}, {"cards": 4}], [{"units_per_pod": units} for units in (1, 1, 2, 4)]),
+    "whole cards": (
+        {},
+        [{"cards": (Card(1),) * 2}, {"cards": (Card(1),) * 4}],
+        [{"units_per_pod": units} for units in (1, 1, 2, 4)],
+    ),
     "shared cards": (
         {"unit": "MiB", "units_per_card": 8},
-        [{"cards": 1, "units": 8}, {"cards": 2, "units": 8}, {"cards": 3, "units": 8}],
+        [{"cards": (Card(8),)}, {"cards": (Card(8),) * 2}, {"cards": (Card(8),) * 3}],
         [{"units_per_pod": units} for units in (1, 2, 3, 4, 6, 8, 16)],
     ),
     "shared cards of small machines": (
         {"unit": "MiB", "units_per_card": 8},
-        [{"cards": 1, "units": 8, "cpu_milli": 8}, {"cards": 2, "units": 8, "cpu_milli": 12, "memory_mib": 16}],
+        [{"cards": (Card(8),), "cpu_milli": 8}, {"cards": (Card(8),) * 2, "cpu_milli": 12, "memory_mib": 16}],
         [{"units_per_pod": units, "cpu_milli": cpu, "memory_mib": 8 - cpu} for units in (1, 3, 6, 8) for cpu in (1, 4)],
     ),
     "instances": (
         {"unit": "slice", "units_per_card": 7, "mig": "A100-80GB"},
-        [{"cards": 2, "units": 7, "instances": {"3g.40gb": 2, "2g.20gb": 1, "1g.10gb": 2}}],
+        [{"cards": (Card(7),) * 2, "instances": {"3g.40gb": 2, "2g.20gb": 1, "1g.10gb": 2}}],
         [{"units_per_pod": units, "profile": name} for units, name in ((1, "1g.10gb"), (2, "2g.20gb"), (4, "3g.40gb"))],
     ),
 }
@@ -192,17 +196,11 @@ MACHINES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, A
 
 
 @st.composite
-def crowded(draw: st.DrawFn, *, fair: bool = False) -> Snapshot:
+def crowded(draw: st.DrawFn) -> Snapshot:
     """A few nodes that several departments share, and one pod that asks for a place there."""
     more, kinds, asks = MACHINES[draw(st.sampled_from(sorted(MACHINES)))]
-    machines = tuple(
-        Node(
-            f"n{n}",
-            (Card(kind.get("units", 1)),) * kind["cards"],
-            **{k: v for k, v in kind.items() if k not in OF_CARDS},
-        )
-        for n, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3)))
-    )
+    some = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
+    machines = tuple(Node(f"n{n}", **kind) for n, kind in enumerate(some))
     pool = Pool("gpu", nodes=machines, **more)  # type: ignore[arg-type]
     capacity = capacity_of(pool, ())
     owned = draw(st.integers(capacity // 2, capacity))
@@ -227,11 +225,7 @@ def crowded(draw: st.DrawFn, *, fair: bool = False) -> Snapshot:
         "w", "a", "gpu", state=ClaimState.PENDING, submitted_at=draw(st.integers(-900, 0)),  # type: ignore[arg-type]
         priority=draw(st.integers(0, 2)), own_only=draw(st.booleans()), **draw(st.sampled_from(asks)),
     )  # fmt: skip
-    settings = Settings(fair_sharing=fair, notice=60, grace=10)
-    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), settings)
-
-
-OF_CARDS = "cards", "units"
+    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), Settings(notice=60, grace=10))
 
 
 @st.composite

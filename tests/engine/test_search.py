@@ -22,13 +22,9 @@ from tests.engine.builders import (
 )
 
 
-def losing(id: str, units: int, each: int, started_at: int = -600) -> Claim:
+def losing(id: str, units: int, each: int, department: str = "guest", started_at: int = -600) -> Claim:
     """A claim that would lose so many seconds of each unit's work."""
-    return holding(id, "guest", units, started_at=started_at, checkpointed_at=-each)
-
-
-def losing_of(department: str, id: str, units: int, each: int) -> Claim:
-    return replace(losing(id, units, each), department=department)
+    return holding(id, department, units, started_at=started_at, checkpointed_at=-each)
 
 
 def in_a_tree(*claims: Claim) -> Snapshot:
@@ -105,11 +101,11 @@ def test_as_many_are_looked_at_as_a_parent_that_has_passed_its_limit_needs() -> 
         a_department("x", 0, 0),
     ]
     claims = [
-        losing_of("b", "large", 3, each=1),
-        losing_of("c", "small", 1, each=0),
-        losing_of("b", "other", 3, each=0),
-        *(losing_of("t", f"own{n}", 1, each=0) for n in range(3)),
-        losing_of("c", "rest", 3, each=0),
+        losing("large", 3, 1, "b"),
+        losing("small", 1, 0, "c"),
+        losing("other", 3, 0, "b"),
+        *(losing(f"own{n}", 1, 0, "t") for n in range(3)),
+        losing("rest", 3, 0, "c"),
     ]
     snapshot = a_snapshot(a_pool(13), departments, [*claims, pending("w", "t", 2)])
     assert answers(snapshot)["w"].victims == ("large", "other", "small")
