@@ -47,7 +47,7 @@ class Books(Rights):
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
         self.held_now = 0
-        self.some_young = False
+        self.some_young = self.some_recalls = False
         for claim in mine:
             if claim.state is ClaimState.HOLDING:
                 self._enter_holding(claim)
@@ -65,6 +65,7 @@ class Books(Rights):
         self._settle_in(claim)
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now
+        self.some_recalls = self.some_recalls or claim.is_recall
         self.free_now.add(vector, -1)
         self.free_later.add(vector, -1)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from heapq import nsmallest
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account, Share, share
+from quotas.engine.ledger import Account, share
 from quotas.engine.permission import Fairness, Right, Taker, may_go, open_to, right_of
 from quotas.engine.recallable import priorities_below, recallable_for
+from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import lost_work, must_stay_inside
 
@@ -23,11 +24,11 @@ Part = tuple[int, int]
 State = tuple[int, int, int, tuple[Part, ...]]
 """(units given at the place, units given back by right, units altogether, and where that matters the least parts: with
 fair sharing more victims look better, so a set is looked at only if it is not enough without any one of its claims)"""
-Value = tuple[tuple[Share, ...], int, int, int, tuple[ClaimId, ...]]
-"""(shares left, units below guarantees, lost work, how many, which)"""
+Value = tuple[Change, int, int, int, tuple[ClaimId, ...]]
+"""(what shares change, units below guarantees, lost work, how many, which)"""
 Table = dict[State, Value]
 
-EMPTY: Value = ((), 0, 0, 0, ())
+EMPTY: Value = (NO_CHANGE, 0, 0, 0, ())
 START: State = (0, 0, 0, ())
 
 
@@ -55,7 +56,7 @@ def need_of(books: Books, taker: Taker, lacking: int) -> tuple[int, int, int]:
 class Ranked:
     """A whole set, comparable: what outranks the priority ceiling, and everything."""
 
-    first: tuple[int, tuple[Share, ...], int]
+    first: tuple[int, Change, int]
     rest: tuple[int, int, int, tuple[ClaimId, ...]]
 
 
@@ -94,9 +95,9 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
 
 
 def _rank(problem: Problem, mine: State, my_value: Value, theirs: State, their_value: Value) -> Ranked:
-    shares, below, lost, count, ids = _join(my_value, their_value)
+    change, below, lost, count, ids = _join(my_value, their_value)
     units = mine[2] if problem.taker.inside else theirs[2]
-    return Ranked((units, shares, below), (lost, count, mine[2] + theirs[2], ids))
+    return Ranked((units, change, below), (lost, count, mine[2] + theirs[2], ids))
 
 
 def _enough(problem: Problem, mine: State, theirs: State) -> bool:
@@ -128,7 +129,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
     table: Table = {START: EMPTY}
     for claim in _worth_trying(problem, claims, max(lacking, right), anywhere=right > 0):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
-        value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        value: Value = (NO_CHANGE, 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for state, old in list(table.items()):
             if state[1] < right or (gives and state[0] < lacking):
                 _offer(table, _plus(state, (gives, units, units, ())), _join(old, value))
@@ -149,7 +150,7 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
     asked = _worth_asking(problem, below) if right is Right.RECLAIM and not fair else [*problem.rivals]
     offers = [_offers(problem, department, below, right, usage_after) for department in asked]
     table: Table = {START: EMPTY}
-    for theirs in offers if fair else _best_offers(problem, offers):
+    for theirs in _best_offers(problem, offers):
         table = _merged(problem, table, theirs)
     return table
 
@@ -219,7 +220,7 @@ def _all_offers(
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
-        value: Value = ((), 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        value: Value = (NO_CHANGE, 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for (given, right_given, total, parts), old in list(table.items()):
             if min(given, right_given) < need and may_go(
                 right, problem.fairness, account, account.usage - total, units, taking
@@ -233,7 +234,8 @@ def _all_offers(
     for state, (_, _, lost, count, ids) in table.items():
         left = account.usage - state[2]
         below = max(0, account.guaranteed - left) if ids else 0
-        yield state, ((share(account, left),) if fair else (), below, lost, count, ids)
+        change = lowered(share(account, account.usage), share(account, left)) if fair else NO_CHANGE
+        yield state, (change, below, lost, count, ids)
 
 
 def _by_right(account: Account, units: int) -> int:
@@ -277,6 +279,5 @@ def _plus(one: State, other: State) -> State:
 
 
 def _join(one: Value, other: Value) -> Value:
-    shares = tuple(sorted(one[0] + other[0], reverse=True)) if one[0] or other[0] else ()
     ids = tuple(sorted(one[4] + other[4])) if one[4] and other[4] else one[4] or other[4]
-    return shares, one[1] + other[1], one[2] + other[2], one[3] + other[3], ids
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], ids

@@ -5,19 +5,19 @@ cohorts). One ledger stands for one pool. It is working state of a planning pass
 cost one step for each ancestor, so nothing is ever summed again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from fractions import Fraction
+from math import inf, lcm
 
 from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, PoolId, Quota
 from quotas.engine.units import capacity_of
 
-Share = tuple[int, Fraction]
-"""How much a department borrows for its weight, comparable: (1, 0) when it borrows with no weight at all."""
+Share = float
+"""How much a department borrows for its weight and of what its parent could have at most: a whole number in a unit that
+all accounts of one ledger have in common, so that shares compare exactly; infinite when it borrows without any weight."""
 
 NOTHING = Quota()
-NO_SHARE: Share = (0, Fraction(0))
-BOUNDLESS: Share = (1, Fraction(0))
 
 
 class Account:
@@ -29,6 +29,7 @@ class Account:
         "guaranteed",
         "id",
         "kept",
+        "pace",
         "parent",
         "present_ceiling",
         "quota",
@@ -45,6 +46,7 @@ class Account:
         self.parent: Account | None = None
         self.children: list[Account] = []
         self.subtree = self.kept = self.usage = self.ceiling = self.present_ceiling = 0
+        self.pace: Share = 0
 
     @property
     def borrowable(self) -> int | None:
@@ -77,6 +79,7 @@ class Ledger:
         _set_ceilings(self.root, self.root.subtree - stranded, lost=self.nominal - self.capacity)
         if any(account.quota.lend_limit_most is not None for account in self.accounts.values()):
             self._open_windows(pool, departments)
+        _set_paces(self.accounts.values())
 
     def _open_windows(self, pool: Pool, departments: Iterable[Department]) -> None:
         """What could be had while every lending window is at its widest: less than that is not impossible."""
@@ -134,11 +137,7 @@ class Ledger:
 def share(account: Account, usage: int) -> Share:
     """What `usage` above the promises means relative to the pool and the department's weight."""
     excess = usage - account.subtree
-    if excess <= 0 or account.parent is None:
-        return NO_SHARE
-    if account.weight == 0 or account.parent.ceiling <= 0:
-        return BOUNDLESS
-    return 0, Fraction(excess * 1000, account.parent.ceiling) / account.weight
+    return excess * account.pace if excess > 0 else 0
 
 
 def _widest(department: Department, pool: PoolId) -> Department:
@@ -182,3 +181,13 @@ def _set_ceilings(root: Account, present: int, lost: int) -> None:
             most = parent.ceiling if limit is None else child.subtree - child.kept + limit
             child.ceiling = child.kept + min(parent.ceiling, most)
             child.present_ceiling = child.kept + min(parent.present_ceiling, most)
+
+
+def _set_paces(accounts: Collection[Account]) -> None:
+    """What one unit above the promises adds to each share: 1 ÷ (weight × what the parent could have), all times the same
+    number, the least that makes them whole."""
+    worth = {a.id: Fraction(a.weight) * a.parent.ceiling for a in accounts if a.parent is not None}
+    scale = lcm(*(one.numerator for one in worth.values() if one > 0))
+    for account in accounts:
+        one = worth[account.id]
+        account.pace = scale * one.denominator // one.numerator if one > 0 else inf

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
-from quotas.engine.ledger import NO_SHARE, Account, Ledger, Share
+from quotas.engine.ledger import Account, Ledger, Share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
@@ -82,5 +82,5 @@ class Competition:
     def _rank(self, account: Account, claim: Claim) -> Rank:
         asked = self._asks(claim)
         borrows = not self._ledger.inside(claim.department, asked)
-        share = self._ledger.share_after(account, asked) if self._fair else NO_SHARE
+        share = self._ledger.share_after(account, asked) if self._fair else 0
         return borrows, share, self._turn[claim.id]

@@ -8,13 +8,17 @@ from its department.
 
 from collections.abc import Collection, Container, Generator, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, islice
+from operator import add
 
 from quotas.engine.books import Books
-from quotas.engine.exact import Goods
+from quotas.engine.exact import Goods, need_of
+from quotas.engine.ledger import share
 from quotas.engine.permission import Taker, stoppable
 from quotas.engine.placement import Key
 from quotas.engine.room import Rank
+from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
 from quotas.engine.units import lost_work
 
@@ -110,6 +114,8 @@ def _places(
     if machine is None:
         return
     free, single = books.free_later, []
+    fair = books.settings.fair_sharing
+    wide = fair and _is_wide(books, taker)
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
         if len(keys) == 1:
             (gifts, given), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
@@ -128,7 +134,11 @@ def _places(
         needed, need = (gifts, lacking) if lacking > 0 else machine
         if need <= 0:  # something that is not counted here, such as a card's compute
             needed, need = [(offer, 1) for offer in here.offers], 1
-        yield gifts, lacking, _bound(taker, needed, need, mine)
+        if fair:
+            all_may_go = wide or count > 1 or lacking <= 0 or machine[1] > 0
+            yield gifts, lacking, _fair_bound(books, node, taker, needed, need, mine, all_may_go)
+        else:
+            yield gifts, lacking, _bound(taker, needed, need, mine)
 
 
 def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
@@ -175,12 +185,65 @@ def _bound(taker: Taker, gifts: list[Gift], need: int, mine: Container[ClaimId])
     theirs = [gift for gift in gifts if gift[0][4] not in mine] if mine else gifts
     if taker.inside:
         least = _cheapest(theirs, need, by_units=False)
-        return (1,) if least is None else (0, (), *least[1:])
+        return (1,) if least is None else (0, NO_CHANGE, *least[1:])
     given = sum(amount for offer, amount in gifts if offer[4] in mine) if mine else 0
     least = _cheapest(theirs, need - given, by_units=True)
     if least is None:
         return (1 << 60,)
-    return least[:1] if given else (least[0], (), *least[1:])
+    return least[:1] if given else (least[0], NO_CHANGE, *least[1:])
+
+
+def _is_wide(books: Books, taker: Taker) -> bool:
+    """Whether more may have to go than frees a place: units of the pool, or by right, that are not those of the place."""
+    _, by_right, of_pool = need_of(books, taker, 0)
+    return bool(books.ledger.keepers) or (max(by_right, of_pool) > 0 and (by_right > of_pool or books.some_recalls))
+
+
+def _fair_bound(
+    books: Books,
+    node: Node,
+    taker: Taker,
+    gifts: list[Gift],
+    need: int,
+    mine: Container[ClaimId],
+    all_may_go: bool,
+) -> Bound:
+    """The same with fair sharing. The more go the better it looks, so it counts whether more may have to go than give the
+    `need`; who takes fewest units of others takes no more than that in any case."""
+    here = books.on_node[node.name]
+    theirs = [
+        (offer[3], _alone(books, here[offer[4]]), given) for offer, given in gifts if not mine or offer[4] not in mine
+    ]
+    if taker.inside and all_may_go:
+        enough = sum(given for _, _, given in theirs) >= need
+        return (0, reduce(add, (change for _, change, _ in theirs), NO_CHANGE)) if enough else (1,)
+    given = 0 if taker.inside or not mine else sum(amount for offer, amount in gifts if offer[4] in mine)
+    least = _first_to_give(theirs, need - given, by_units=not taker.inside)
+    if least is None:
+        return (1,) if taker.inside else (1 << 60,)
+    return least[:1] if given else least
+
+
+def _alone(books: Books, claim: Claim) -> Change:
+    """What shares change at most by the claim's leaving: as if it were the only one taken from its department."""
+    account = books.ledger.accounts[claim.department]
+    units = books.standing.charges[claim.id]
+    return lowered(share(account, account.usage), share(account, account.usage - units))
+
+
+def _first_to_give(gifts: list[tuple[int, Change, int]], need: int, by_units: bool) -> tuple[int, Change] | None:
+    """The least (units, change of shares) by which gifts cover the need, none of them in vain."""
+    if need <= 0:
+        return 0, NO_CHANGE
+    table: dict[int, tuple[int, Change]] = {0: (0, NO_CHANGE)}
+    for units, change, given in gifts:
+        for amount, old in list(table.items()):
+            if amount < need:
+                value = (old[0] + units if by_units else 0, old[1] + change)
+                state = min(amount + given, need)
+                if state not in table or value < table[state]:
+                    table[state] = value
+    return table.get(need)
 
 
 def _cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
@@ -209,13 +272,10 @@ def nodes_to_try(
 ) -> Generator[tuple[Bound, Node], None, None]:
     """Every node that may have a place, with what a set there costs at least."""
     nodes = books.pool.nodes or ()
-    if books.settings.fair_sharing or (not taker.inside and taker.policy.borrow_preempt is not None):
-        yield from (((), node) for node in nodes)
-        return
     mine = {placed.node for claim in own for placed in claim.placement or ()}
     if not taker.inside:
         yield from (((0,), node) for node in nodes if node.name in mine)
-    if rivals and taker.policy.reclaim != "never":
+    if rivals:
         yield from _by_least_cost(books, taker, own)
     if taker.inside:
         yield from (((1,), node) for node in nodes if node.name in mine)
@@ -224,7 +284,7 @@ def nodes_to_try(
 def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tuple[Bound, Node]]:
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
-    claim = taker.claim
+    claim, fair = taker.claim, books.settings.fair_sharing
     for department in books.departments_grown():
         if department in books.ledger.above:
             held = books.holding.get(department, {}).values()
@@ -232,15 +292,18 @@ def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tup
     below = None if taker.policy.reclaim == "any" else claim.priority
     shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(
-        ("victims", taker.inside, shape, below, taker.patient),
+        ("victims", taker.inside, shape, below, taker.patient, fair and _is_wide(books, taker)),
         books.pool,
-        lambda node: _at_least(books, taker, _offered(books, taker.patient, below, node)),
+        lambda node: _at_least(books, taker, _offered(books, taker.patient, below, node), node),
     )
-    _, _, ceiling, lost = (0, 0, -(10**9), 0) if taker.inside else _least_own(books, taker, own)
-    for (units, below_guarantee, highest, loss), node in ranking.walk(
-        lambda node: _least_cost(books, taker, below, node)
-    ):
-        yield (units, (), below_guarantee, max(ceiling, highest), lost + loss), node
+    least_cost = ranking.walk(lambda node: _least_cost(books, taker, below, node))
+    if fair:
+        yield from least_cost
+        return
+    may_borrow = taker.inside or taker.policy.borrow_preempt is not None
+    _, _, ceiling, lost = (0, 0, -(10**9), 0) if may_borrow else _least_own(books, taker, own)
+    for (units, below_guarantee, highest, loss), node in least_cost:
+        yield (units, NO_CHANGE, below_guarantee, max(ceiling, highest), lost + loss), node
 
 
 def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
@@ -251,10 +314,14 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
-def _at_least(books: Books, taker: Taker, here: Here) -> Rank | None:
+def _at_least(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
     """A bound that is found quickly: one of the claims of any place that they can free."""
     if here.least is None:
         return None
+    if books.settings.fair_sharing:
+        on_node = books.on_node[node.name]
+        changes = [_alone(books, on_node[offer[4]]) for offer in here.offers]
+        return (0 if taker.inside else here.least[0], reduce(add, changes))
     asked, free = min(taker.claim.on_card, here.whole), books.free_later
     least = [here.least]
     if books.pool.mig is None and here.whole > 1 and not any(free[key] >= asked for key in here.cards):
@@ -266,7 +333,9 @@ def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Ra
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking."""
     here = _offered(books, taker.patient, below, node)
     least = min((bound for _, _, bound in _places(books, taker, node, here, ())), default=None)
-    return None if least is None else (least[0], *least[2:])
+    if least is None or books.settings.fair_sharing:
+        return least
+    return least[0], *least[2:]
 
 
 def _offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:

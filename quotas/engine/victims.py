@@ -7,11 +7,10 @@ exact.py and the best of them all. Trees and gangs are searched, see search.py.
 from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from fractions import Fraction
 
 from quotas.engine.books import Books
 from quotas.engine.exact import Problem, best_set, need_of
-from quotas.engine.ledger import Share, share
+from quotas.engine.ledger import share
 from quotas.engine.permission import (
     Fairness,
     Taker,
@@ -24,11 +23,12 @@ from quotas.engine.permission import (
 from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.search import cheapest, makes_room, search
+from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
 
-Cost = tuple[int, tuple[tuple[int, Fraction], ...], int, int, int, int, int, tuple[str, ...]]
+Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
         chosen = _best(books, taker, own, (), Fairness.BEFORE)
         if chosen is not None:
             return chosen
-    rivals = lending_back(books, taker) if _may_take(books, taker, own) else set()
+    rivals = _rivals(books, taker, own)
     if not rivals and not (taker.inside and own):
         return None
     for fairness in _fairness(books, taker):
@@ -65,12 +65,18 @@ def _fairness(books: Books, taker: Taker) -> Iterable[Fairness]:
     return Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,)
 
 
-def _may_take(books: Books, taker: Taker, own: list[Claim]) -> bool:
-    """Whether the taker may have any right to others' claims, at best once all its own are stopped."""
-    if taker.inside or books.settings.fair_sharing or taker.policy.borrow_preempt is not None:
-        return True
+def _rivals(books: Books, taker: Taker, own: list[Claim]) -> set[DepartmentId]:
+    """The other departments that the taker may have a right to take from, at best once all its own claims are stopped."""
+    above = lending_back(books, taker)
+    fair = books.settings.fair_sharing
+    if taker.inside or not books.ledger.flat or (taker.policy.borrow_preempt is not None and not fair):
+        return above
     usage_after = taker.account.usage + taker.asked - sum(books.standing.charges[claim.id] for claim in own)
-    return not books.ledger.flat or usage_after <= taker.account.guaranteed
+    if usage_after <= taker.account.guaranteed:
+        return above
+    mine = share(taker.account, usage_after)
+    accounts = map(books.ledger.__getitem__, above if fair else ())
+    return {account.id for account in accounts if share(account, account.usage) >= mine}
 
 
 def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
@@ -204,17 +210,16 @@ def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
     for victim in victims:
         taken[victim.department] = taken.get(victim.department, 0) + victim.units
     mine = taken.pop(taker.account.id, 0)
-    left: list[Share] = []
-    below = 0
+    change, below = NO_CHANGE, 0
     for department, units in taken.items():
         account = books.ledger[DepartmentId(department)]
-        below += max(0, account.guaranteed - (account.usage - units))
-    if books.settings.fair_sharing:
-        accounts = books.ledger.accounts.values()
-        left = [share(a, a.usage - taken.get(a.id, 0)) for a in accounts if a is not taker.account and not a.children]
+        left = account.usage - units
+        below += max(0, account.guaranteed - left)
+        if books.settings.fair_sharing and not account.children:
+            change += lowered(share(account, account.usage), share(account, left))
     return (
         mine if taker.inside else sum(taken.values()),
-        tuple(sorted(left, reverse=True)),
+        change,
         below,
         max((victim.priority for victim in victims), default=-(10**9)),
         sum(lost_work(victim, books.now, books.settings) for victim in victims),

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 
-from quotas.engine.ledger import BOUNDLESS, NO_SHARE, Ledger, share
+from quotas.engine.ledger import Ledger, share
 from quotas.engine.types import Department, Quota
 from tests.engine.builders import POOL, a_department, a_pool
 
@@ -78,15 +79,28 @@ def test_who_watches_is_told_who_moved() -> None:
 def test_a_share_is_exact_and_weighed() -> None:
     ledger = Ledger(a_pool(9), [a_department("a", 2, weight=3), a_department("b", 1, weight=0), a_department("c", 0)])
     assert (ledger.capacity, ledger.nominal, ledger.root.guaranteed) == (9, 9, 6)
-    a, b = ledger["a"], ledger["b"]  # type: ignore[index]
-    assert share(a, 2) == share(b, 1) == share(ledger.root, 99) == NO_SHARE == (0, 0)
-    assert share(a, 3) == (0, Fraction(1000, 27))
-    assert share(b, 2) == BOUNDLESS > share(a, 9)
+    a, b, c = ledger["a"], ledger["b"], ledger["c"]  # type: ignore[index]
+    assert share(a, 2) == share(b, 1) == share(ledger.root, 99) == 0
+    assert (share(a, 3), share(a, 5), share(c, 1), share(c, 2)) == (1, 3, 3, 6)
+    assert share(b, 2) == inf > share(a, 9)
     ledger.add("a", 2)  # type: ignore[arg-type]
-    assert ledger.share_after(a, 4) == (0, Fraction(4000, 27))
-    nothing, one = Ledger(a_pool(0), [a_department("a")]), Ledger(a_pool(1), [a_department("a")])
-    assert share(nothing["a"], 1) == BOUNDLESS  # type: ignore[index]
-    assert share(one["a"], 1) == (0, 1000)  # type: ignore[index]
+    assert ledger.share_after(a, 4) == 4
+    nothing = Ledger(a_pool(0), [a_department("a")])
+    assert share(nothing["a"], 1) == inf  # type: ignore[index]
+
+
+def test_shares_of_different_parents_and_weights_are_in_one_unit() -> None:
+    half = Fraction(1, 2)
+    ledger = Ledger(
+        a_pool(9),
+        [
+            a_department("lab", borrow_limit=4),
+            a_department("a", parent="lab", weight=half),
+            a_department("b", weight=half * 3),
+        ],
+    )
+    lab, a, b = ledger["lab"], ledger["a"], ledger["b"]  # type: ignore[index]
+    assert (lab.ceiling, share(lab, 1), share(a, 1), share(b, 1)) == (4, 6, 27, 4)  # of 1/9, 1/2 and 2/27
 
 
 def test_ceilings_are_at_nominal_capacity_and_as_it_is() -> None:
