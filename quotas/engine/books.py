@@ -14,6 +14,7 @@ from quotas.engine.departures import Departures
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, find_places
+from quotas.engine.shares import Borrowers
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Snapshot
 from quotas.engine.units import grace_of, must_stay_inside, notice_of, young_until
 
@@ -97,6 +98,16 @@ class Books(Rights):
             self.used_by[key] = self.used_by.get(key, 0) + units
 
     # Where a claim would stand ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def borrowers(self) -> Borrowers:
+        return Borrowers(self.ledger)
+
+    @cached_property
+    def sizes(self) -> frozenset[tuple[int, int]]:
+        """(priority, units charged) of single claims that may have to go."""
+        held = (claim for claims in self.holding.values() for claim in claims.values() if claim.preemptible)
+        return frozenset((claim.priority, self.standing.charges[claim.id]) for claim in held)
 
     @cached_property
     def empty(self) -> Room:

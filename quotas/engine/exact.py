@@ -6,13 +6,13 @@ and is lowered from outside as long as nothing that outranks it gets worse. Of e
 the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account, share
-from quotas.engine.permission import Fairness, Right, Taker, may_go, open_to, right_of
+from quotas.engine.ledger import Account, Share, share, spare_above
+from quotas.engine.permission import Fairness, Right, Taker, open_to, right_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId
@@ -146,23 +146,60 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
     """What can be given by other departments together, when the taker's will use `usage_after`."""
     if right is Right.NONE or not problem.rivals:
         return {START: EMPTY}
-    fair = problem.books.settings.fair_sharing
-    asked = _worth_asking(problem, below) if right is Right.RECLAIM and not fair else [*problem.rivals]
-    offers = [_offers(problem, department, below, right, usage_after) for department in asked]
+
+    def ask(department: DepartmentId) -> Table:
+        return _offers(problem, department, below, right, usage_after)
+
+    if problem.gives is not None or (right is not Right.RECLAIM and not _is_fair(problem)):
+        offers = [ask(department) for department in problem.rivals]
+    elif _is_fair(problem):
+        offers = [*_highest_shares(problem, below, ask)]
+    else:
+        offers = [ask(department) for department in _cheapest_claims(problem, below)]
     table: Table = {START: EMPTY}
     for theirs in _best_offers(problem, offers):
         table = _merged(problem, table, theirs)
     return table
 
 
-def _worth_asking(problem: Problem, below: int | None) -> list[DepartmentId]:
+def _is_fair(problem: Problem) -> bool:
+    return problem.books.settings.fair_sharing
+
+
+def _cheapest_claims(problem: Problem, below: int | None) -> list[DepartmentId]:
     """The departments that the best set can take from by right of the guarantee, as far as that is known."""
-    if problem.gives is not None:
-        return [*problem.rivals]
-    limits = [limit for limit in (below, priorities_below(problem.taker)) if limit is not None]
     recallable = recallable_for(problem.books, problem.taker)
-    worth = recallable.worth_asking(max(problem.need), min(limits, default=None))
+    worth = recallable.worth_asking(max(problem.need), _priority_limit(problem, below))
     return [department for department in problem.rivals if department in worth]
+
+
+def _priority_limit(problem: Problem, below: int | None) -> int | None:
+    """The priority that others' claims must be below to go by right of the guarantee or of the share."""
+    limits = [limit for limit in (below, priorities_below(problem.taker)) if limit is not None]
+    return min(limits, default=None)
+
+
+def _highest_shares(problem: Problem, below: int | None, ask: Callable[[DepartmentId], Table]) -> Iterator[Table]:
+    """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from.
+    For each claim of another one it could as well take one of the same size from one of these that is still untouched."""
+    limit, need = _priority_limit(problem, below), max(problem.need)
+    sizes = {size for priority, size in problem.books.sizes if size and (limit is None or priority < limit)}
+    least = min(sizes, default=1)
+    wanted = {size: 1 if size >= need else 2 + (need - size - 1) // least for size in sizes}
+    lowest: Share | None = None
+    for share_now, department in problem.books.borrowers:
+        if not wanted and share_now != lowest and not problem.books.ledger.keepers:
+            return
+        if department in problem.rivals:
+            table, lowest = ask(department), share_now
+            yield table
+            for state, value in table.items():
+                if value[3] == 1 and state[2] in wanted:
+                    wanted[state[2]] -= 1
+                    if not wanted[state[2]]:
+                        del wanted[state[2]]
+                        if state[2] == least and not need % least and not problem.taker.inside:
+                            wanted = {size: left for size, left in wanted.items() if size <= need}
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
@@ -198,33 +235,37 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     books, taker = problem.books, problem.taker
     need = 1 << (max(problem.need) - 1).bit_length()
     account = books.ledger[department]
+    least = share(taker.account, usage_after) if right is Right.FAIR else 0
+    last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
+    spare = spare_above(account, least, or_equal=last_too)
+    if not account.kept:  # more than this is not asked of it
+        spare = min(spare, need + max((units for _, units in books.sizes), default=0))
     words = taker.policy.reclaim, taker.policy.borrow_preempt
-    like = None if words == ("any", None) else (words, taker.claim.priority)
-    key = (department, books.versions.get(department, 0), account.usage, need, below, right, like, taker.patient)
-    lasting = right is not Right.FAIR and problem.gives is None
-    if lasting and key in books.offers:
+    like = None if words == ("any", None) else (words, taker.claim.priority, right is Right.PRIORITY)
+    version = books.versions.get(department, 0), account.usage
+    key = (department, version, need, below, spare, last_too, like, taker.patient)
+    if problem.gives is None and key in books.offers:
         return books.offers[key]  # type: ignore[no-any-return]
     claims = open_to(books, taker, problem.rivals[department], right)
     claims = claims if below is None else [claim for claim in claims if claim.priority < below]
-    table = dict(_all_offers(problem, account, claims, right, usage_after, need))
-    if lasting:
+    table = dict(_all_offers(problem, account, claims, spare, last_too, need))
+    if problem.gives is None:
         books.offers[key] = table
     return table
 
 
 def _all_offers(
-    problem: Problem, account: Account, claims: list[Claim], right: Right, usage_after: int, need: int
+    problem: Problem, account: Account, claims: list[Claim], spare: int, last_too: bool, need: int
 ) -> Iterator[tuple[State, Value]]:
-    """Nothing, and every sum of claims; they go smallest first, so the last to go is the largest."""
-    taking, fair = (problem.taker.account, usage_after), problem.books.settings.fair_sharing
+    """Nothing, and every sum of claims of which those before the last (or the last, too) take no more than what the
+    department can spare. They go smallest first, so the last to go is the largest."""
+    fair = problem.books.settings.fair_sharing
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = (NO_CHANGE, 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
         for (given, right_given, total, parts), old in list(table.items()):
-            if min(given, right_given) < need and may_go(
-                right, problem.fairness, account, account.usage - total, units, taking
-            ):
+            if min(given, right_given) < need and total + units * last_too <= spare:
                 by_right = _by_right(account, total + units)
                 least: tuple[Part, ...] = ()
                 if fair and problem.gives is None:
@@ -234,7 +275,7 @@ def _all_offers(
     for state, (_, _, lost, count, ids) in table.items():
         left = account.usage - state[2]
         below = max(0, account.guaranteed - left) if ids else 0
-        change = lowered(share(account, account.usage), share(account, left)) if fair else NO_CHANGE
+        change = lowered(account, account.usage - left) if fair else NO_CHANGE
         yield state, (change, below, lost, count, ids)
 
 

@@ -5,6 +5,7 @@ cohorts). One ledger stands for one pool. It is working state of a planning pass
 cost one step for each ancestor, so nothing is ever summed again.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from fractions import Fraction
@@ -138,6 +139,13 @@ def share(account: Account, usage: int) -> Share:
     """What `usage` above the promises means relative to the pool and the department's weight."""
     excess = usage - account.subtree
     return excess * account.pace if excess > 0 else 0
+
+
+def spare_above(account: Account, least: Share, or_equal: bool) -> int:
+    """How many units the account can give so that its share stays above the `least`, or equal; negative if it is not."""
+    excess = account.usage - account.subtree
+    find = bisect_left if or_equal else bisect_right
+    return excess - find(range(excess + 1), least, key=lambda left: share(account, account.subtree + left))
 
 
 def _widest(department: Department, pool: PoolId) -> Department:

@@ -4,12 +4,14 @@ Sets are compared by the shares that all departments but the taker's are left wi
 departments a set touches a few, so only what it changes is written down and compared.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import total_ordering
 from itertools import zip_longest
 
-from quotas.engine.ledger import Share
+from quotas.engine.ledger import Account, Ledger, Share, share
+from quotas.engine.types import DepartmentId
 
 BELOW_ALL: tuple[Share, int] = (-1, 0)
 
@@ -43,11 +45,33 @@ NO_CHANGE = Change()
 def summed(counts: Iterable[tuple[Share, int]]) -> Change:
     """The change that is made of these, in any order."""
     sums: dict[Share, int] = {}
-    for share, more in counts:
-        sums[share] = sums.get(share, 0) + more
-    return Change(tuple(sorted(((share, more) for share, more in sums.items() if more), reverse=True)))
+    for one, more in counts:
+        sums[one] = sums.get(one, 0) + more
+    return Change(tuple(sorted(((one, more) for one, more in sums.items() if more), reverse=True)))
 
 
-def lowered(before: Share, after: Share) -> Change:
-    """One department's share falls."""
-    return summed([(before, -1), (after, 1)])
+def lowered(account: Account, units: int) -> Change:
+    """What it changes that a department gives so many units."""
+    before, after = share(account, account.usage), share(account, account.usage - units)
+    return Change(((before, -1), (after, 1))) if after < before else NO_CHANGE
+
+
+class Borrowers:
+    """The departments that use more than they are promised, the highest share first: kept in order while usage moves."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._moved = ledger, ledger.watch()
+        self._moved.update(ledger.accounts)
+        self._order: list[tuple[Share, DepartmentId]] = []
+        self._at: dict[DepartmentId, tuple[Share, DepartmentId]] = {}
+
+    def __iter__(self) -> Iterator[tuple[Share, DepartmentId]]:
+        for department in self._moved:
+            if department in self._at:
+                del self._order[bisect_left(self._order, self._at.pop(department))]
+            if department in self._ledger.above:
+                account = self._ledger[department]
+                self._at[department] = -share(account, account.usage), department
+                insort(self._order, self._at[department])
+        self._moved.clear()
+        return ((-less, department) for less, department in self._order)

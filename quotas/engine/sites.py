@@ -14,7 +14,6 @@ from operator import add
 
 from quotas.engine.books import Books
 from quotas.engine.exact import Goods, need_of
-from quotas.engine.ledger import share
 from quotas.engine.permission import Taker, stoppable
 from quotas.engine.placement import Key
 from quotas.engine.room import Rank
@@ -34,6 +33,8 @@ Pile = tuple[list[Gift], int]
 """What several claims give of something, in the order of priority, and how much in all."""
 NOTHING: Pile = ([], 0)
 
+FEW = 4
+"""Where fewer than one of so many nodes have claims that may be taken from, these are looked at alone."""
 CHOICES = 128
 """Of several shared cards, so many choices are looked at on one node; those of eight cards are 70 at most."""
 
@@ -226,9 +227,7 @@ def _fair_bound(
 
 def _alone(books: Books, claim: Claim) -> Change:
     """What shares change at most by the claim's leaving: as if it were the only one taken from its department."""
-    account = books.ledger.accounts[claim.department]
-    units = books.standing.charges[claim.id]
-    return lowered(share(account, account.usage), share(account, account.usage - units))
+    return lowered(books.ledger.accounts[claim.department], books.standing.charges[claim.id])
 
 
 def _first_to_give(gifts: list[tuple[int, Change, int]], need: int, by_units: bool) -> tuple[int, Change] | None:
@@ -276,12 +275,14 @@ def nodes_to_try(
     if not taker.inside:
         yield from (((0,), node) for node in nodes if node.name in mine)
     if rivals:
-        yield from _by_least_cost(books, taker, own)
+        yield from _by_least_cost(books, taker, own, rivals)
     if taker.inside:
         yield from (((1,), node) for node in nodes if node.name in mine)
 
 
-def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tuple[Bound, Node]]:
+def _by_least_cost(
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]
+) -> Iterator[tuple[Bound, Node]]:
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
@@ -290,6 +291,14 @@ def _by_least_cost(books: Books, taker: Taker, own: list[Claim]) -> Iterator[tup
             held = books.holding.get(department, {}).values()
             books.free_later.touch(placed.node for claim in held for placed in claim.placement or ())
     below = None if taker.policy.reclaim == "any" else claim.priority
+    if fair and not taker.inside:  # often only few borrow so much that others may take from them
+        lent = (claim for department in rivals for claim in books.holding.get(department, {}).values())
+        theirs = {placed.node for claim in lent for placed in claim.placement or ()}
+        if len(theirs) * FEW < len(books.pool.nodes or ()):
+            near = [node for node in books.pool.nodes or () if node.name in theirs]
+            costs = ((_least_cost(books, taker, below, node), node) for node in near)
+            yield from sorted(((least, node) for least, node in costs if least is not None), key=lambda one: one[0])
+            return
     shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and _is_wide(books, taker)),

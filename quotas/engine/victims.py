@@ -216,7 +216,7 @@ def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
         left = account.usage - units
         below += max(0, account.guaranteed - left)
         if books.settings.fair_sharing and not account.children:
-            change += lowered(share(account, account.usage), share(account, left))
+            change += lowered(account, account.usage - left)
     return (
         mine if taker.inside else sum(taken.values()),
         change,
