@@ -38,6 +38,20 @@ def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> No
     assert answers(gone)["mine"].decision == "admit"
 
 
+def test_nobody_is_stopped_for_who_may_not_borrow_before_its_departments_own() -> None:
+    """By priority `more` could take h; it would not start for that."""
+    claims = [
+        holding("h", "b", 2),
+        leaving("l", "b", 2, held_for="mine"),
+        pending("mine", "a", 2, own_only=True, reserved=Reservation(2, ())),
+        pending("more", "a", 1, priority=1),
+    ]
+    departments = [a_department("a", 2, policy=a_policy(borrow_preempt=BorrowPreempt())), a_department("b")]
+    decided = answers(a_snapshot(a_pool(4), departments, claims))
+    assert (decided["more"].victims, decided["more"].reasons) == ((), (HeldFor("mine"),))
+    assert decided["mine"].waiting_on == ("l",)
+
+
 def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
     """The free card stays the owner's, though a card that others leave would suit it better by then."""
     machines = nodes(4, 4, 4, 2)
