@@ -298,3 +298,26 @@ def test_when_a_quota_is_cut_the_last_reservation_gives_way() -> None:
         ("reclaim", ("h0", "h1")),
         ("wait", ()),
     ]
+
+
+def test_when_the_pool_is_cut_who_borrows_gives_way_before_who_uses_just_what_it_is_promised() -> None:
+    claims = [
+        leaving("h0", "b", 1, held_for="borrower"),
+        leaving("h1", "b", 1, held_for="owner"),
+        pending("borrower", "b", 1, submitted_at=-20, reserved=Reservation(1, ())),
+        pending("owner", "a", 1, reserved=Reservation(1, ())),
+    ]
+    decided = answers(a_snapshot(a_pool(1), [a_department("a", 1), a_department("b")], claims))
+    assert (decided["borrower"].decision, decided["owner"].decision) == ("wait", "reclaim")
+
+
+def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short() -> None:
+    """Each keeps what it is promised, four units of three. Were the reservation given up, `higher` would have the units."""
+    claims = [
+        leaving("l", "a", 1, held_for="first"),
+        pending("first", "a", 2, reserved=Reservation(2, ())),
+        pending("higher", "a", 2, priority=1),
+    ]
+    departments = [a_department("a", 3, None, 0), a_department("b", 1, None, 0)]
+    decided = answers(a_snapshot(a_pool(3), departments, claims))
+    assert (decided["first"].waiting_on, decided["higher"].decision) == (("l",), "wait")
