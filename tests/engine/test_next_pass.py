@@ -321,3 +321,21 @@ def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short()
     departments = [a_department("a", 3, None, 0), a_department("b", 1, None, 0)]
     decided = answers(a_snapshot(a_pool(3), departments, claims))
     assert (decided["first"].waiting_on, decided["higher"].decision) == (("l",), "wait")
+
+
+def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() -> None:
+    """`meek` holds the two cards that are free on n2 until h is told; then `first` may pass it, and `second` needs all of h."""
+    claims = [
+        here("h", "d", "n1", 0, 1, 2, 3, 4),
+        here("fixed", "a", "n2", 0, 1, preemptible=False),
+        pending("meek", "c", 4, submitted_at=-30),
+        pending("first", "a", 2, submitted_at=-20),
+        pending("second", "b", 3),
+    ]
+    departments = [a_department("a", 4), a_department("b", 3), a_department("c", 4), a_department("d")]
+    departments[2] = replace(departments[2], policy=a_policy(reclaim="never"))
+    snapshot = a_snapshot(a_pool(nodes=nodes(5, 4, 1, 1, 1, 1)), departments, claims)
+    decided = answers(snapshot)
+    assert (decided["first"].placement, decided["first"].victims) == ((Placed(0, "n2", (2, 3)),), ())
+    assert (decided["second"].victims, decided["second"].waiting_on) == (("h",), ("h",))
+    nothing_new(snapshot)
