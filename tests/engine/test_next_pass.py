@@ -339,3 +339,30 @@ def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() ->
     assert (decided["first"].placement, decided["first"].victims) == ((Placed(0, "n2", (2, 3)),), ())
     assert (decided["second"].victims, decided["second"].waiting_on) == (("h",), ("h",))
     nothing_new(snapshot)
+
+
+def test_whom_nobody_needs_any_more_stays_before_the_next_is_looked_at() -> None:
+    """In a tree: the recall, for which h was told first, starts since i goes for w; w waits for i as before, not for h."""
+    claims = [
+        holding("h", "a", 2, started_at=-65),
+        holding("i", "a", 1),
+        pending("w", "a", 2, priority=1),
+        pending("recall", "a", 4, pods=0, priority=1, submitted_at=-20),
+    ]
+    departments = [a_department("a", 6), a_department("x"), a_department("y", parent="x")]
+    decided = nothing_new(a_snapshot(a_pool(8), departments, claims))
+    assert decided == {"recall": ("admit", ()), "w": ("reclaim", ("i",))}
+
+
+def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gave_its_reservation_up() -> None:
+    claims = [
+        leaving("l", "b", 1, held_for="paused"),
+        holding("h", "b", 4),
+        pending("paused", "d", 1, reserved=Reservation(1, ())),
+        pending("meek", "a", 2, submitted_at=-20),
+        pending("w", "c", 3),
+    ]
+    departments = [a_department("a", 2, policy=a_policy(reclaim="never")), a_department("b")]
+    departments += [a_department("c", 3), a_department("d", paused=True)]
+    decided = answers(a_snapshot(a_pool(5), departments, claims))
+    assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")
