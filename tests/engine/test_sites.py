@@ -182,6 +182,28 @@ def test_who_lacks_a_place_here_and_the_right_elsewhere_takes_both() -> None:
     assert decided["w"].victims == ("here", "there")
 
 
+def test_its_own_goes_where_a_place_is_all_that_is_lacking() -> None:
+    claims = [
+        on("own", "a", 2, "n1", 0, 1, priority=-1),
+        on("fixed", "a", 2, "n2", 0, 1, preemptible=False),
+        pending("w", "a", 4),
+    ]
+    assert victims(*claims, machines=nodes(4, 4)) == ("own",)
+
+
+def test_what_its_own_department_uses_already_is_no_right_to_more() -> None:
+    """Two of n1's four cards are free, but what is free is c's: `there` goes for the right, though a uses four units."""
+    claims = [
+        on("here", "b", 2, "n1", 0, 1),
+        on("there", "b", 2, "n2", 0, 1),
+        on("fixed", "a", 4, "n3", 0, 1, 2, 3, preemptible=False),
+        pending("w", "a", 4),
+    ]
+    departments = [a_department("a", 8), GUEST, a_department("c", 2, lend_limit=0)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
+    assert decided["w"].victims == ("here", "there")
+
+
 @pytest.mark.parametrize("names", ["ab", "ba"])
 def test_of_places_that_cost_and_waste_the_same_the_first_by_name_is_taken(names: str) -> None:
     claims = [on(id, "b", 2, node, 0, 1) for id, node in zip(names, ("n1", "n2"), strict=True)]
