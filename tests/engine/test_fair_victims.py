@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.types import Claim, Department, Placed
-from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+from quotas.engine.admission import decide
+from quotas.engine.types import Claim, Department, Placed, Reservation
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 EVERYBODY = [a_department(id) for id in "abc"]
 Victims = Callable[..., tuple[str, ...]]
@@ -55,6 +56,22 @@ def test_of_those_who_may_give_as_many_units_the_one_gives_who_borrows_most(vict
 def test_the_taker_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
     owner = [a_department("a", 3), *EVERYBODY[1:]]
     assert victims(holding("large", "b", 3), holding("small", "c", 2), departments=owner) == ("large",)
+
+
+def test_its_own_goes_as_well_where_nobody_is_to_end_below_the_taker(victims: Victims) -> None:
+    """Without `large` b still uses 2. So may the taker once `own` is gone, which no place needs."""
+    own, large = holding("own", "a", 1, priority=-1), holding("large", "b", 3)
+    assert victims(own, large, holding("rest", "b", 2, preemptible=False), units=2) == ("large", "own")
+
+
+def test_of_those_told_as_many_stay_as_leave_the_taker_below_everybody() -> None:
+    """Of all who were told `large` alone would do, had the taker no claim of its own; c and d end below it without x and y."""
+    told = [leaving("own", "a", 1), leaving("large", "b", 2), leaving("x", "c", 3), leaving("y", "d", 3)]
+    claims = [replace(claim, held_for="w") for claim in told]  # type: ignore[arg-type]
+    claims += [holding("hb", "b", 2), holding("hc", "c", 1), holding("hd", "d", 1)]
+    claims += [pending("w", "a", 2, reserved=Reservation(2, ()))]
+    plan = decide(a_snapshot(a_pool(13), [a_department(id) for id in "abcd"], claims, fair_sharing=True))
+    assert ([d.waiting_on for d in plan.decisions], plan.withdrawn) == ([("large", "own")], ("x", "y"))
 
 
 def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first() -> None:
