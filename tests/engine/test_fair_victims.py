@@ -74,6 +74,40 @@ def test_of_those_told_as_many_stay_as_leave_the_taker_below_everybody() -> None
     assert ([d.waiting_on for d in plan.decisions], plan.withdrawn) == ([("large", "own")], ("x", "y"))
 
 
+def on(id: str, department: str, units: int, node: str, first: int = 0, **more: int) -> Claim:
+    return holding(id, department, units, placement=(Placed(0, node, tuple(range(first, first + units))),), **more)
+
+
+def test_who_borrows_most_gives_though_another_loses_less() -> None:
+    claims = [on(id, id[0], 1, f"n{n}") for n, id in enumerate(("b1", "b2", "b3", "c1", "c2"), start=1)]
+    claims = [replace(claim, checkpointed_at=0 if claim.department == "c" else None) for claim in claims]
+    snapshot = a_snapshot(
+        a_pool(nodes=nodes(1, 1, 1, 1, 1)), EVERYBODY, [*claims, pending("w", "a", 1)], fair_sharing=True
+    )
+    assert answers(snapshot)["w"].victims == ("b1",)
+
+
+def test_on_a_machine_with_too_little_cpu_nobody_ends_below_the_taker_either() -> None:
+    """On n1 `card` gives no CPU and `cpu`, which does, would leave c nothing; `other` costs more units."""
+    claims = [on("card", "b", 1, "n1", cpu_milli=1000), on("cpu", "c", 2, "n1", 1, cpu_milli=7000)]
+    claims += [on("other", "b", 3, "n2", cpu_milli=8000), pending("w", "a", 1, cpu_milli=4000)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(3, 3, cpu_milli=8000)), EVERYBODY, claims, fair_sharing=True)
+    assert answers(snapshot)["w"].victims == ("other",)
+
+
+def test_of_many_claims_on_a_node_the_best_of_those_that_leave_nobody_below_the_taker_go() -> None:
+    """One unit less would do with c's `five`, but c would end below; `four0` and `two00` of b lose least together."""
+    sizes = [("five", "c", 5, 1), ("four0", "b", 4, 5), ("four1", "b", 4, 6)]
+    sizes += [(f"two{n:02}", "b", 2, 15) for n in range(20)]
+    claims, used = [], 0
+    for id, department, units, lost in sizes:
+        claims.append(on(id, department, units, "n1", used, checkpointed_at=-lost))
+        used += units
+    claims += [on("more", "c", 1, "n2"), pending("w", "a", 5)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(used, 1)), EVERYBODY, claims, fair_sharing=True)
+    assert answers(snapshot)["w"].victims == ("four0", "two00")
+
+
 def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first() -> None:
     """b, of no weight, borrows most: of its three units one comes back by right, so c's small one goes too. To look only at
     the set without its smallest claim would take `large` for needless, and c's larger one alone."""
