@@ -115,3 +115,20 @@ def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first(
     claims = [holding("large", "b", 3), holding("small", "c", 1), holding("middle", "c", 2), pending("w", "a", 2)]
     decided = answers(a_snapshot(a_pool(6), departments, claims, fair_sharing=True))
     assert decided["w"].victims == ("large", "small")
+
+
+def test_a_department_whose_claim_is_told_borrows_less_and_comes_earlier() -> None:
+    """Once h is told for `first`, c would borrow 1 with its next claim, b 2; two units are free."""
+    claims = [
+        holding("h", "c", 3),
+        pending("first", "a", 3, submitted_at=-20),
+        pending("b1", "b", 2),
+        pending("c1", "c", 1),
+    ]
+    departments = [a_department("a", 1), a_department("b"), a_department("c")]
+    decided = answers(a_snapshot(a_pool(5), departments, claims, fair_sharing=True))
+    assert {id: decision.decision for id, decision in decided.items()} == {
+        "first": "reclaim",
+        "c1": "admit",
+        "b1": "wait",
+    }
