@@ -53,6 +53,12 @@ def test_of_those_who_may_give_as_many_units_the_one_gives_who_borrows_most(vict
     assert victim in {claim.id for claim in most}
 
 
+def test_of_two_without_weight_neither_borrows_more_for_its_weight(victims: Victims) -> None:
+    """At most as much, therefore; of less than the other there is no question."""
+    departments = [a_department(id, weight=0) for id in "abc"]
+    assert victims(holding("small", "b", 2), holding("large", "b", 4), departments=departments, units=2) == ("small",)
+
+
 def test_the_taker_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
     owner = [a_department("a", 3), *EVERYBODY[1:]]
     assert victims(holding("large", "b", 3), holding("small", "c", 2), departments=owner) == ("large",)
