@@ -234,6 +234,17 @@ def test_of_places_that_cost_and_waste_the_same_the_first_by_name_is_taken(names
     assert victims(*claims, pending("w", "a", 2), machines=nodes(2, 2)) == ("a",)
 
 
+def test_of_claims_of_one_node_that_cost_the_same_the_one_goes_that_leaves_less_cpu_without_a_card() -> None:
+    claims = [
+        on("large", "b", 1, "n1", 0, cpu_milli=4000),
+        on("small", "b", 1, "n1", 1, cpu_milli=1000),
+        pending("w", "a", 1, cpu_milli=1000),
+    ]
+    departments = [a_department("a", 1), GUEST]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(2, cpu_milli=8000)), departments, claims))
+    assert decided["w"].victims == ("small",)
+
+
 def test_who_is_inside_its_guarantee_spares_its_own_whatever_they_lose() -> None:
     own = on("own", "a", 1, "n1", 0, lost=1, priority=-1)
     claims = [own, on("other", "b", 1, "n2", 0, lost=500), pending("w", "a", 1)]
