@@ -71,7 +71,7 @@ def test_its_own_goes_as_well_where_nobody_is_to_end_below_the_taker(victims: Vi
 
 
 def test_of_those_told_as_many_stay_as_leave_the_taker_below_everybody() -> None:
-    """Of all who were told `large` alone would do, had the taker no claim of its own; c and d end below it without x and y."""
+    """Of those told `large` alone would do, had the taker no claim of its own; without x and y c and d end below it."""
     told = [leaving("own", "a", 1), leaving("large", "b", 2), leaving("x", "c", 3), leaving("y", "d", 3)]
     claims = [replace(claim, held_for="w") for claim in told]  # type: ignore[arg-type]
     claims += [holding("hb", "b", 2), holding("hc", "c", 1), holding("hd", "d", 1)]

@@ -312,7 +312,7 @@ def test_when_the_pool_is_cut_who_borrows_gives_way_before_who_uses_just_what_it
 
 
 def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short() -> None:
-    """Each keeps what it is promised, four units of three. Were the reservation given up, `higher` would have the units."""
+    """Each keeps what it is promised, four units of three. Were the reservation given up, `higher` would get them."""
     claims = [
         leaving("l", "a", 1, held_for="first"),
         pending("first", "a", 2, reserved=Reservation(2, ())),
@@ -324,7 +324,7 @@ def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short()
 
 
 def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() -> None:
-    """`meek` holds the two cards that are free on n2 until h is told; then `first` may pass it, and `second` needs all of h."""
+    """`meek` holds two cards of n2 until h is told; then `first` starts there, and h goes for `second` alone."""
     claims = [
         here("h", "d", "n1", 0, 1, 2, 3, 4),
         here("fixed", "a", "n2", 0, 1, preemptible=False),
@@ -342,7 +342,7 @@ def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() ->
 
 
 def test_whom_nobody_needs_any_more_stays_before_the_next_is_looked_at() -> None:
-    """In a tree: the recall, for which h was told first, starts since i goes for w; w waits for i as before, not for h."""
+    """In a tree: the recall, for which h was told, starts since i goes for w; w waits for i as before, not for h."""
     claims = [
         holding("h", "a", 2, started_at=-65),
         holding("i", "a", 1),

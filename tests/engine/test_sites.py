@@ -192,7 +192,7 @@ def test_its_own_goes_where_a_place_is_all_that_is_lacking() -> None:
 
 
 def test_what_its_own_department_uses_already_is_no_right_to_more() -> None:
-    """Two of n1's four cards are free, but what is free is c's: `there` goes for the right, though a uses four units."""
+    """Two of n1's four cards are free, but they are c's: `there` goes for the right, though a uses four units."""
     claims = [
         on("here", "b", 2, "n1", 0, 1),
         on("there", "b", 2, "n2", 0, 1),
