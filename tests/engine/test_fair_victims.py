@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.types import Claim, Department, Placed
-from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+from quotas.engine.admission import decide
+from quotas.engine.types import Claim, Department, Placed, Reservation
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 EVERYBODY = [a_department(id) for id in "abc"]
 Victims = Callable[..., tuple[str, ...]]
@@ -52,9 +53,65 @@ def test_of_those_who_may_give_as_many_units_the_one_gives_who_borrows_most(vict
     assert victim in {claim.id for claim in most}
 
 
+def test_of_two_without_weight_neither_borrows_more_for_its_weight(victims: Victims) -> None:
+    """At most as much, therefore; of less than the other there is no question."""
+    departments = [a_department(id, weight=0) for id in "abc"]
+    assert victims(holding("small", "b", 2), holding("large", "b", 4), departments=departments, units=2) == ("small",)
+
+
 def test_the_taker_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
     owner = [a_department("a", 3), *EVERYBODY[1:]]
     assert victims(holding("large", "b", 3), holding("small", "c", 2), departments=owner) == ("large",)
+
+
+def test_its_own_goes_as_well_where_nobody_is_to_end_below_the_taker(victims: Victims) -> None:
+    """Without `large` b still uses 2. So may the taker once `own` is gone, which no place needs."""
+    own, large = holding("own", "a", 1, priority=-1), holding("large", "b", 3)
+    assert victims(own, large, holding("rest", "b", 2, preemptible=False), units=2) == ("large", "own")
+
+
+def test_of_those_told_as_many_stay_as_leave_the_taker_below_everybody() -> None:
+    """Of those told `large` alone would do, had the taker no claim of its own; without x and y c and d end below it."""
+    told = [leaving("own", "a", 1), leaving("large", "b", 2), leaving("x", "c", 3), leaving("y", "d", 3)]
+    claims = [replace(claim, held_for="w") for claim in told]  # type: ignore[arg-type]
+    claims += [holding("hb", "b", 2), holding("hc", "c", 1), holding("hd", "d", 1)]
+    claims += [pending("w", "a", 2, reserved=Reservation(2, ()))]
+    plan = decide(a_snapshot(a_pool(13), [a_department(id) for id in "abcd"], claims, fair_sharing=True))
+    assert ([d.waiting_on for d in plan.decisions], plan.withdrawn) == ([("large", "own")], ("x", "y"))
+
+
+def on(id: str, department: str, units: int, node: str, first: int = 0, **more: int) -> Claim:
+    return holding(id, department, units, placement=(Placed(0, node, tuple(range(first, first + units))),), **more)
+
+
+def test_who_borrows_most_gives_though_another_loses_less() -> None:
+    claims = [on(id, id[0], 1, f"n{n}") for n, id in enumerate(("b1", "b2", "b3", "c1", "c2"), start=1)]
+    claims = [replace(claim, checkpointed_at=0 if claim.department == "c" else None) for claim in claims]
+    snapshot = a_snapshot(
+        a_pool(nodes=nodes(1, 1, 1, 1, 1)), EVERYBODY, [*claims, pending("w", "a", 1)], fair_sharing=True
+    )
+    assert answers(snapshot)["w"].victims == ("b1",)
+
+
+def test_on_a_machine_with_too_little_cpu_nobody_ends_below_the_taker_either() -> None:
+    """On n1 `card` gives no CPU and `cpu`, which does, would leave c nothing; `other` costs more units."""
+    claims = [on("card", "b", 1, "n1", cpu_milli=1000), on("cpu", "c", 2, "n1", 1, cpu_milli=7000)]
+    claims += [on("other", "b", 3, "n2", cpu_milli=8000), pending("w", "a", 1, cpu_milli=4000)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(3, 3, cpu_milli=8000)), EVERYBODY, claims, fair_sharing=True)
+    assert answers(snapshot)["w"].victims == ("other",)
+
+
+def test_of_many_claims_on_a_node_the_best_of_those_that_leave_nobody_below_the_taker_go() -> None:
+    """One unit less would do with c's `five`, but c would end below; `four0` and `two00` of b lose least together."""
+    sizes = [("five", "c", 5, 1), ("four0", "b", 4, 5), ("four1", "b", 4, 6)]
+    sizes += [(f"two{n:02}", "b", 2, 15) for n in range(20)]
+    claims, used = [], 0
+    for id, department, units, lost in sizes:
+        claims.append(on(id, department, units, "n1", used, checkpointed_at=-lost))
+        used += units
+    claims += [on("more", "c", 1, "n2"), pending("w", "a", 5)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(used, 1)), EVERYBODY, claims, fair_sharing=True)
+    assert answers(snapshot)["w"].victims == ("four0", "two00")
 
 
 def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first() -> None:
@@ -64,3 +121,20 @@ def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first(
     claims = [holding("large", "b", 3), holding("small", "c", 1), holding("middle", "c", 2), pending("w", "a", 2)]
     decided = answers(a_snapshot(a_pool(6), departments, claims, fair_sharing=True))
     assert decided["w"].victims == ("large", "small")
+
+
+def test_a_department_whose_claim_is_told_borrows_less_and_comes_earlier() -> None:
+    """Once h is told for `first`, c would borrow 1 with its next claim, b 2; two units are free."""
+    claims = [
+        holding("h", "c", 3),
+        pending("first", "a", 3, submitted_at=-20),
+        pending("b1", "b", 2),
+        pending("c1", "c", 1),
+    ]
+    departments = [a_department("a", 1), a_department("b"), a_department("c")]
+    decided = answers(a_snapshot(a_pool(5), departments, claims, fair_sharing=True))
+    assert {id: decision.decision for id, decision in decided.items()} == {
+        "first": "reclaim",
+        "c1": "admit",
+        "b1": "wait",
+    }

@@ -38,6 +38,20 @@ def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> No
     assert answers(gone)["mine"].decision == "admit"
 
 
+def test_nobody_is_stopped_for_who_may_not_borrow_before_its_departments_own() -> None:
+    """By priority `more` could take h; it would not start for that."""
+    claims = [
+        holding("h", "b", 2),
+        leaving("l", "b", 2, held_for="mine"),
+        pending("mine", "a", 2, own_only=True, reserved=Reservation(2, ())),
+        pending("more", "a", 1, priority=1),
+    ]
+    departments = [a_department("a", 2, policy=a_policy(borrow_preempt=BorrowPreempt())), a_department("b")]
+    decided = answers(a_snapshot(a_pool(4), departments, claims))
+    assert (decided["more"].victims, decided["more"].reasons) == ((), (HeldFor("mine"),))
+    assert decided["mine"].waiting_on == ("l",)
+
+
 def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
     """The free card stays the owner's, though a card that others leave would suit it better by then."""
     machines = nodes(4, 4, 4, 2)
@@ -284,3 +298,71 @@ def test_when_a_quota_is_cut_the_last_reservation_gives_way() -> None:
         ("reclaim", ("h0", "h1")),
         ("wait", ()),
     ]
+
+
+def test_when_the_pool_is_cut_who_borrows_gives_way_before_who_uses_just_what_it_is_promised() -> None:
+    claims = [
+        leaving("h0", "b", 1, held_for="borrower"),
+        leaving("h1", "b", 1, held_for="owner"),
+        pending("borrower", "b", 1, submitted_at=-20, reserved=Reservation(1, ())),
+        pending("owner", "a", 1, reserved=Reservation(1, ())),
+    ]
+    decided = answers(a_snapshot(a_pool(1), [a_department("a", 1), a_department("b")], claims))
+    assert (decided["borrower"].decision, decided["owner"].decision) == ("wait", "reclaim")
+
+
+def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short() -> None:
+    """Each keeps what it is promised, four units of three. Were the reservation given up, `higher` would get them."""
+    claims = [
+        leaving("l", "a", 1, held_for="first"),
+        pending("first", "a", 2, reserved=Reservation(2, ())),
+        pending("higher", "a", 2, priority=1),
+    ]
+    departments = [a_department("a", 3, None, 0), a_department("b", 1, None, 0)]
+    decided = answers(a_snapshot(a_pool(3), departments, claims))
+    assert (decided["first"].waiting_on, decided["higher"].decision) == (("l",), "wait")
+
+
+def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() -> None:
+    """`meek` holds two cards of n2 until h is told; then `first` starts there, and h goes for `second` alone."""
+    claims = [
+        here("h", "d", "n1", 0, 1, 2, 3, 4),
+        here("fixed", "a", "n2", 0, 1, preemptible=False),
+        pending("meek", "c", 4, submitted_at=-30),
+        pending("first", "a", 2, submitted_at=-20),
+        pending("second", "b", 3),
+    ]
+    departments = [a_department("a", 4), a_department("b", 3), a_department("c", 4), a_department("d")]
+    departments[2] = replace(departments[2], policy=a_policy(reclaim="never"))
+    snapshot = a_snapshot(a_pool(nodes=nodes(5, 4, 1, 1, 1, 1)), departments, claims)
+    decided = answers(snapshot)
+    assert (decided["first"].placement, decided["first"].victims) == ((Placed(0, "n2", (2, 3)),), ())
+    assert (decided["second"].victims, decided["second"].waiting_on) == (("h",), ("h",))
+    nothing_new(snapshot)
+
+
+def test_whom_nobody_needs_any_more_stays_before_the_next_is_looked_at() -> None:
+    """In a tree: the recall, for which h was told, starts since i goes for w; w waits for i as before, not for h."""
+    claims = [
+        holding("h", "a", 2, started_at=-65),
+        holding("i", "a", 1),
+        pending("w", "a", 2, priority=1),
+        pending("recall", "a", 4, pods=0, priority=1, submitted_at=-20),
+    ]
+    departments = [a_department("a", 6), a_department("x"), a_department("y", parent="x")]
+    decided = nothing_new(a_snapshot(a_pool(8), departments, claims))
+    assert decided == {"recall": ("admit", ()), "w": ("reclaim", ("i",))}
+
+
+def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gave_its_reservation_up() -> None:
+    claims = [
+        leaving("l", "b", 1, held_for="paused"),
+        holding("h", "b", 4),
+        pending("paused", "d", 1, reserved=Reservation(1, ())),
+        pending("meek", "a", 2, submitted_at=-20),
+        pending("w", "c", 3),
+    ]
+    departments = [a_department("a", 2, policy=a_policy(reclaim="never")), a_department("b")]
+    departments += [a_department("c", 3), a_department("d", paused=True)]
+    decided = answers(a_snapshot(a_pool(5), departments, claims))
+    assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")

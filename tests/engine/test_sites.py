@@ -2,8 +2,8 @@
 
 import pytest
 
-from quotas.engine.types import Card, Claim, Node, Placed
-from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+from quotas.engine.types import BorrowPreempt, Card, Claim, Node, Placed
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, nodes, pending
 
 OWNER, GUEST = a_department("a", 100), a_department("b")
 
@@ -182,10 +182,67 @@ def test_who_lacks_a_place_here_and_the_right_elsewhere_takes_both() -> None:
     assert decided["w"].victims == ("here", "there")
 
 
+def test_its_own_goes_where_a_place_is_all_that_is_lacking() -> None:
+    claims = [
+        on("own", "a", 2, "n1", 0, 1, priority=-1),
+        on("fixed", "a", 2, "n2", 0, 1, preemptible=False),
+        pending("w", "a", 4),
+    ]
+    assert victims(*claims, machines=nodes(4, 4)) == ("own",)
+
+
+def test_what_its_own_department_uses_already_is_no_right_to_more() -> None:
+    """Two of n1's four cards are free, but they are c's: `there` goes for the right, though a uses four units."""
+    claims = [
+        on("here", "b", 2, "n1", 0, 1),
+        on("there", "b", 2, "n2", 0, 1),
+        on("fixed", "a", 4, "n3", 0, 1, 2, 3, preemptible=False),
+        pending("w", "a", 4),
+    ]
+    departments = [a_department("a", 8), GUEST, a_department("c", 2, lend_limit=0)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
+    assert decided["w"].victims == ("here", "there")
+
+
+def by_priority(*claims: Claim, machines: tuple[Node, ...]) -> tuple[str, ...]:
+    """Who goes for a claim of a, which is promised nothing and may take from borrowers of lower priority."""
+    departments = [a_department("a", policy=a_policy(borrow_preempt=BorrowPreempt())), GUEST, a_department("c", 1)]
+    return answers(a_snapshot(a_pool(nodes=machines), departments, claims))["w"].victims
+
+
+def test_a_better_place_is_not_forgotten_for_one_that_is_looked_at_later() -> None:
+    """Each of c's two alone would leave c what it is promised; both together do not."""
+    claims = [on("h", "b", 2, "n1", 0, 1), on("c1", "c", 1, "n2", 0, lost=10), on("c2", "c", 1, "n2", 1, lost=10)]
+    assert by_priority(*claims, pending("w", "a", 4, priority=2), machines=nodes(4, 4)) == ("h",)
+
+
+def test_a_better_place_is_not_forgotten_for_one_where_the_machine_is_too_small_for_the_cheapest() -> None:
+    """`small` would free a card, but not the CPU; `large`, which gives it, is dearer than h."""
+    claims = [
+        on("h", "b", 1, "n1", 0, priority=1, cpu_milli=8000),
+        on("small", "c", 1, "n2", 0, cpu_milli=1000),
+        on("large", "c", 2, "n2", 1, 2, cpu_milli=7000),
+        on("fixed", "b", 1, "n3", 0, cpu_milli=8000, preemptible=False),
+        pending("w", "a", 1, priority=2, cpu_milli=4000),
+    ]
+    assert by_priority(*claims, machines=nodes(1, 3, 2, cpu_milli=8000)) == ("h",)
+
+
 @pytest.mark.parametrize("names", ["ab", "ba"])
 def test_of_places_that_cost_and_waste_the_same_the_first_by_name_is_taken(names: str) -> None:
     claims = [on(id, "b", 2, node, 0, 1) for id, node in zip(names, ("n1", "n2"), strict=True)]
     assert victims(*claims, pending("w", "a", 2), machines=nodes(2, 2)) == ("a",)
+
+
+def test_of_claims_of_one_node_that_cost_the_same_the_one_goes_that_leaves_less_cpu_without_a_card() -> None:
+    claims = [
+        on("large", "b", 1, "n1", 0, cpu_milli=4000),
+        on("small", "b", 1, "n1", 1, cpu_milli=1000),
+        pending("w", "a", 1, cpu_milli=1000),
+    ]
+    departments = [a_department("a", 1), GUEST]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(2, cpu_milli=8000)), departments, claims))
+    assert decided["w"].victims == ("small",)
 
 
 def test_who_is_inside_its_guarantee_spares_its_own_whatever_they_lose() -> None:
