@@ -22,7 +22,17 @@ from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.types import AHEAD_SHOWN, Claim, ClaimId, Decision, DecisionKind, Plan, Reservation, Snapshot
+from quotas.engine.types import (
+    AHEAD_SHOWN,
+    Claim,
+    ClaimId,
+    Decision,
+    DecisionKind,
+    DepartmentId,
+    Plan,
+    Reservation,
+    Snapshot,
+)
 from quotas.engine.units import entered_at, must_stay_inside
 from quotas.engine.victims import choose, still_needed
 from quotas.engine.why import never, not_now, waiting_reasons
@@ -52,6 +62,9 @@ class PoolPass:
         self._holds = Holds(books)
         self._answers: dict[ClaimId, Decision] = {}
         self._charged: dict[ClaimId, int] = {}
+        self._pending_of: dict[DepartmentId, list[Claim]] = {}
+        for claim in books.pending:
+            self._pending_of.setdefault(claim.department, []).append(claim)
         self._waited: Counter[ClaimId] = Counter()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
@@ -160,10 +173,22 @@ class PoolPass:
         told = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
         if never(books, claim) or not_now(books, claim):
             return None
-        needed = still_needed(books, claim, told)
+        needed = still_needed(books, claim, told, *self._behind(claim))
         if needed is not None and needed.victims:
             return self._reserved(claim, needed.places, needed.victims)
-        return self._start(claim) or self._reserve_what_leaves(claim)
+        mine = [leaver for leaver in told if leaver.id in books.told] if needed is None else []
+        with books.as_if(mine, gone=False):  # it has no right to them any more: they stay
+            return self._start(claim) or self._reserve_what_leaves(claim)
+
+    def _behind(self, claim: Claim) -> tuple[int, int]:
+        """Units that claims of its department use that come after it, and units that such claims have reserved."""
+        books, order = self._books, queue_order(claim)
+        holding = books.holding.get(claim.department, {}).values()
+        used = sum(books.standing.charges[other.id] for other in holding if queue_order(other) > order)
+        behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
+        started = [id for id in behind if id in self._answers and id not in books.holds]
+        reserved = sum(books.holds[id].charged for id in behind if id in books.holds)
+        return used + sum(self._charged.get(id, 0) for id in started), reserved
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""

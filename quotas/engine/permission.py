@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account, share
+from quotas.engine.ledger import Account, Ledger, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 from quotas.engine.units import young_until
 
@@ -22,7 +22,8 @@ class Fairness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """A pending claim that looks for victims. `patient` also counts those whose minimum runtime is not over yet."""
+    """A pending claim that looks for victims. `patient` also counts those whose minimum runtime is not over yet. Of one
+    whose victims are `told` already neither priorities are asked again nor what its department took since: `behind`."""
 
     claim: Claim
     account: Account
@@ -30,6 +31,8 @@ class Taker:
     policy: Policy
     inside: bool
     patient: bool = False
+    told: bool = False
+    behind: int = 0
 
     @property
     def beyond(self) -> int:
@@ -50,9 +53,43 @@ def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     return [claim for claim in mine.values() if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
-def lending_back(books: Books, taker: Taker) -> set[DepartmentId]:
-    """The other departments that use more than they are promised, from which alone something may be taken."""
-    return books.ledger.above - {taker.account.id}
+def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[DepartmentId]:
+    """The other departments that the taker may have a right to take from, at best once all of `own` are stopped: they, and
+    every node up to where the paths meet, use more than they are promised."""
+    ledger, charges, fair = books.ledger, books.standing.charges, books.settings.fair_sharing
+    net = taker.asked - sum(charges[claim.id] for claim in own)
+    if ledger.flat:
+        right = right_of(taker, fair, taker.account, taker.account.usage + net)
+        if right is not Right.FAIR:
+            return set() if right is Right.NONE else ledger.above - {taker.account.id}
+    towards = _children_towards(taker.account)
+    met: dict[str, list[tuple[Account, Account]]] | None = None
+    rivals: set[DepartmentId] = set()
+    gone = 0
+    ledger.lend(taker.account.id, net)
+    for mine in towards.values():
+        usage = mine.usage - gone  # were all gone that it may take from below here
+        right = right_of(taker, fair, mine, usage)
+        if right is not Right.NONE:
+            met = met or _where_paths_meet(ledger, towards, ledger.above - {taker.account.id})
+            least = share(mine, usage) if right is Right.FAIR else 0
+            found = [theirs for theirs, top in met.get(mine.id, ()) if share(top, top.usage) >= least]
+            rivals.update(account.id for account in found)
+            gone += sum(account.usage for account in found)
+    ledger.lend(taker.account.id, -net)
+    return rivals
+
+
+def _where_paths_meet(
+    ledger: Ledger, towards: dict[str, Account], others: Iterable[DepartmentId]
+) -> dict[str, list[tuple[Account, Account]]]:
+    """By the taker's side: the departments of which every node up to there uses more than promised, and the last such."""
+    met: dict[str, list[tuple[Account, Account]]] = {}
+    for department in others:
+        mine, path = _paths_meet(towards, ledger[department])
+        if all(account.usage > account.subtree for account in path):
+            met.setdefault(mine.id, []).append((path[0], path[-1]))
+    return met
 
 
 def open_to(books: Books, taker: Taker, claims: Iterable[Claim], right: "Right | None" = None) -> list[Claim]:
@@ -142,7 +179,7 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     others = sorted((v for v in victims if v.department != taker.account.id), key=lambda v: (v.units, v.id))
     for victim in own:
         ledger.lend(victim.department, -charges[victim.id])
-    ledger.lend(taker.account.id, taker.asked)
+    ledger.lend(taker.account.id, taker.asked - taker.behind)
     gone: list[Claim] = []
     try:
         for victim in others:
@@ -154,14 +191,14 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     finally:
         for victim in gone + own:
             ledger.lend(victim.department, charges[victim.id])
-        ledger.lend(taker.account.id, -taker.asked)
+        ledger.lend(taker.account.id, taker.behind - taker.asked)
 
 
 def _reaches(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> bool:
     """Whether the taker, already charged in the ledger, may take this one victim now."""
-    mine, theirs = _paths_meet(taker.account, books.ledger[victim.department])
+    mine, theirs = _paths_meet(_children_towards(taker.account), books.ledger[victim.department])
     right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
-    if not open_by(right, taker, victim):
+    if not taker.told and not open_by(right, taker, victim):
         return False
     units = books.standing.charges[victim.id]
     *below, top = theirs
@@ -170,15 +207,20 @@ def _reaches(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> b
     )
 
 
-def _paths_meet(taker: Account, victim: Account) -> tuple[Account, list[Account]]:
-    """The child of the lowest common ancestor towards the taker, and the victim's path up to its own such child."""
-    above: dict[str, Account] = {}
+def _children_towards(taker: Account) -> dict[str, Account]:
+    """Of each account above the taker the child on the way to it, from below."""
+    towards: dict[str, Account] = {}
     account = taker
     while account.parent is not None:
-        above[account.parent.id] = account
+        towards[account.parent.id] = account
         account = account.parent
+    return towards
+
+
+def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, list[Account]]:
+    """The child of the lowest common ancestor towards the taker, and the victim's path up to its own such child."""
     path = [victim]
-    while path[-1].parent is not None and path[-1].parent.id not in above:
+    while path[-1].parent is not None and path[-1].parent.id not in towards:
         path.append(path[-1].parent)
     met = path[-1].parent
-    return above[met.id if met is not None else taker.id], path
+    return towards[met.id if met is not None else victim.id], path

@@ -6,23 +6,22 @@ exact.py and the best of them all. Trees and gangs are searched, see search.py.
 
 from collections.abc import Collection, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
 from quotas.engine.exact import Problem, best_set, need_of
-from quotas.engine.ledger import share
 from quotas.engine.permission import (
     Fairness,
     Taker,
-    lending_back,
     open_to,
     own_candidates,
     permitted,
+    rivals_of,
     taker_of,
 )
 from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
-from quotas.engine.search import cheapest, makes_room, search
+from quotas.engine.search import MANY, cheapest, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.types import Claim, DepartmentId, Node
@@ -50,7 +49,7 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
         chosen = _best(books, taker, own, (), Fairness.BEFORE)
         if chosen is not None:
             return chosen
-    rivals = _rivals(books, taker, own)
+    rivals = rivals_of(books, taker, own)
     if not rivals and not (taker.inside and own):
         return None
     for fairness in _fairness(books, taker):
@@ -65,20 +64,6 @@ def _fairness(books: Books, taker: Taker) -> Iterable[Fairness]:
     return Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,)
 
 
-def _rivals(books: Books, taker: Taker, own: list[Claim]) -> set[DepartmentId]:
-    """The other departments that the taker may have a right to take from, at best once all its own claims are stopped."""
-    above = lending_back(books, taker)
-    fair = books.settings.fair_sharing
-    if taker.inside or not books.ledger.flat or (taker.policy.borrow_preempt is not None and not fair):
-        return above
-    usage_after = taker.account.usage + taker.asked - sum(books.standing.charges[claim.id] for claim in own)
-    if usage_after <= taker.account.guaranteed:
-        return above
-    mine = share(taker.account, usage_after)
-    accounts = map(books.ledger.__getitem__, above if fair else ())
-    return {account.id for account in accounts if share(account, account.usage) >= mine}
-
-
 def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
     """The victims, where the everyday case is enough: a flat pool that counts, a taker inside its guarantee."""
     counted = books.pool.nodes is None or taker.claim.is_recall
@@ -89,37 +74,49 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
     return recallable_for(books, taker).best_set(need, priorities_below(taker)) if need > 0 else None
 
 
-def still_needed(books: Books, claim: Claim, leaving: Iterable[Claim]) -> Chosen | None:
-    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went."""
-    told = tuple(leaving)
-    with books.as_if(told, gone=False):
-        taker = taker_of(books, claim)
-        found = (_settled(books, taker, told, fairness) for fairness in _fairness(books, taker))
-        return next((chosen for chosen in found if chosen is not None), None)
+def still_needed(
+    books: Books, claim: Claim, told: Collection[Claim], behind: int = 0, reserved_behind: int = 0
+) -> Chosen | None:
+    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went.
+    What others of its department use who come after it (`behind`) does not take its right to them, and for what those have
+    only reserved above the guarantee nobody need go on its account."""
+    account = books.ledger[claim.department]
+    above = account.usage + books.asked(claim) - account.guaranteed - behind
+    reserved_behind = max(0, min(reserved_behind, above))
+    books.ledger.lend(claim.department, -reserved_behind)
+    try:
+        with books.as_if(told, gone=False):
+            taker = taker_of(books, claim)
+            taker = replace(taker, told=True, behind=behind, inside=taker.beyond <= behind)
+            found = (_settled(books, taker, tuple(told), fairness) for fairness in _fairness(books, taker))
+            return next((chosen for chosen in found if chosen is not None), None)
+    finally:
+        books.ledger.lend(claim.department, reserved_behind)
 
 
 def _best(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
-    counted = books.pool.nodes is None or taker.claim.is_recall
+    counted, flat = books.pool.nodes is None or taker.claim.is_recall, books.ledger.flat
     best: tuple[Cost, Chosen] | None = None
-    if books.ledger.flat and (counted or _has_place(books, taker)):
+    if (flat or not books.settings.fair_sharing) and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
         victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
-        if counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
+        if flat and counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
             fits = makes_room(books, taker, victims) is not None  # but others may come first
             return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ()) if fits else None
         chosen = _settled(books, taker, victims, fairness)
-        if chosen is not None or counted:
+        if chosen is not None or (counted and flat):
             return chosen
-    elif books.ledger.flat and taker.claim.pods == 1 and has_sites(books.pool):
+    elif taker.claim.pods == 1 and not counted and has_sites(books.pool):
         best = _best_on_a_node(books, taker, own, rivals, fairness)
-        if _only_a_place_is_lacking(books, taker):
+        if flat and _only_a_place_is_lacking(books, taker):
             return None if best is None else best[1]
     held = (books.holding.get(department, {}).values() for department in sorted(rivals))
     claims = own + [claim for claims in held for claim in open_to(books, taker, claims)]
-    best = _better(books, taker, best, _searched(books, taker, claims, fairness))
+    if best is None or flat or len(claims) <= MANY:
+        best = _better(books, taker, best, _searched(books, taker, claims, fairness))
     return None if best is None else best[1]
 
 
