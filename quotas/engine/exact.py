@@ -1,4 +1,5 @@
-"""The best victim set for one place of a flat pool, exactly: a dynamic programme over sizes, department by department.
+"""The best victim set for one place, exactly: a dynamic programme over sizes, department by department. In a tree of
+departments no permitted set is better than the one found, which may itself not be permitted: as if the tree were flat.
 
 A state is what a partial set gives (units at the place, units by right, units altogether); its value is the rest of the
 order of preference, which only ever adds up, so the best of each state is enough. The priority ceiling does not add up
@@ -9,6 +10,7 @@ the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
+from math import inf
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share, spare_above
@@ -61,7 +63,7 @@ class Ranked:
 
 
 def best_set(problem: Problem) -> tuple[Claim, ...] | None:
-    """The best permitted set, or None when there is none."""
+    """The best permitted set, or None when there is none; in a tree one that is at least as good."""
     holding = problem.books.holding
     best, ceiling = _solve(problem, None), None
     while best is not None:
@@ -82,7 +84,7 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
     best: Ranked | None = None
     for mine, my_value in own.items():
         usage_after = problem.taker.account.usage + problem.taker.asked - mine[2]
-        right = right_of(problem.taker, problem.books.settings.fair_sharing, problem.taker.account, usage_after)
+        right = _right(problem, usage_after)
         key = (right, usage_after if right is Right.FAIR else None)
         if key not in tables:
             tables[key] = _others_table(problem, below, right, usage_after)
@@ -92,6 +94,13 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
                 if best is None or (ranked.first, ranked.rest) < (best.first, best.rest):
                     best = ranked
     return best
+
+
+def _right(problem: Problem, usage_after: int) -> Right:
+    """The right to others' claims; in a tree it differs from claim to claim, and none is left out."""
+    if not problem.books.ledger.flat:
+        return Right.RECLAIM
+    return right_of(problem.taker, problem.books.settings.fair_sharing, problem.taker.account, usage_after)
 
 
 def _rank(problem: Problem, mine: State, my_value: Value, theirs: State, their_value: Value) -> Ranked:
@@ -105,6 +114,8 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     lacking, _, of_pool = problem.need
     if mine[0] + theirs[0] < lacking or mine[2] + theirs[2] < of_pool:
         return False
+    if not problem.books.ledger.flat:  # each unit gives the right to one more at most
+        return mine[2] + theirs[2] >= problem.need[1]
     account, root = problem.taker.account, problem.books.ledger.root
     usage = account.usage - mine[2]
     above = root.subtree - root.usage + _by_right(account, mine[2]) + theirs[1]
@@ -180,26 +191,24 @@ def _priority_limit(problem: Problem, below: int | None) -> int | None:
 
 
 def _highest_shares(problem: Problem, below: int | None, ask: Callable[[DepartmentId], Table]) -> Iterator[Table]:
-    """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from.
-    For each claim of another one it could as well take one of the same size from one of these that is still untouched."""
-    limit, need = _priority_limit(problem, below), max(problem.need)
-    sizes = {size for priority, size in problem.books.sizes if size and (limit is None or priority < limit)}
+    """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from. For
+    each claim of another one it could as well take one of the same size from one of these that is still untouched. Only
+    who has no weight borrows as much for it afterwards as before, and does not stand in for another."""
+    books, limit, need = problem.books, _priority_limit(problem, below), max(problem.need)
+    sizes = {size for priority, size in books.sizes if size and (limit is None or priority < limit)}
     least = min(sizes, default=1)
     wanted = {size: 1 if size >= need else 2 + (need - size - 1) // least for size in sizes}
     lowest: Share | None = None
-    for share_now, department in problem.books.borrowers:
-        if not wanted and share_now != lowest and not problem.books.ledger.keepers:
+    for borrowed, department in books.borrowers:
+        if not wanted and borrowed != lowest and not books.ledger.keepers:
             return
         if department in problem.rivals:
-            table, lowest = ask(department), share_now
+            table, lowest = ask(department), borrowed
             yield table
-            for state, value in table.items():
-                if value[3] == 1 and state[2] in wanted:
-                    wanted[state[2]] -= 1
-                    if not wanted[state[2]]:
-                        del wanted[state[2]]
-                        if state[2] == least and not need % least and not problem.taker.inside:
-                            wanted = {size: left for size, left in wanted.items() if size <= need}
+            alone = {state[2] for state, value in table.items() if value[3] == 1 and borrowed < inf}
+            wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
+            if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than the need is taken
+                wanted = {size: many for size, many in wanted.items() if size <= need}
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
@@ -240,18 +249,25 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     spare = spare_above(account, least, or_equal=last_too)
     if not account.kept:  # more than this is not asked of it
         spare = min(spare, need + max((units for _, units in books.sizes), default=0))
-    words = taker.policy.reclaim, taker.policy.borrow_preempt
-    like = None if words == ("any", None) else (words, taker.claim.priority, right is Right.PRIORITY)
-    version = books.versions.get(department, 0), account.usage
-    key = (department, version, need, below, spare, last_too, like, taker.patient)
-    if problem.gives is None and key in books.offers:
+    key = _like(problem, account, need, below, right, spare, last_too) if problem.gives is None else None
+    if key in books.offers:
         return books.offers[key]  # type: ignore[no-any-return]
-    claims = open_to(books, taker, problem.rivals[department], right)
+    claims = open_to(books, taker, problem.rivals[department], right if books.ledger.flat else None)
     claims = claims if below is None else [claim for claim in claims if claim.priority < below]
     table = dict(_all_offers(problem, account, claims, spare, last_too, need))
-    if problem.gives is None:
+    if key is not None:
         books.offers[key] = table
     return table
+
+
+def _like(
+    problem: Problem, account: Account, need: int, below: int | None, right: Right, *limits: int
+) -> tuple[object, ...]:
+    """What the offers of a department depend on where all its claims count."""
+    taker, version = problem.taker, problem.books.versions.get(account.id, 0)
+    words = taker.policy.reclaim, taker.policy.borrow_preempt
+    like = None if words == ("any", None) else (words, taker.claim.priority, right is Right.PRIORITY)
+    return (account.id, version, account.usage, need, below, like, taker.patient, *limits)
 
 
 def _all_offers(

@@ -144,6 +144,8 @@ def share(account: Account, usage: int) -> Share:
 def spare_above(account: Account, least: Share, or_equal: bool) -> int:
     """How many units the account can give so that its share stays above the `least`, or equal; negative if it is not."""
     excess = account.usage - account.subtree
+    if least == 0 and not or_equal:
+        return excess - 1
     find = bisect_left if or_equal else bisect_right
     return excess - find(range(excess + 1), least, key=lambda left: share(account, account.subtree + left))
 

@@ -16,11 +16,12 @@ from quotas.engine.units import entered_at, lost_work
 Cost = Callable[[tuple[Claim, ...]], Any]
 """What a set costs; the last of it are its ids."""
 
-LOOKS, LOOKS_AT_PLACES = 500, 100
-"""How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are."""
 MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
 places, and so few of so many sets hardly ever hold a better one."""
+LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
+"""How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are or the
+candidates are many; and how many of the sets that are found too dear at once, for each of them."""
 
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
@@ -51,23 +52,27 @@ def _improved(
         return best
     charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
     least = None if best is None else cost(best)
-    looks = LOOKS if books.pool.nodes is None else LOOKS_AT_PLACES
+    looks = LOOKS if books.pool.nodes is None and len(candidates) <= MANY else FEWER_LOOKS
     left = [sum(charges[claim.id] for claim in candidates[index:]) for index in range(len(candidates) + 1)]
     stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
-    while stack and looks:
-        victims, index = stack.pop()
-        given = sum(charges[victim.id] for victim in victims)
+    tries = TRIES * looks
+    while stack and looks and tries:
+        before, index = stack.pop()
+        given = sum(charges[victim.id] for victim in before)
+        if index == len(candidates) or given + left[index] < lacking:
+            continue
+        stack.append((before, index + 1))
+        victims, given = (*before, candidates[index]), given + charges[candidates[index].id]
         value = cost(victims)
-        if given + left[index] < lacking or (least is not None and _is_dearer(books, value, least)):
+        tries -= 1
+        if least is not None and _is_dearer(books, value, least):
             continue
         looks -= 1
-        if given >= lacking and _suffices(books, taker, victims, fairness):
-            if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
-                least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
-                best = victims if least == value else best
-            continue
-        more = range(index, len(candidates))
-        stack += [((*victims, candidates[next_]), next_ + 1) for next_ in reversed(more)]
+        if given < lacking or not _suffices(books, taker, victims, fairness):
+            stack.append((victims, index + 1))
+        elif (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
+            least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
+            best = victims if least == value else best
     return best
 
 

@@ -6,29 +6,22 @@ what a place there costs at least: the cheapest borrowed claims that give what i
 from its department.
 """
 
-from collections.abc import Collection, Container, Generator, Iterator
+from collections.abc import Collection, Container, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, islice
 from operator import add
 
 from quotas.engine.books import Books
-from quotas.engine.exact import Goods, need_of
+from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheapest, fair_bound, is_wide
+from quotas.engine.exact import Goods
 from quotas.engine.permission import Taker, stoppable
 from quotas.engine.placement import Key
 from quotas.engine.room import Rank
-from quotas.engine.shares import NO_CHANGE, Change, lowered
+from quotas.engine.shares import NO_CHANGE
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
 from quotas.engine.units import lost_work
 
-Bound = tuple[object, ...]
-"""The beginning of a cost (victims.py) that no set at a place is below."""
-Offer = tuple[int, int, int, int, ClaimId]
-"""(priority, units below the guarantee were it the only one taken, lost work, units, id)"""
-Gift = tuple[Offer, int]
-"""(a claim, how much it gives of something)"""
-Least = tuple[int, int, int, int]
-"""The least (units, where they come first, units below guarantees, priority ceiling, lost work)."""
 Pile = tuple[list[Gift], int]
 """What several claims give of something, in the order of priority, and how much in all."""
 NOTHING: Pile = ([], 0)
@@ -116,7 +109,7 @@ def _places(
         return
     free, single = books.free_later, []
     fair = books.settings.fair_sharing
-    wide = fair and _is_wide(books, taker)
+    wide = fair and is_wide(books, taker)
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
         if len(keys) == 1:
             (gifts, given), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
@@ -137,9 +130,9 @@ def _places(
             needed, need = [(offer, 1) for offer in here.offers], 1
         if fair:
             all_may_go = wide or count > 1 or lacking <= 0 or machine[1] > 0
-            yield gifts, lacking, _fair_bound(books, node, taker, needed, need, mine, all_may_go)
+            yield gifts, lacking, fair_bound(books, taker, books.on_node[node.name], needed, need, mine, all_may_go)
         else:
-            yield gifts, lacking, _bound(taker, needed, need, mine)
+            yield gifts, lacking, bound(taker, needed, need, mine)
 
 
 def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
@@ -178,91 +171,6 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> t
     return lacks
 
 
-# What a set costs at least --------------------------------------------------------------------------------------------
-
-
-def _bound(taker: Taker, gifts: list[Gift], need: int, mine: Container[ClaimId]) -> Bound:
-    """The beginning of what a set costs at least: others' claims alone, or with those of the taker's own department."""
-    theirs = [gift for gift in gifts if gift[0][4] not in mine] if mine else gifts
-    if taker.inside:
-        least = _cheapest(theirs, need, by_units=False)
-        return (1,) if least is None else (0, NO_CHANGE, *least[1:])
-    given = sum(amount for offer, amount in gifts if offer[4] in mine) if mine else 0
-    least = _cheapest(theirs, need - given, by_units=True)
-    if least is None:
-        return (1 << 60,)
-    return least[:1] if given else (least[0], NO_CHANGE, *least[1:])
-
-
-def _is_wide(books: Books, taker: Taker) -> bool:
-    """Whether more may have to go than frees a place: units of the pool, or by right, that are not those of the place."""
-    _, by_right, of_pool = need_of(books, taker, 0)
-    return bool(books.ledger.keepers) or (max(by_right, of_pool) > 0 and (by_right > of_pool or books.some_recalls))
-
-
-def _fair_bound(
-    books: Books,
-    node: Node,
-    taker: Taker,
-    gifts: list[Gift],
-    need: int,
-    mine: Container[ClaimId],
-    all_may_go: bool,
-) -> Bound:
-    """The same with fair sharing. The more go the better it looks, so it counts whether more may have to go than give the
-    `need`; who takes fewest units of others takes no more than that in any case."""
-    here = books.on_node[node.name]
-    theirs = [
-        (offer[3], _alone(books, here[offer[4]]), given) for offer, given in gifts if not mine or offer[4] not in mine
-    ]
-    if taker.inside and all_may_go:
-        enough = sum(given for _, _, given in theirs) >= need
-        return (0, reduce(add, (change for _, change, _ in theirs), NO_CHANGE)) if enough else (1,)
-    given = 0 if taker.inside or not mine else sum(amount for offer, amount in gifts if offer[4] in mine)
-    least = _first_to_give(theirs, need - given, by_units=not taker.inside)
-    if least is None:
-        return (1,) if taker.inside else (1 << 60,)
-    return least[:1] if given else least
-
-
-def _alone(books: Books, claim: Claim) -> Change:
-    """What shares change at most by the claim's leaving: as if it were the only one taken from its department."""
-    return lowered(books.ledger.accounts[claim.department], books.standing.charges[claim.id])
-
-
-def _first_to_give(gifts: list[tuple[int, Change, int]], need: int, by_units: bool) -> tuple[int, Change] | None:
-    """The least (units, change of shares) by which gifts cover the need, none of them in vain."""
-    if need <= 0:
-        return 0, NO_CHANGE
-    table: dict[int, tuple[int, Change]] = {0: (0, NO_CHANGE)}
-    for units, change, given in gifts:
-        for amount, old in list(table.items()):
-            if amount < need:
-                value = (old[0] + units if by_units else 0, old[1] + change)
-                state = min(amount + given, need)
-                if state not in table or value < table[state]:
-                    table[state] = value
-    return table.get(need)
-
-
-def _cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
-    """The least that gifts which cover the need cost. They come by priority, so the last of a set is its ceiling."""
-    if need <= 0:
-        return 0, 0, -(10**9), 0
-    found: list[Least] = []
-    table: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
-    for (priority, short, lost, units, _), given in gifts:
-        for amount, old in list(table.items()):
-            if amount < need:
-                value = (old[0] + units if by_units else 0, old[1] + short, old[2] + lost)
-                state = amount + given if amount + given < need else need
-                if state not in table or value < table[state]:
-                    table[state] = value
-                    if state == need:
-                        found.append((value[0], value[1], priority, value[2]))
-    return min(found, default=None)
-
-
 # Which node first -----------------------------------------------------------------------------------------------------
 
 
@@ -286,22 +194,18 @@ def _by_least_cost(
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
-    for department in books.departments_grown():
-        if department in books.ledger.above:
-            held = books.holding.get(department, {}).values()
-            books.free_later.touch(placed.node for claim in held for placed in claim.placement or ())
+    grown = [department for department in books.departments_grown() if department in books.ledger.above]
+    books.free_later.touch(_nodes_of(books, grown))
     below = None if taker.policy.reclaim == "any" else claim.priority
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
-        lent = (claim for department in rivals for claim in books.holding.get(department, {}).values())
-        theirs = {placed.node for claim in lent for placed in claim.placement or ()}
-        if len(theirs) * FEW < len(books.pool.nodes or ()):
-            near = [node for node in books.pool.nodes or () if node.name in theirs]
-            costs = ((_least_cost(books, taker, below, node), node) for node in near)
+        theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
+        if len(theirs) * FEW < len(nodes):
+            costs = ((_least_cost(books, taker, below, node), node) for node in nodes if node.name in theirs)
             yield from sorted(((least, node) for least, node in costs if least is not None), key=lambda one: one[0])
             return
     shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(
-        ("victims", taker.inside, shape, below, taker.patient, fair and _is_wide(books, taker)),
+        ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,
         lambda node: _at_least(books, taker, _offered(books, taker.patient, below, node), node),
     )
@@ -309,17 +213,23 @@ def _by_least_cost(
     if fair:
         yield from least_cost
         return
-    may_borrow = taker.inside or taker.policy.borrow_preempt is not None
+    may_borrow = taker.inside or taker.policy.borrow_preempt is not None or not books.ledger.flat
     _, _, ceiling, lost = (0, 0, -(10**9), 0) if may_borrow else _least_own(books, taker, own)
     for (units, below_guarantee, highest, loss), node in least_cost:
         yield (units, NO_CHANGE, below_guarantee, max(ceiling, highest), lost + loss), node
+
+
+def _nodes_of(books: Books, departments: Iterable[DepartmentId]) -> Iterator[str]:
+    """Where the departments' claims stand."""
+    held = (claim for department in departments for claim in books.holding.get(department, {}).values())
+    return (placed.node for claim in held for placed in claim.placement or ())
 
 
 def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     """What the taker's own claims cost at least that must go before it has a right to others'."""
     charges = books.standing.charges
     gifts: list[Gift] = [((0, 0, *_offer(books, claim)[2:]), charges[claim.id]) for claim in own]
-    least = _cheapest(gifts, taker.beyond, by_units=False)
+    least = cheapest(gifts, taker.beyond, by_units=False)
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
@@ -329,7 +239,7 @@ def _at_least(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None
         return None
     if books.settings.fair_sharing:
         on_node = books.on_node[node.name]
-        changes = [_alone(books, on_node[offer[4]]) for offer in here.offers]
+        changes = [alone(books, on_node[offer[4]]) for offer in here.offers]
         return (0 if taker.inside else here.least[0], reduce(add, changes))
     asked, free = min(taker.claim.on_card, here.whole), books.free_later
     least = [here.least]

@@ -40,10 +40,15 @@ def test_one_large_victim_is_found_where_two_small_ones_come_first_in_every_orde
 
 
 def test_whom_looking_longer_does_not_pay_for_gets_what_the_orders_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = [losing("two", 2, 5), losing("three", 3, 14), losing("five", 5, 10)]
-    snapshot = in_a_tree(*claims, losing("dear", 6, 20, started_at=-21))
+    """With fair sharing the two of three are best, which lower the highest share most; every order finds the four."""
+    claims = [losing("c0", 3, 6, "other"), losing("c1", 4, 16, "other"), losing("c3", 3, 1, "other")]
+    claims.append(losing("c2", 2, 2))
+    departments = [a_department("owner", 6), a_department("lab"), a_department("guest", parent="lab")]
+    everybody = [*departments, a_department("other")]
+    snapshot = a_snapshot(a_pool(12), everybody, [*claims, pending("w", "owner", 4)], fair_sharing=True)
+    assert answers(snapshot)["w"].victims == ("c0", "c3")
     monkeypatch.setattr(search, "LOOKS", 0)
-    assert answers(snapshot)["w"].victims == ("three", "two")
+    assert answers(snapshot)["w"].victims == ("c1",)
 
 
 def test_a_gang_among_many_small_claims_takes_whole_nodes_and_no_more() -> None:

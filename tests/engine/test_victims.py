@@ -156,7 +156,7 @@ def test_what_is_remembered_from_taker_to_taker_changes_no_choice(snapshot: Snap
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(reclaims() | snapshots(fair=False, takers=1))
+@given(reclaims() | reclaims(fair=True) | snapshots(fair=False, takers=1))
 def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
     brute, taker = Brute(snapshot, claim), taker_of(books, claim)

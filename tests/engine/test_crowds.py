@@ -1,0 +1,64 @@
+"""Among many departments and nodes most are not looked at: the answers are those that looking at all of them gives."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+import pytest
+
+from bench._snapshots import a_snapshot
+from quotas.engine import exact, sites, victims
+from quotas.engine.admission import decide
+from quotas.engine.books import Books
+from quotas.engine.permission import Taker
+from quotas.engine.types import Claim, Department, DepartmentId, Node, Snapshot
+
+
+def in_groups(snapshot: Snapshot) -> Snapshot:
+    """The same departments, three to a group."""
+    groups = [Department(DepartmentId(f"g{n}")) for n in range(len(snapshot.departments) // 3 + 1)]
+    members = [replace(d, parent=groups[n // 3].id) for n, d in enumerate(snapshot.departments)]
+    return replace(snapshot, departments=(*groups, *members))
+
+
+def weighed(snapshot: Snapshot) -> Snapshot:
+    weights = (1, 2, 1, 3, 0)
+    departments = (replace(d, weight=weights[n % 5]) for n, d in enumerate(snapshot.departments))
+    return replace(snapshot, departments=tuple(departments))
+
+
+def every_offer(
+    problem: exact.Problem, below: int | None, ask: Callable[[DepartmentId], exact.Table]
+) -> Iterator[exact.Table]:
+    return map(ask, problem.rivals)
+
+
+def every_node(
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]
+) -> Iterator[tuple[sites.Bound, Node]]:
+    for node in books.pool.nodes or ():
+        yield (), node
+
+
+def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
+    quick = [decide(snapshot) for snapshot in snapshots]
+    monkeypatch.setattr(exact, "_highest_shares", every_offer)
+    assert quick == [decide(snapshot) for snapshot in snapshots]
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_nodes_that_must_cost_more_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, fair: bool) -> None:
+    snapshot = weighed(a_snapshot(20, 100, 80, fair=fair, with_nodes=True))
+    quick = decide(snapshot)
+    monkeypatch.setattr(sites, "FEW", 0)
+    few = decide(snapshot)
+    monkeypatch.setattr(victims, "nodes_to_try", every_node)
+    assert quick == few == decide(snapshot)
+
+
+@pytest.mark.parametrize("nodes", [False, True])
+def test_in_a_tree_too_hundreds_are_answered_and_nothing_is_left_for_the_next_pass(nodes: bool) -> None:
+    snapshot = in_groups(a_snapshot(40, 200, 200, with_nodes=nodes))
+    plan = decide(snapshot)
+    assert len(plan.decisions) == 200
+    assert sum(len(decision.victims) for decision in plan.decisions) > 50

@@ -1,0 +1,73 @@
+"""Fair sharing's order of sets: what they change of the shares compares as the shares that are left do."""
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotas.engine.ledger import Ledger, share, spare_above
+from quotas.engine.shares import NO_CHANGE, Borrowers, Change, lowered
+from tests.engine.builders import a_department, a_pool
+
+SIZES = st.lists(st.integers(0, 6), min_size=4, max_size=4)
+WEIGHTS = st.lists(st.sampled_from([0, 1, 1, 2]), min_size=4, max_size=4)
+
+
+def a_ledger(weights: list[int], used: list[int]) -> Ledger:
+    departments = [a_department(f"d{n}", n % 3, weight=weight) for n, weight in enumerate(weights)]
+    ledger = Ledger(a_pool(12), departments)
+    for department, units in zip(departments, used, strict=True):
+        ledger.add(department.id, units)
+    return ledger
+
+
+def changed(ledger: Ledger, taken: list[int]) -> tuple[Change, list[float]]:
+    """What taking so much from each changes, and the shares that are left."""
+    accounts = list(ledger.accounts.values())
+    change = NO_CHANGE
+    for account, units in zip(accounts, taken, strict=True):
+        change += lowered(account, units)
+    left = [share(account, account.usage - units) for account, units in zip(accounts, taken, strict=True)]
+    return change, sorted(left, reverse=True)
+
+
+@given(WEIGHTS, SIZES, SIZES, SIZES)
+def test_a_change_compares_as_the_shares_that_are_left(
+    weights: list[int], used: list[int], some: list[int], others: list[int]
+) -> None:
+    ledger = a_ledger(weights, used)
+    (one, left), (other, left_by_other) = changed(ledger, some), changed(ledger, others)
+    assert (one < other, one == other, one > other) == (
+        left < left_by_other,
+        left == left_by_other,
+        left > left_by_other,
+    )
+
+
+def test_of_the_highest_share_that_makes_a_difference_fewer_are_less() -> None:
+    lower, higher = Change(((9, -1), (4, 1))), Change(((9, -1), (5, 1)))
+    assert lower < higher < NO_CHANGE < Change(((1, 1),))
+    assert Change(((9, -2),)) < lower
+    assert lower + Change(((4, -1), (2, 1))) == Change(((9, -1), (2, 1)))
+    assert (lower + NO_CHANGE, NO_CHANGE + lower) == (lower, lower)
+
+
+@given(WEIGHTS, st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 5)), max_size=12))
+def test_borrowers_come_in_the_order_of_their_shares(weights: list[int], moves: list[tuple[int, int]]) -> None:
+    ledger = a_ledger(weights, [0, 0, 0, 0])
+    borrowers = Borrowers(ledger)
+    for n, units in moves:
+        ledger.add(f"d{n}", units)  # type: ignore[arg-type]
+        found = list(borrowers)
+        assert [one for one, _ in found] == sorted((one for one, _ in found), reverse=True)
+        assert {id for _, id in found} == ledger.above
+        assert all(one == share(ledger[id], ledger[id].usage) for one, id in found)
+
+
+@given(WEIGHTS, SIZES, st.sampled_from([0, 1, 2, 5, 6, 12, inf]), st.booleans())
+def test_what_can_be_spared_above_a_share(weights: list[int], used: list[int], least: float, or_equal: bool) -> None:
+    for account in a_ledger(weights, used).accounts.values():
+        spare = spare_above(account, least, or_equal=or_equal)
+        for units in range(account.usage - account.subtree + 1):
+            left = share(account, account.usage - units)
+            assert (left >= least if or_equal else left > least) == (units <= spare)
