@@ -4,6 +4,7 @@ still be better than the best so far, as long as LOOKS last. Up to about ten can
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import accumulate
 from typing import Any
 
 from quotas.engine.books import Books
@@ -53,7 +54,7 @@ def _improved(
     charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
     least = None if best is None else cost(best)
     looks = LOOKS if books.pool.nodes is None and len(candidates) <= MANY else FEWER_LOOKS
-    left = [sum(charges[claim.id] for claim in candidates[index:]) for index in range(len(candidates) + 1)]
+    left = [*accumulate((charges[claim.id] for claim in reversed(candidates)), initial=0)][::-1]
     stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
     tries = TRIES * looks
     while stack and looks and tries:
@@ -63,23 +64,27 @@ def _improved(
             continue
         stack.append((before, index + 1))
         victims, given = (*before, candidates[index]), given + charges[candidates[index].id]
-        value = cost(victims)
         tries -= 1
-        if least is not None and _is_dearer(books, value, least):
+        if least is not None and _is_dearer(books, taker, victims, cost, least):
             continue
         looks -= 1
         if given < lacking or not _suffices(books, taker, victims, fairness):
             stack.append((victims, index + 1))
-        elif (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
+            continue
+        value = cost(victims)
+        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
             least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
 
 
-def _is_dearer(books: Books, value: Any, least: Any) -> bool:
-    """Whether no set that contains one of this cost can be better than the best so far. On nodes equals may be."""
+def _is_dearer(books: Books, taker: Taker, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
+    """Whether no set that contains these can be better than the best so far. On nodes equals may be; with fair sharing all
+    that have no more units of those that come first."""
     if books.settings.fair_sharing:
-        return bool(value[:1] > least[:1])
+        first = (victim for victim in victims if (victim.department == taker.account.id) == taker.inside)
+        return bool(sum(victim.units for victim in first) > least[0])
+    value = cost(victims)
     return bool(value >= least if books.pool.nodes is None else value[:-1] > least[:-1])
 
 
