@@ -147,8 +147,8 @@ def test_reservations_of_a_department_are_looked_at_again_together() -> None:
     assert not any(decision.victims or decision.decision == "admit" for decision in again.decisions)
 
 
-def test_who_is_looked_at_again_waits_for_no_more_than_before() -> None:
-    """p1's victim gives two cards and one would do: p0 keeps its own place, and does not wait for that victim as well."""
+def test_whom_another_ones_victim_gives_enough_needs_none_of_its_own() -> None:
+    """p1's victim gives two cards and one would do: p0 takes the other, and h0 stays."""
     claims = [
         holding("h0", "a", 1, placement=(Placed(0, "n1", (0,)),)),
         holding("h1", "a", 1, placement=(Placed(0, "n1", (1,)),)),
@@ -157,9 +157,8 @@ def test_who_is_looked_at_again_waits_for_no_more_than_before() -> None:
         pending("p1", "b", 1, priority=1),
     ]
     departments = [a_department("a", 2), a_department("b", 2)]
-    decided = answers(a_snapshot(a_pool(nodes=nodes(5)), departments, claims))
-    assert (decided["p0"].waiting_on, decided["p0"].placement) == (("h0",), (Placed(0, "n1", (0, 4)),))
-    assert decided["p1"].waiting_on == ("h2",)
+    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(5)), departments, claims))
+    assert decided == {"p0": ("reclaim", ("h2",)), "p1": ("reclaim", ("h2",))}
 
 
 def test_who_is_looked_at_again_keeps_its_place() -> None:
