@@ -142,12 +142,16 @@ class PoolPass:
         competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
         while (claim := competition.next()) is not None:
             told = books.departures.of(claim) if settling else []
+            before = self._answers.get(claim.id)
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self._answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
-            else:
-                books.openings += 1  # what it held may let others start that were settled before
+            released = before.waiting_on if before is not None else ()
+            if settling and (
+                decision is None or any(self._waited[leaver] for leaver in {*released} - {*decision.waiting_on})
+            ):
+                books.openings += 1  # others that were settled before may start, or need fewer of those who leave
             if told:
                 self._untell([leaver.id for leaver in told if leaver.id in books.told])
             competition.again(claim.department)
