@@ -180,8 +180,7 @@ class PoolPass:
         needed = still_needed(books, claim, told, *self._behind(claim))
         if needed is not None and needed.victims:
             return self._reserved(claim, needed.places, needed.victims)
-        staying = told if needed is not None else [leaver for leaver in told if leaver.id in books.told]
-        with books.as_if(staying, gone=False):  # it does not need them, or has no right to them any more
+        with books.as_if([leaver for leaver in told if leaver.id in books.told], gone=False):  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _behind(self, claim: Claim) -> tuple[int, int]:
