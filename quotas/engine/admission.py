@@ -177,9 +177,11 @@ class PoolPass:
         told = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
         if never(books, claim) or not_now(books, claim):
             return None
-        needed = still_needed(books, claim, told, *self._behind(claim))
-        if needed is not None and needed.victims:
-            return self._reserved(claim, needed.places, needed.victims)
+        used, reserved = self._behind(claim)
+        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
+            needed = still_needed(books, claim, told, used + reserved - giving_way, giving_way)
+            if needed is not None and needed.victims:
+                return self._reserved(claim, needed.places, needed.victims)
         with books.as_if([leaver for leaver in told if leaver.id in books.told], gone=False):  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
 
