@@ -74,6 +74,13 @@ def a_snapshot(departments: int, running: int, pending: int, fair: bool = False,
     return Snapshot("bench", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=600, grace=120))
 
 
+def in_groups(snapshot: Snapshot, size: int) -> Snapshot:
+    """The same departments, so many to a group."""
+    groups = [Department(DepartmentId(f"g{n}")) for n in range(-(-len(snapshot.departments) // size))]
+    members = [replace(d, parent=groups[n // size].id) for n, d in enumerate(snapshot.departments)]
+    return replace(snapshot, departments=(*groups, *members))
+
+
 def some_of(nodes: tuple[Node, ...], units: int) -> tuple[Node, ...]:
     """Nodes of every kind, as many as it takes to hold the units when nearly full."""
     share = min(1.0, 1.08 * units / sum(card.units for node in nodes for card in node.cards))

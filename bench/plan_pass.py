@@ -1,6 +1,6 @@
 """How long one planning pass takes.
 
-    python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000] [--fair] [--nodes]
+    python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000] [--fair] [--nodes] [--nested]
 
 The baseline of the same run is a naive pass: the pending claims in order of time, each admitted if its units are free –
 no quotas, no victims, no order between departments, no reasons. The ratio says what the rules cost.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._snapshots import a_snapshot
+from bench._snapshots import a_snapshot, in_groups
 from portal.garbage import nothing_collected
 from quotas.engine.admission import decide
 from quotas.engine.types import ClaimState, Plan, Snapshot
@@ -45,8 +45,10 @@ def seconds(run: Callable[[], object], times: int) -> float:
     return best
 
 
-def measure(departments: int, running: int, pending: int, fair: bool, with_nodes: bool, times: int = 2) -> None:
-    snapshot = a_snapshot(departments, running, pending, fair, with_nodes)
+def measure(departments: int, running: int, pending: int, options: argparse.Namespace, times: int = 2) -> None:
+    snapshot = a_snapshot(departments, running, pending, options.fair, options.nodes)
+    if options.nested:
+        snapshot = in_groups(snapshot, 10)
     plans: list[Plan] = []
     with nothing_collected():  # as quotas/admission.py
         ours = seconds(lambda: plans.append(decide(snapshot)), times)
@@ -66,18 +68,22 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--running", type=int, default=10000)
     parser.add_argument("--pending", type=int, default=10000)
     parser.add_argument("--fair", action="store_true", help="with fair sharing")
+    parser.add_argument("--nested", action="store_true", help="ten departments to a group")
+    parser.add_argument("--once", action="store_true", help="no scaling curves")
     parser.add_argument("--nodes", action="store_true", help="parts of cards on nodes as in a real cluster")
     given = parser.parse_args(arguments)
-    measure(given.departments, given.running, given.pending, given.fair, given.nodes)
+    measure(given.departments, given.running, given.pending, given)
+    if given.once:
+        return
     print("Scaling, pending claims:")
     for part in (8, 4, 2):
-        measure(given.departments, given.running, given.pending // part, given.fair, given.nodes)
+        measure(given.departments, given.running, given.pending // part, given)
     print("Scaling, departments:")
     for part in (10, 4, 2):
-        measure(given.departments // part, given.running, given.pending, given.fair, given.nodes)
+        measure(given.departments // part, given.running, given.pending, given)
     print("Scaling, everything:")
     for part in (8, 4, 2):
-        measure(given.departments // part, given.running // part, given.pending // part, given.fair, given.nodes)
+        measure(given.departments // part, given.running // part, given.pending // part, given)
 
 
 if __name__ == "__main__":
