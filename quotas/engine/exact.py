@@ -10,7 +10,6 @@ the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
-from math import inf
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Share, share, spare_above
@@ -192,8 +191,7 @@ def _priority_limit(problem: Problem, below: int | None) -> int | None:
 
 def _highest_shares(problem: Problem, below: int | None, ask: Callable[[DepartmentId], Table]) -> Iterator[Table]:
     """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from. For
-    each claim of another one it could as well take one of the same size from one of these that is still untouched. Only
-    who has no weight borrows as much for it afterwards as before, and does not stand in for another."""
+    each claim of another one it could as well take one of the same size from one of these that is still untouched."""
     books, limit, need = problem.books, _priority_limit(problem, below), max(problem.need)
     sizes = {size for priority, size in books.sizes if size and (limit is None or priority < limit)}
     least = min(sizes, default=1)
@@ -205,7 +203,7 @@ def _highest_shares(problem: Problem, below: int | None, ask: Callable[[Departme
         if department in problem.rivals:
             table, lowest = ask(department), borrowed
             yield table
-            alone = {state[2] for state, value in table.items() if value[3] == 1 and borrowed < inf}
+            alone = {state[2] for state, value in table.items() if value[3] == 1}
             wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
             if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than the need is taken
                 wanted = {size: many for size, many in wanted.items() if size <= need}

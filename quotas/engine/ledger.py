@@ -9,14 +9,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from math import inf, lcm
+from math import lcm
 
 from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, PoolId, Quota
 from quotas.engine.units import capacity_of
 
-Share = float
-"""How much a department borrows for its weight and of what its parent could have at most: a whole number in a unit that
-all accounts of one ledger have in common, so that shares compare exactly; infinite when it borrows without any weight."""
+Share = int
+"""How much a department borrows for its weight and of what its parent could have at most, in a unit that all accounts of
+one ledger have in common, so that shares compare exactly. Who borrows without any weight has more than all with one."""
+
+WEIGHTLESS = 40
+"""A unit without weight counts as many of the dearest with weight as nobody borrows: 2 to the power of this."""
 
 NOTHING = Quota()
 
@@ -47,7 +50,7 @@ class Account:
         self.parent: Account | None = None
         self.children: list[Account] = []
         self.subtree = self.kept = self.usage = self.ceiling = self.present_ceiling = 0
-        self.pace: Share = 0
+        self.pace = 0
 
     @property
     def borrowable(self) -> int | None:
@@ -198,6 +201,7 @@ def _set_paces(accounts: Collection[Account]) -> None:
     number, the least that makes them whole."""
     worth = {a.id: Fraction(a.weight) * a.parent.ceiling for a in accounts if a.parent is not None}
     scale = lcm(*(one.numerator for one in worth.values() if one > 0))
+    paces = {id: scale * one.denominator // one.numerator for id, one in worth.items() if one > 0}
+    without = max(paces.values(), default=1) << WEIGHTLESS
     for account in accounts:
-        one = worth[account.id]
-        account.pace = scale * one.denominator // one.numerator if one > 0 else inf
+        account.pace = paces.get(account.id, without)

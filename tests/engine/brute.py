@@ -91,7 +91,7 @@ class Brute:
         if not excess:
             return 0, Fraction(0)
         weight, ceiling = self.departments[node].weight, self.ceiling(self.parent(node))
-        return (1, Fraction(0)) if not weight or ceiling <= 0 else (0, Fraction(excess * 1000, ceiling) / weight)
+        return (1, Fraction(excess)) if not weight or ceiling <= 0 else (0, Fraction(excess * 1000, ceiling) / weight)
 
     # The rules
 
