@@ -16,6 +16,7 @@ from quotas import admission
 from quotas.models import OCCUPYING, Claim, PoolGroup
 from quotas.snapshots import load_snapshot
 from tests import builders as make
+from tests.locks import short_waits
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
@@ -76,7 +77,7 @@ def test_without_the_lock_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waiting_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.db import connection, transaction
+    from django.db import transaction
 
     from portal.errors import Busy
 
@@ -91,13 +92,9 @@ def test_waiting_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.
 
     holder = in_thread(hold)
     assert holding.wait(10)
-    with connection.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '200ms'")
     try:
-        with pytest.raises(Busy):
+        with short_waits(), pytest.raises(Busy):
             admission.run_pass(group_id=pool.group_id)
     finally:
         release.set()
         holder.join(10)
-        with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = '10s'")

@@ -12,6 +12,7 @@ from quotas.admission import locked_group
 from quotas.models import Claim, ClaimState, Decision, PlanPass, Pool, Quota
 from tests import builders as make
 from tests.clients import person, program
+from tests.locks import short_waits
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1/"
@@ -83,9 +84,8 @@ def test_a_lock_not_had_in_time_is_503_and_nothing_is_changed(root: User, vision
     try:
         assert held.wait(20)
         client = person(root)
-        with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = '200ms'")
-        answer = client.put(URL, rule(3), headers={"If-Match": '"1"'})
+        with short_waits():
+            answer = client.put(URL, rule(3), headers={"If-Match": '"1"'})
     finally:
         over.set()
         thread.join()
