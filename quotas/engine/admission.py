@@ -66,6 +66,7 @@ class PoolPass:
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
         self._waited: Counter[ClaimId] = Counter()
+        self._released: set[ClaimId] = set()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
 
@@ -97,12 +98,20 @@ class PoolPass:
         held = self._held()
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
         whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
-        reserved = [claim for claim in held if claim.id in again or claim.department in whole]
-        for claim in reserved:
-            books.unsettle(claim)
-        self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
-        self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
+        reserved, rounds = [claim for claim in held if claim.id in again or claim.department in whole], 0
+        while reserved and rounds < ROUNDS:
+            self._released.clear()
+            rounds += 1
+            for claim in reserved:
+                books.unsettle(claim)
+            self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
+            self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
+            reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
         self._untell(books.told)
+
+    def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
+        decision = self._answers.get(claim.id)
+        return decision is not None and not leavers.isdisjoint(decision.waiting_on)
 
     def _held(self) -> list[Claim]:
         """Those who have a reservation."""
@@ -147,11 +156,10 @@ class PoolPass:
             if decision is not None:
                 self._answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
-            released = before.waiting_on if before is not None else ()
-            if settling and (
-                decision is None or any(self._waited[leaver] for leaver in {*released} - {*decision.waiting_on})
-            ):
-                books.openings += 1  # others that were settled before may start, or need fewer of those who leave
+            else:
+                books.openings += 1  # what it held may let others start that were settled before
+            if before is not None and decision is not None:
+                self._released.update({*before.waiting_on} - {*decision.waiting_on})
             if told:
                 self._untell([leaver.id for leaver in told if leaver.id in books.told])
             competition.again(claim.department)
