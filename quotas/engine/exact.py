@@ -287,9 +287,8 @@ def _all_offers(
                     least = ((smallest, by_right - _by_right(account, total + units - smallest)),)
                 _offer(table, (given + gives, by_right, total + units, least), _join(old, value))
     for state, (_, _, lost, count, ids) in table.items():
-        left = account.usage - state[2]
-        below = max(0, account.guaranteed - left) if ids else 0
-        change = lowered(account, account.usage - left) if fair else NO_CHANGE
+        below = max(0, account.guaranteed - (account.usage - state[2])) if ids else 0
+        change = lowered(account, state[2]) if fair else NO_CHANGE
         yield state, (change, below, lost, count, ids)
 
 

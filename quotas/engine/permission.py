@@ -180,10 +180,11 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     for victim in own:
         ledger.lend(victim.department, -charges[victim.id])
     ledger.lend(taker.account.id, taker.asked - taker.behind)
+    towards = _children_towards(taker.account)
     gone: list[Claim] = []
     try:
         for victim in others:
-            if not _reaches(books, taker, victim, fairness):
+            if not _reaches(books, taker, towards, victim, fairness):
                 return False
             ledger.lend(victim.department, -charges[victim.id])
             gone.append(victim)
@@ -194,9 +195,9 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
         ledger.lend(taker.account.id, taker.behind - taker.asked)
 
 
-def _reaches(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> bool:
+def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Claim, fairness: Fairness) -> bool:
     """Whether the taker, already charged in the ledger, may take this one victim now."""
-    mine, theirs = _paths_meet(_children_towards(taker.account), books.ledger[victim.department])
+    mine, theirs = _paths_meet(towards, books.ledger[victim.department])
     right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
     if not taker.told and not open_by(right, taker, victim):
         return False

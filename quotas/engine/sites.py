@@ -234,7 +234,7 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
 
 
 def _at_least(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
-    """A bound that is found quickly: one of the claims of any place that they can free."""
+    """A bound that is found quickly: one of the claims of any place that they can free; with fair sharing, all of them."""
     if here.least is None:
         return None
     if books.settings.fair_sharing:

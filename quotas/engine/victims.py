@@ -210,10 +210,9 @@ def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
     change, below = NO_CHANGE, 0
     for department, units in taken.items():
         account = books.ledger[DepartmentId(department)]
-        left = account.usage - units
-        below += max(0, account.guaranteed - left)
+        below += max(0, account.guaranteed - (account.usage - units))
         if books.settings.fair_sharing and not account.children:
-            change += lowered(account, account.usage - left)
+            change += lowered(account, units)
     return (
         mine if taker.inside else sum(taken.values()),
         change,
