@@ -121,12 +121,12 @@ def take_over(made: Installation, account: str) -> None:
     print(f"inventory: {changed} nodes taken over in {time.process_time() - began:.1f} CPU s", flush=True)
 
 
-def wait(what: str, fact: Callable[[], object], seconds: float = 120) -> None:
+def wait(what: str, fact: Callable[[], object], seconds: float = 120, pause: float = 0.05) -> None:
     end = time.monotonic() + seconds
     while not fact():
         if time.monotonic() > end:
             raise SystemExit(f"{what}: not in {seconds:.0f} s")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def cpu_seconds(made: Installation) -> dict[str, float]:

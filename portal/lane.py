@@ -73,3 +73,8 @@ def take(seconds: float) -> list[Hint]:
     more = cast("list[bytes] | None", client.lpop(HINTS, AT_ONCE)) or []
     hints: list[Any] = [orjson.loads(text) for text in dict.fromkeys([first[1], *more])]
     return [(name, ids) for name, ids in hints]
+
+
+def waiting() -> int:
+    """How many hints nobody has taken yet, equal ones counted each. Raises redis.RedisError."""
+    return cast("int", _client().llen(HINTS))

@@ -28,9 +28,10 @@ from workloads.sightings import Sightings
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-BURST, GATHER = 4, 0.15  # a pass that admitted so many is followed by another only after so many s: hints gather
 LONGEST_REST = 1.0  # s; before hints are taken again, a pass rests as long as it took, and hints gather meanwhile
-CREATORS, STARTERS, BESIDE = 16, 2, 4  # threads that create runs; that write down which; for everything else
+BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
+GATHER = 0.05  # s without another hint: the burst is over
+CREATORS, STARTERS, BESIDE = 32, 2, 4  # threads that create runs; that write down which; for everything else
 
 
 class Express(threading.Thread):
@@ -46,14 +47,14 @@ class Express(threading.Thread):
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
         self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
         self._rest = 0.0  # s before the next hints are taken
+        self._burst = False  # more hints are on their way
         self._guard = threading.Lock()
 
     def run(self) -> None:
         self.sightings.start()
         while not self.closing.is_set():
             try:
-                self.closing.wait(self._rest)
-                self._rest = 0.0
+                self._gather()
                 hints = lane.take(WAIT)
                 close_old_connections()
                 self.act(hints)
@@ -67,6 +68,16 @@ class Express(threading.Thread):
             threads.shutdown(cancel_futures=True)
         self.sightings.join(2 * WAIT)
         connections.close_all()
+
+    def _gather(self) -> None:
+        """Lets hints gather. In a burst one pass for many costs less than many passes, and what is admitted a moment later
+        is created sooner: nothing else of the burst is in its way."""
+        end, before = time.monotonic() + LONGEST_BURST, -1
+        self.closing.wait(self._rest)
+        while self._burst and time.monotonic() < end and (now := lane.waiting()) != before:
+            before = now
+            self.closing.wait(GATHER)
+        self._rest, self._burst = 0.0, False
 
     def act(self, hints: Iterable[lane.Hint]) -> None:
         groups: dict[int, None] = {}
@@ -85,8 +96,8 @@ class Express(threading.Thread):
         for group in groups:
             began = time.monotonic()
             moved = self._plan(group)
-            took = min(LONGEST_REST, time.monotonic() - began)
-            self._rest = max(self._rest, took, GATHER if len(moved) >= BURST else 0.0)
+            self._rest = max(self._rest, min(LONGEST_REST, time.monotonic() - began))
+            self._burst = self._burst or len(moved) >= BURST
             self._begin(moved)
 
     def seen(self, cluster: Cluster, run: Observed) -> None:

@@ -1,13 +1,15 @@
 """What the watch tells of many runs, acted on together: one query for all, one transaction for those that began to run.
 
-A burst of pods is three sightings each within seconds. They gather for a moment, and while one round is acted on; of
-several of one run only the newest counts. One that only tells that it is on its way is left to the listing. Whatever is
-more than "it runs now" is converged by itself, as after a listing, and at once: somebody may wait for what it frees.
+A burst of pods is three sightings each within seconds. They gather for a moment, while one round is acted on, and twice
+as long after it; of several of one run only the newest counts. One that only tells that it is on its way is left to the
+listing. Whatever is more than "it runs now" is converged by itself, as after a listing, and at once: somebody may wait
+for what it frees.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -29,6 +31,7 @@ from workloads.specs import BY_CLAIM
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s between two looks at whether to end
 GATHER = 0.25  # s for those that began to run
+LONGEST_REST = 1.0  # s; a round rests twice as long as it took, so that what is asked for goes before what is only told
 Beside = Callable[[object, Callable[[], object]], None]
 
 
@@ -60,6 +63,7 @@ class Sightings(threading.Thread):
             if not self._some.wait(WAIT):
                 continue
             self._urgent.wait(GATHER)
+            began = time.monotonic()
             self._urgent.clear()
             self._some.clear()
             try:
@@ -70,6 +74,7 @@ class Sightings(threading.Thread):
                 log.exception("sightings.failed")
             finally:
                 connections.close_all()
+            self.closing.wait(min(LONGEST_REST, 2 * (time.monotonic() - began)))
 
     def act(self) -> None:
         with self._guard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from portal.models import Heartbeat
 from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Pool
 from tests import builders as make
-from workloads import actions, sightings, starting
+from workloads import actions, express, sightings, starting
 from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
 from workloads.clusters.doubles import InMemoryCluster, Life
 from workloads.converge import STARTED_WITHIN, converge_cluster
@@ -233,6 +234,37 @@ def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
         go.set()
         closing.set()
         runner.join(5)
+
+
+def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = iter([3, 7, 7, 9])
+    monkeypatch.setattr(lane, "waiting", lambda: next(gathered))
+    runner = Express(threading.Event())
+    runner._burst = True
+    runner._gather()
+    assert next(gathered) == 9, "as soon as no other has come"
+    runner._gather()  # the burst is over: it would fail if it looked
+
+
+def test_a_burst_without_end_is_planned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "LONGEST_BURST", 0.2)
+    monkeypatch.setattr(lane, "waiting", itertools.count().__next__)
+    runner = Express(threading.Event())
+    runner._burst = True
+    runner._gather()
+    assert lane.waiting() > 1
+
+
+def test_who_plans_for_many_expects_more(alice: Actor, pool: Pool, cluster: Watched, with_redis: Any) -> None:
+    runner = Express(threading.Event())
+    lane.take(0.1)
+    submit(alice, pool)
+    runner.act(lane.take(1))
+    assert not runner._burst
+    for _ in range(4):
+        submit(alice, pool)
+    runner.act(lane.take(1))
+    assert runner._burst
 
 
 @pytest.fixture
