@@ -1,9 +1,9 @@
 """What the watch tells of many runs, acted on together: one query for all, one transaction for those that began to run.
 
-A burst of pods is three sightings each within seconds. They gather for a moment, while one round is acted on, and twice
-as long after it; of several of one run only the newest counts. One that only tells that it is on its way is left to the
-listing. Whatever is more than "it runs now" is converged by itself, as after a listing, and at once: somebody may wait
-for what it frees.
+A burst of pods is three sightings each within seconds. They gather while one round is acted on, and for a moment or twice
+as long as that took; of several of one run only the newest counts. One that only tells that it is on its way is left to
+the listing. Whatever is more than "it runs now" is converged by itself, as after a listing, and what no longer runs at
+once: somebody may wait for what it frees.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from workloads.specs import BY_CLAIM
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s between two looks at whether to end
-GATHER = 0.25  # s for those that began to run
-LONGEST_REST = 1.0  # s; a round rests twice as long as it took, so that what is asked for goes before what is only told
+GATHER, LONGEST = 0.25, 1.0  # s for those that run; twice as long as the last round took if that is more, but no longer
 Beside = Callable[[object, Callable[[], object]], None]
 
 
@@ -49,7 +48,7 @@ class Sightings(threading.Thread):
             return
         with self._guard:
             self._told[run.ref.submission_id] = (cluster, run)
-        if run.phase is not Phase.RUNNING or run.ready:
+        if run.phase is not Phase.RUNNING:
             self._urgent.set()
         self._some.set()
 
@@ -59,10 +58,11 @@ class Sightings(threading.Thread):
             self._some.set()
 
     def run(self) -> None:
+        gather = GATHER
         while not self.closing.is_set():
             if not self._some.wait(WAIT):
                 continue
-            self._urgent.wait(GATHER)
+            self._urgent.wait(gather)
             began = time.monotonic()
             self._urgent.clear()
             self._some.clear()
@@ -74,7 +74,7 @@ class Sightings(threading.Thread):
                 log.exception("sightings.failed")
             finally:
                 connections.close_all()
-            self.closing.wait(min(LONGEST_REST, 2 * (time.monotonic() - began)))
+            gather = min(LONGEST, max(GATHER, 2 * (time.monotonic() - began)))
 
     def act(self) -> None:
         with self._guard:
