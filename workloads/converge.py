@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from portal import lane
@@ -47,7 +48,7 @@ from workloads.reconcile import (
     Waits,
     next_steps,
 )
-from workloads.specs import BY_CLAIM, ROWS, ref_of, to_start
+from workloads.specs import BY_CLAIM, ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
@@ -65,7 +66,7 @@ def converge_cluster(cluster: Cluster) -> int:
         return 0
     happenings.cluster_reached(cluster, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
-    attempts = Attempt.objects.filter(cluster=cluster, removed_at=None).select_related(*ROWS)
+    attempts = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
     moved, quick = 0, lane.alive()
     begun: list[tuple[Attempt, Observed]] = []
     live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")
@@ -76,11 +77,12 @@ def converge_cluster(cluster: Cluster) -> int:
         seen = _seen(began, run, silent)
         if quick and _is_being_started(attempt, began):
             continue
-        if run is not None and next_steps(view_of(attempt), seen, began) == (Happened(Event.STARTED, run),):
+        steps = next_steps(view_of(attempt), seen, began)
+        if run is not None and steps == (Happened(Event.STARTED, run),):
             begun.append((attempt, run))
             continue
         try:
-            moved += converge(attempt, driver, seen)
+            moved += bool(steps) and converge(BY_CLAIM.all(attempt.claim.public_id)[0], driver, seen)
         except Exception:  # one attempt's trouble is not another's; the next turn tries again
             log.exception("attempt.failed", cluster=cluster.name, attempt=attempt.run_name)
     starting.begun(begun)
@@ -121,6 +123,19 @@ def converge_claim(public_id: str) -> None:
     attempt = BY_CLAIM.first(public_id)
     if attempt is not None and attempt.finished_at is None:
         converge(attempt, driver_for(attempt.cluster))
+
+
+VIEWED = (
+    "number", "run_name", "submission_id", "grace", "ranks", "reason", "stop_cause", "removed_at", "finished_at",
+    "created_at", "started_at", "stopping_at", "reclaim_at", "announced_at", "ready_at", "checkpointed_at",
+    "workload__public_id", "workload__department_id", "workload__kind", "workload__state", "workload__max_runtime",
+    "workload__cancel_requested_at", "claim__public_id", "claim__state", "claim__answered_at", "cluster__options",
+)  # fmt: skip
+
+
+def viewed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
+    """With what is needed to see what they need: the rest of a row is read of those few that take a step."""
+    return attempts.select_related("workload", "claim", "cluster").only(*VIEWED)
 
 
 def view_of(attempt: Attempt) -> View:

@@ -21,7 +21,7 @@ from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
 from workloads.clusters.base import Observed, Phase
-from workloads.converge import converge, view_of
+from workloads.converge import converge, view_of, viewed
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
@@ -92,7 +92,7 @@ class Sightings(threading.Thread):
 
         An attempt that nobody knows is left to the listing, which knows orphans."""
         now, by_id = timezone.now(), {run.ref.submission_id: run for run in runs}
-        rows = Attempt.objects.filter(submission_id__in=by_id).select_related("workload", "claim", "cluster")
+        rows = viewed(Attempt.objects.filter(submission_id__in=by_id))
         early: list[str] = []
         begun: list[tuple[Attempt, Observed]] = []
         for attempt in rows.order_by("pk"):
