@@ -77,4 +77,4 @@ def take(seconds: float) -> list[Hint]:
 
 def waiting() -> int:
     """How many hints nobody has taken yet, equal ones counted each. Raises redis.RedisError."""
-    return cast("int", _client().llen(HINTS))
+    return _client().llen(HINTS)
