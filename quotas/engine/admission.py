@@ -182,7 +182,8 @@ class PoolPass:
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         waited_for = before.waiting_on if before else [leaver.id for leaver in books.departures.of(claim)]
         books.give_up(claim)
-        told = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
+        left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
+        told = [leaver for leaver in left if leaver.held_for in (None, claim.id)]  # as the next pass would see it
         if never(books, claim) or not_now(books, claim):
             return None
         used, reserved = self._behind(claim)

@@ -2,8 +2,8 @@
 
 from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
-from quotas.engine.types import Plan, Snapshot
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, carried_out, holding, leaving, pending
+from quotas.engine.types import Placed, Plan, Reservation, Snapshot
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, carried_out, holding, leaving, nodes, pending
 from tests.engine.test_properties import news, reserved
 
 
@@ -54,3 +54,19 @@ def test_who_is_told_for_the_right_alone_is_waited_for_though_another_uses_what_
     departments = [a_department("a"), a_department("b", 1, None, 0), a_department("c", 5)]
     plan = lasting(a_snapshot(a_pool(12), departments, claims))
     assert waiting_on(plan) == {"p0": ("h0", "h4"), "p4": ("h0",)}
+
+
+def test_who_was_told_for_another_that_gave_up_is_no_more_counted_on_than_in_the_next_pass() -> None:
+    """`before` loses its reservation to `first`, which may start at once: `going` leaves, and when nobody needs that any
+    more it stays."""
+    claims = [
+        holding("kept", "b", 4, priority=1, placement=(Placed(0, "n1", (0, 1, 2, 3)),)),
+        holding("other", "a", 1, placement=(Placed(0, "n3", (3,)),)),
+        leaving("going", "b", 3, held_for="before", placement=(Placed(0, "n3", (0, 1, 2)),)),
+        pending("before", "b", 2, priority=1, preemptible=False, reserved=Reservation(2, (Placed(0, "n2", (0, 1)),))),
+        pending("first", "b", 1, priority=2, preemptible=False),
+    ]
+    departments = [a_department("a"), a_department("b", 6, policy=a_policy(within="lower_priority"))]
+    plan = lasting(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
+    assert waiting_on(plan) == {"before": (), "first": ()}
+    assert plan.withdrawn == ("going",)
