@@ -3,7 +3,17 @@
 from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
 from quotas.engine.types import Placed, Plan, Reservation, Snapshot
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, carried_out, holding, leaving, nodes, pending
+from tests.engine.builders import (
+    a_department,
+    a_policy,
+    a_pool,
+    a_snapshot,
+    carried_out,
+    holding,
+    leaving,
+    nodes,
+    pending,
+)
 from tests.engine.test_properties import news, reserved
 
 
