@@ -103,8 +103,14 @@ class Person:
             self.page.wait_for_url(base + "/")
 
     def _heard(self, message: Any) -> None:
-        # A network interface that comes or goes on this machine (a test cluster's) is not the page's fault.
-        if message.type == "error" and "ERR_NETWORK_CHANGED" not in message.text:
+        if message.type != "error":
+            return
+        # A page that was left while it asked for something says so twice, and it is not the page's fault; nor is a network
+        # interface that comes or goes on this machine (a test cluster's).
+        before = message.text.replace("sendAbort", "afterRequest")
+        if before != message.text and self.complaints[-1:] == [before]:
+            self.complaints.pop()
+        elif "ERR_NETWORK_CHANGED" not in message.text:
             self.complaints.append(message.text)
 
     def go(self, path: str) -> Any:
