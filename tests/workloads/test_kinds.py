@@ -268,3 +268,12 @@ class TestRun:
         actions.cancel(actor=Actor(bed.alice), workload=work)
         bed.until(lambda: bed.state(work) == "cancelled")
         assert log_of(work.attempts.get()) is not None
+
+    def test_who_asks_a_service_whether_it_is_ready_hears_its_answer_out(self, bed: Bed) -> None:
+        """Python's own server writes down whoever breaks off."""
+        program = "import http.server as s, os\nwhere = os.environ['PORTAL_ADDRESS'], int(os.environ['PORTAL_PORT'])\n"
+        program += "s.ThreadingHTTPServer(where, s.SimpleHTTPRequestHandler).serve_forever()"
+        work = bed.submit(bed.alice, bed.vision, program, kind="service", setup=Setup(port=8000, ready_path="/"))
+        bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True)
+        bed.until(lambda: read_log(work.attempts.get()).data.count(b"GET / ") > 2)
+        assert b"Traceback" not in read_log(work.attempts.get()).data

@@ -29,10 +29,10 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -269,13 +269,16 @@ class Supervisor:
             self.save()
 
     def answers(self, port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection = HTTPConnection("127.0.0.1", port, timeout=1)
+        with contextlib.suppress(OSError, HTTPException), contextlib.closing(connection):
             if not (path := self.spec["ready_path"]):
+                connection.connect()
                 return True
-            connection.settimeout(1)
-            connection.sendall(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-            status = connection.recv(12).split(b" ")  # HTTP/1.1 200
-            return len(status) > 1 and status[1][:1] in (b"2", b"3")
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            with contextlib.suppress(OSError, HTTPException):
+                answer.read1(10_000)  # broken off before it, the service might complain in its log
+            return 200 <= answer.status < 400
         return False
 
     def sweep(self) -> None:

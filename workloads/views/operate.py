@@ -43,6 +43,7 @@ class ClusterForm(forms.Form):
     options = forms.JSONField(
         label=gettext_lazy("Options"),
         required=False,
+        initial=dict,  # without it the field would read "null"
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
         help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Empty: the defaults.'),
     )
