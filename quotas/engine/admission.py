@@ -20,6 +20,7 @@ from quotas.engine.consolidation import Consolidation
 from quotas.engine.holds import Holds
 from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition, queue_order
+from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.types import (
@@ -132,9 +133,26 @@ class PoolPass:
                 books.give_up(claim)
 
     def _untell(self, victims: Iterable[ClaimId]) -> None:
-        """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on."""
-        for victim in [id for id in victims if not self._waited[id]]:
-            self._books.untell(self._books.told[victim])
+        """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
+        depends on it may call it back, too."""
+        books = self._books
+        for victim in [books.told[id] for id in victims if not self._waited[id]]:
+            depending = books.depending_on(victim, books.standing.charges[victim.id])
+            heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
+            if heir is None:
+                books.untell(victim)
+            else:
+                self._wait_for(heir, victim)
+
+    def _wait_for(self, claim: Claim, leaver: Claim) -> None:
+        """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
+        self._books.departures.hold(leaver, claim)
+        self._books.openings += 1
+        self._waited[leaver.id] += 1
+        decision = self._answers.get(claim.id)
+        if decision is not None:
+            waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self._books.gone_by(leaver))
+            self._answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
 
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""

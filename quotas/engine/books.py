@@ -171,6 +171,7 @@ class Books(Rights):
             for key, amount in self.vectors[leaver.id].items():
                 hold.coming[key] = hold.coming.get(key, 0) + amount
         self._count_user(claim, claim.units)
+        self.reserved.setdefault(claim.department, {})[claim.id] = None
         self.put(hold)
         return hold
 
@@ -208,6 +209,7 @@ class Books(Rights):
         if hold.old:
             self.settle(claim)
         self.lift(hold)
+        del self.reserved[claim.department][claim.id]
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
 

@@ -53,6 +53,11 @@ def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     return [claim for claim in mine.values() if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
+def may_stop_own(books: Books, claim: Claim, victim: Claim) -> bool:
+    """Whether a claim of its own department is open to a pending one."""
+    return _within(taker_of(books, claim), victim) and stoppable(books, False, victim)
+
+
 def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[DepartmentId]:
     """The other departments that the taker may have a right to take from, at best once all of `own` are stopped: they, and
     every node up to where the paths meet, use more than they are promised."""

@@ -27,7 +27,8 @@ class Hold:
 
 class Rights:
     """One pool's ledger with the titles to its units. `unsettled` counts, by department, what reservations of the snapshot
-    charge that were not looked at yet; `strict` has those that must stay inside the guarantee."""
+    charge that were not looked at yet; `strict` has those that must stay inside the guarantee, `reserved` all
+    reservations."""
 
     def __init__(self, snapshot: Snapshot, pool: Pool, mine: Collection[Claim]) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
@@ -41,6 +42,7 @@ class Rights:
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.holds: dict[ClaimId, Hold] = {}
         self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
+        self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.unsettled: dict[DepartmentId, int] = {}
 
     def asked(self, claim: Claim) -> int:
@@ -85,8 +87,19 @@ class Rights:
         return not allowed
 
     def breaks_its_word(self, department: DepartmentId) -> bool:
-        """Whether a reservation of the department that must stay inside the guarantee has lost its right."""
+        """Whether a claim of the department that must stay inside the guarantee, and has a title, has lost its right."""
         return any(self.lost_its_right(self.holds[id].claim) for id in self.strict.get(department, ()))
+
+    def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
+        """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
+        comes first."""
+        reserved = reversed(self.reserved.get(leaver.department, {}))
+        claims = [self.holds[id].claim for id in reserved if id in self.holds]
+        claims = [claim for claim in claims if not self.lost_its_right(claim)]
+        self.ledger.lend(leaver.department, units)
+        losing = [claim for claim in claims if self.lost_its_right(claim)]
+        self.ledger.lend(leaver.department, -units)
+        return losing
 
     def policy(self, claim: Claim) -> Policy:
         """Whose work may be stopped for this claim."""
@@ -100,7 +113,7 @@ class Rights:
         self.ledger.lend(department, units)
         broken = self.breaks_its_word(department)
         self.ledger.lend(department, -units)
-        return not broken
+        return not (broken or self.depending_on(leaver, units))
 
     # Entries ----------------------------------------------------------------------------------------------------------
 

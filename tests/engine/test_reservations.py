@@ -80,3 +80,53 @@ def test_who_was_told_for_another_that_gave_up_is_no_more_counted_on_than_in_the
     plan = lasting(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
     assert waiting_on(plan) == {"before": (), "first": ()}
     assert plan.withdrawn == ("going",)
+
+
+def test_whom_another_no_longer_needs_but_whose_leaving_gave_the_right_is_waited_for_instead() -> None:
+    """`over` has to give five units before `p0` may start, and counts on h0 and h6, told for `p1`, which then needs no h0."""
+    sizes = {"h0": 1, "h2": 2, "h4": 1, "h5": 2, "h6": 2}
+    age = {"h0": 17, "h2": 323, "h4": 260, "h5": 357, "h6": 164}
+    claims = [
+        *(holding(id, "over", units, started_at=-age[id]) for id, units in sizes.items()),
+        *(holding("h1", "b", 2, started_at=-84), holding("h3", "b", 1, started_at=-403)),
+        holding("h7", "over", 2, started_at=0, preemptible=False),
+        pending("p0", "over", 1, priority=2, submitted_at=-97),
+        pending("p1", "b", 2, priority=2, submitted_at=-233, preemptible=False),
+    ]
+    lower = a_policy(within="lower_priority", reclaim="lower_priority")
+    departments = [
+        *(a_department("x", 0, 1), a_department("y", parent="x"), a_department("b", 2, parent="y", policy=lower)),
+        a_department("over", 6, 0, 1, parent="x", policy=a_policy(within="lower_priority", reclaim="never")),
+    ]
+    plan = lasting(a_snapshot(a_pool(13), departments, claims))
+    assert waiting_on(plan) == {"p0": ("h0", "h2"), "p1": ("h1", "h3", "h6")}
+
+
+def test_what_is_left_over_of_who_is_waited_for_instead_spares_another() -> None:
+    """`p3` told h1 and h4, and needs no h4 once h3 is told; `p0` needs both for its right, so p3 needs nobody."""
+    cards = {
+        "h1": ("n1", 1),
+        "h2": ("n1", 2, 3, 4, 5),
+        "h3": ("n1", 6, 7),
+        "h4": ("n2", 0),
+        "h5": ("n2", 1),
+        "h6": ("n2", 2),
+    }
+    cards["h7"] = ("n2", 3, 4)
+    owner = {"h1": "b", "h2": "c", "h6": "b"}
+    age = {"h1": 156, "h2": 584, "h3": 309, "h4": 238, "h5": 519, "h6": 220, "h7": 584}
+    claims = [
+        holding(
+            id, owner.get(id, "d"), len(at), started_at=-age[id], preemptible=id not in ("h5", "h7"),
+            placement=(Placed(0, node, tuple(at)),),
+        )
+        for id, (node, *at) in cards.items()
+    ]  # fmt: skip
+    claims += [pending("p0", "d", 1, priority=2, submitted_at=-724, own_only=True), pending("p3", "c", 2)]
+    lower = a_policy(within="lower_priority")
+    departments = [
+        *(a_department("a", 6, 2, 2), a_department("c", 6, 3, 4, policy=lower), a_department("d", 4, policy=lower)),
+        *(a_department("x", 0, None, 1), a_department("y", parent="x"), a_department("b", 1, 5, 2, parent="y")),
+    ]
+    plan = lasting(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
+    assert waiting_on(plan) == {"p0": ("h3", "h4"), "p3": ()}
