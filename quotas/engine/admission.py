@@ -149,10 +149,9 @@ class PoolPass:
         self._books.departures.hold(leaver, claim)
         self._books.openings += 1
         self._waited[leaver.id] += 1
-        decision = self._answers.get(claim.id)
-        if decision is not None:
-            waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self._books.gone_by(leaver))
-            self._answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
+        decision = self._answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
+        waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self._books.gone_by(leaver))
+        self._answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
 
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
