@@ -1,5 +1,7 @@
 """Fair sharing's order of sets: what they change of the shares compares as the shares that are left do."""
 
+from fractions import Fraction
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,3 +71,8 @@ def test_what_can_be_spared_above_a_share(weights: list[int], used: list[int], l
         for units in range(account.usage - account.subtree + 1):
             left = share(account, account.usage - units)
             assert (left >= least if or_equal else left > least) == (units <= spare)
+
+
+def test_a_weight_by_which_all_there_is_counts_less_than_a_unit_is_still_a_weight() -> None:
+    light, none = (Ledger(a_pool(2), [a_department("a", weight=w)])["a"].pace for w in (Fraction(1, 4), 0))  # type: ignore[index]
+    assert light < none
