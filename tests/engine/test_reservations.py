@@ -130,3 +130,4 @@ def test_what_is_left_over_of_who_is_waited_for_instead_spares_another() -> None
     ]
     plan = lasting(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
     assert waiting_on(plan) == {"p0": ("h3", "h4"), "p3": ()}
+    assert {decision.claim: decision.by is not None for decision in plan.decisions} == {"p0": True, "p3": False}
