@@ -93,9 +93,8 @@ class Rights:
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
         comes first."""
-        reserved = reversed(self.reserved.get(leaver.department, {}))
-        claims = [self.holds[id].claim for id in reserved if id in self.holds]
-        claims = [claim for claim in claims if not self.lost_its_right(claim)]
+        reserved = [self.holds[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
+        claims = [claim for claim in reserved if not self.lost_its_right(claim)]
         self.ledger.lend(leaver.department, units)
         losing = [claim for claim in claims if self.lost_its_right(claim)]
         self.ledger.lend(leaver.department, -units)
