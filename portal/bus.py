@@ -13,24 +13,22 @@ import redis
 import structlog
 from django.conf import settings
 
+from portal.shared_redis import shared
+
 CHANNEL = "portal:events"
 _listeners: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 _guard = threading.Lock()
-_client: redis.Redis | None = None
 closing = threading.Event()  # the process is about to end: streams say goodbye by themselves
 log = structlog.get_logger(__name__)
 
 
 def ring() -> None:
     """Wakes every stream, here and in other processes. Never raises: readers also look every few seconds."""
-    global _client
     if not settings.REDIS_URL:
         wake_local()
         return
     try:
-        if _client is None:
-            _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
-        _client.publish(CHANNEL, b"1")
+        shared().publish(CHANNEL, b"1")
     except redis.RedisError as error:
         log.warning("bus.ring_lost", error=str(error))
 

@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from portal.models import Heartbeat
+from portal.shared_redis import shared
 
 log = structlog.get_logger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -84,8 +85,7 @@ def migrations() -> None:
 
 def redis_answers() -> None:
     if settings.REDIS_URL:
-        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2) as client:
-            client.ping()
+        shared().ping()
 
 
 CHECKS: dict[str, Callable[[], None]] = {"database": database, "migrations": migrations, "redis": redis_answers}

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Any, cast
 
 import orjson
 import redis
 from django.conf import settings
+
+from portal.shared_redis import shared
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
@@ -23,11 +24,6 @@ AT_ONCE = 10_000
 
 Hint = tuple[str, dict[str, int | str]]
 _kept: ContextVar[list[Hint] | None] = ContextVar("kept", default=None)
-
-
-@cache
-def _client() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=2)
 
 
 @contextmanager
@@ -48,7 +44,7 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
         return True
     if not settings.REDIS_URL:
         return False
-    with _client().pipeline(transaction=False) as pipe:
+    with shared().pipeline(transaction=False) as pipe:
         pipe.rpush(HINTS, orjson.dumps([name, ids], option=orjson.OPT_SORT_KEYS))
         pipe.expire(HINTS, KEPT)
         pipe.exists(TAKEN)
@@ -58,14 +54,14 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 def alive() -> bool:
     """Whether somebody takes hints, as far as can be seen."""
     try:
-        return bool(settings.REDIS_URL and _client().exists(TAKEN))
+        return bool(settings.REDIS_URL and shared().exists(TAKEN))
     except redis.RedisError:
         return False
 
 
 def take(seconds: float) -> list[Hint]:
     """Every hint there is, each once, the oldest first; waits for the first one. Raises redis.RedisError."""
-    client = _client()
+    client = shared()
     client.set(TAKEN, 1, ex=ALIVE)
     first = cast("tuple[bytes, bytes] | None", client.blpop([HINTS], timeout=seconds))
     if first is None:
@@ -77,4 +73,4 @@ def take(seconds: float) -> list[Hint]:
 
 def waiting() -> int:
     """How many hints nobody has taken yet, equal ones counted each. Raises redis.RedisError."""
-    return _client().llen(HINTS)
+    return shared().llen(HINTS)

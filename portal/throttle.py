@@ -1,6 +1,7 @@
-"""How often one holder (token, person, or address before login) may call the API: a counter of the shared cache.
+"""How often one holder (token, person, or address before login) may call the API: a counter in Redis, or in this process
+where there is none.
 
-`cache.add` and `cache.incr` are atomic on Redis, unlike DRF's own throttle, which reads and writes a list.
+One INCR, which is atomic, unlike DRF's own throttle, which reads and writes a list.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from portal.models import ApiToken
+from portal.shared_redis import shared
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
@@ -29,25 +31,35 @@ class PerHolder(BaseThrottle):
         limit: int = settings.API_RATE_PER_MINUTE
         now = time.time()
         self.reset = int(WINDOW - now % WINDOW) + 1
-        count = self.count(f"rate:{holder_of(request)}:{int(now // WINDOW)}")
+        count = self.count(f"portal:rate:{holder_of(request)}:{int(now // WINDOW)}")
         request._request.rate_limit = (limit, max(0, limit - count), self.reset)  # type: ignore[attr-defined]
         return count <= limit
 
     def count(self, key: str) -> int:
-        """This call's number in the window; 0 when the cache is away: better unlimited than down."""
+        """This call's number in the window; 0 when Redis is away: better unlimited than down."""
         try:
-            try:
-                return cache.incr(key)
-            except ValueError:  # the first of the window
-                return 1 if cache.add(key, 1, timeout=2 * WINDOW) else cache.incr(key)
-        except ValueError:  # evicted between the two calls
-            return 1
+            return _counted(key) if settings.REDIS_URL else _counted_here(key)
         except redis.RedisError as error:
-            log.warning("throttle.cache_away", error=str(error))
+            log.warning("throttle.redis_away", error=str(error))
             return 0
 
     def wait(self) -> float:
         return self.reset
+
+
+def _counted(key: str) -> int:
+    with shared().pipeline(transaction=False) as pipe:
+        pipe.incr(key)
+        pipe.expire(key, 2 * WINDOW)
+        return int(pipe.execute()[0])
+
+
+def _counted_here(key: str) -> int:
+    cache.add(key, 0, timeout=2 * WINDOW)
+    try:
+        return cache.incr(key)
+    except ValueError:  # evicted between the two
+        return 1
 
 
 def holder_of(request: Request) -> str:

@@ -275,11 +275,9 @@ def with_redis(settings: Any) -> Any:
     if not os.environ["TEST_REDIS_URL"]:
         pytest.skip("needs Redis")
     settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
-    lane._client.cache_clear()
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.flushdb()
         yield client
-    lane._client.cache_clear()
 
 
 def test_equal_hints_are_taken_once_and_in_order(with_redis: Any) -> None:

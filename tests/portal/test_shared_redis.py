@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from portal import shared_redis
+
+
+def test_threads_that_ask_first_at_the_same_moment_get_the_same_client(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two made at once would be one too many: when it is dropped it closes the connections that a thread still reads."""
+    if not os.environ["TEST_REDIS_URL"]:
+        pytest.skip("needs Redis")
+    settings.REDIS_URL = os.environ["TEST_REDIS_URL"]
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> int:
+        together.wait()
+        with shared_redis.shared().pipeline(transaction=False) as pipe:
+            for _ in range(50):
+                pipe.ping()
+            assert pipe.execute() == [True] * 50
+        return id(shared_redis.shared())
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(30):
+            monkeypatch.setattr(shared_redis, "_clients", {})
+            assert len(set(threads.map(ask, range(8)))) == 1
