@@ -9,6 +9,7 @@ from django.db import connection
 from portal.access import Actor
 from portal.logs import current_request_id
 from portal.models import AuditEntry, Department
+from portal.prepared import insert
 
 
 def record(
@@ -23,7 +24,7 @@ def record(
     """Raises RuntimeError outside a transaction: an audit row that could survive its change, or miss it, is worth nothing."""
     if not connection.in_atomic_block:
         raise RuntimeError("audit.record() belongs inside the transaction of the change it tells of")
-    return AuditEntry.objects.create(
+    row = AuditEntry(
         actor=actor.user,
         actor_name=actor.name,
         token_name=actor.token.name if actor.token else "",
@@ -34,3 +35,4 @@ def record(
         after=after,
         request_id=current_request_id(),
     )
+    return insert(row)

@@ -9,11 +9,12 @@ from django.db import transaction
 
 from portal import bus
 from portal.models import Department, Event
+from portal.prepared import insert
 
 
 def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:
     """Raises nothing of its own; readers see the row once the surrounding transaction commits."""
-    event = Event.objects.create(kind=kind, department=department, workload=workload, data=data)
+    event = insert(Event(kind=kind, department=department, workload=workload, data=data))
     transaction.on_commit(bus.ring)
     return event
 

@@ -11,13 +11,14 @@ from typing import Any
 from django.db.models import F
 from django.db.models.functions import Greatest
 
+from portal.prepared import insert
 from portal.wake import wake
 from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
 
 def ask(**fields: Any) -> Claim:
     """A new pending claim; the next pass answers it."""
-    claim = Claim.objects.create(**fields)
+    claim = insert(Claim(**fields))
     wake("quotas.plan", group_id=claim.pool.group_id)
     return claim
 

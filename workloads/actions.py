@@ -17,6 +17,7 @@ from portal.errors import N_, Invalid, Problem
 from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
+from portal.prepared import insert
 from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState
@@ -62,7 +63,7 @@ def submit(
         if request.secret_env:
             workload.secret_env = encrypt(orjson.dumps(request.secret_env).decode())
         workload.attempts_made = 1
-        workload.save(force_insert=True)
+        insert(workload)
         attempt = new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
         workload.known_attempts = [attempt]  # type: ignore[attr-defined] # what the API tells needs no second look
         audit.record(actor, "workload.submitted", workload.public_id, department=department, after=_asked(workload))

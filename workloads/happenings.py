@@ -15,6 +15,7 @@ from portal.access import Actor
 from portal.events import emit
 from portal.ids import new_id
 from portal.locks import durable
+from portal.prepared import insert
 from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState, Cluster
@@ -176,7 +177,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
     secrets, token_digest = new_secrets()
-    return Attempt.objects.create(
+    attempt = Attempt(
         workload=workload,
         number=number,
         claim=claim,
@@ -190,6 +191,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         grace=workload.pool.grace,
         queued_at=now,
     )
+    return insert(attempt)
 
 
 def announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:

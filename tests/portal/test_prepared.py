@@ -3,9 +3,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.db import IntegrityError, connection, transaction
 
-from portal.models import ApiToken, Department
-from portal.prepared import Prepared
+from portal.models import ApiToken, AuditEntry, Department, Event
+from portal.prepared import Prepared, insert
 from tests import builders as make
 from tests.clients import token_of
 
@@ -47,3 +48,42 @@ def test_every_thread_has_its_own() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(look, tokens))
+
+
+def test_a_row_is_written_as_save_writes_it() -> None:
+    vision = make.department("vision")
+
+    def entry(target: str) -> AuditEntry:
+        return AuditEntry(action="workload.submitted", actor_name="alice", department=vision, target=target,
+                          before=None, after={"pods": 2, "name": "größe"})  # fmt: skip
+
+    saved = entry("one")
+    saved.save(force_insert=True)
+    for target in ("two", "three"):
+        written = insert(entry(target))
+        assert written.pk > saved.pk
+        found = AuditEntry.objects.get(pk=written.pk)
+        same = [field.attname for field in AuditEntry._meta.local_fields if field.attname not in {"id", "at", "target"}]
+        assert [getattr(found, name) for name in same] == [getattr(saved, name) for name in same]
+        assert (found.target, found.at) == (target, written.at)
+        written.target = "changed"
+        written.save()  # it is there: an update
+        assert AuditEntry.objects.get(pk=written.pk).target == "changed"
+    assert AuditEntry.objects.count() == 3
+
+
+def test_what_the_database_fills_in_comes_back() -> None:
+    with transaction.atomic():
+        first, second = insert(Event(kind="one")), insert(Event(kind="two"))
+    third = insert(Event(kind="three"))
+    assert first.tx == second.tx == Event.objects.get(pk=first.pk).tx
+    assert (third.tx > second.tx) is (connection.vendor == "postgresql")
+
+
+def test_a_row_that_is_refused_takes_its_transaction_along() -> None:
+    make.department("vision")
+    with transaction.atomic():
+        with pytest.raises(IntegrityError):
+            insert(Department(slug="vision", name="another"))
+        assert connection.needs_rollback
+    assert Department.objects.count() == 1
