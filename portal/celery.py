@@ -22,6 +22,7 @@ TIMETABLE = {
     "quotas.plan_all": 5,
     "quotas.meter": 60,
     "workloads.converge_all": 5,
+    "workloads.knock": 5,
     "workloads.deadlines": 2,
     "workloads.inventory": 15,
     "workloads.modes": 5,

@@ -12,7 +12,7 @@ from quotas import live
 from quotas.engine.mig import PRODUCTS
 from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
 from workloads import sharing
-from workloads.clusters.base import ClusterDriver, ClusterError, Home
+from workloads.clusters.base import ClusterDriver, ClusterError, Home, Unreachable
 from workloads.manifests import Options, homes
 from workloads.models import Attempt
 from workloads.specs import namespace_of
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
-    """Every department that has a quota or a run there. Returns how many were looked after."""
+    """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
     books, kept = live.read(_pools(cluster)), 0
@@ -32,6 +32,8 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
         try:
             for unrestricted in (False, True)[: 1 + department.unrestricted]:
                 driver.keep_home(home_of(cluster, department, books, unrestricted=unrestricted))
+        except Unreachable:
+            raise  # so are the others
         except ClusterError as error:
             log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
             continue

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from portal.access import Actor
 from portal.models import Department
 from portal.words import amount, duration
-from quotas.models import Claim, LedgerEntry
+from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.lifecycle import State
@@ -47,10 +47,25 @@ class Situation:
 
 
 def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
-    claim = attempt.claim if attempt else None
-    state = State(workload.state)
-    if attempt is None or claim is None:
+    if attempt is None:
         return Situation(_("It was never queued."))
+    found = _situation(actor, workload, attempt)
+    since = attempt.cluster.unreachable_since
+    if since is not None and attempt.claim.state in OCCUPYING:
+        found.details.insert(0, _(
+            "Its cluster has not answered since %(since)s: this is what was known then."
+            " It keeps its cards, and nothing is started elsewhere."
+        ) % {"since": clock(int(since.timestamp()))})  # fmt: skip
+    return found
+
+
+def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
+    claim, state = attempt.claim, State(workload.state)
+    if state is State.QUEUED and claim.state == ClaimState.HOLDING:
+        return Situation(
+            _("Has what it asked for, and starts in a moment."), shares_of(workload, claim), attempt.queued_at,
+            caption=_("waiting for"),
+        )  # fmt: skip
     if state is State.QUEUED:
         return queued(actor, workload, attempt, claim)
     if state in (State.ADMITTED, State.STARTING):

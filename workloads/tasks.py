@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from celery import shared_task
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from portal.jobs import claimed_tick
@@ -34,14 +35,25 @@ def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any)
     """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's. Thousands of
     pods are listed less often than a few."""
     with claimed_tick("workloads.converge_all", tick=tick, rest=4) as run:
-        if not run:
-            return
-        clusters = Cluster.objects.filter(active=True)
-        for cluster in clusters if cluster_id is None else clusters.filter(pk=cluster_id):
-            try:
-                converge_cluster(cluster)
-            except ClusterError as error:
-                log.error("cluster.failed", cluster=cluster.name, error=str(error))
+        if run:
+            clusters = Cluster.objects.filter(active=True)
+            _converge(clusters.filter(unreachable_since=None) if cluster_id is None else clusters.filter(pk=cluster_id))
+
+
+@shared_task(name="workloads.knock")
+def knock(*, tick: bool = False, **_: Any) -> None:
+    """The same for clusters that do not answer: nobody else waits while they let us wait."""
+    with claimed_tick("workloads.knock", tick=tick) as run:
+        if run:
+            _converge(Cluster.objects.filter(active=True, unreachable_since__isnull=False))
+
+
+def _converge(clusters: QuerySet[Cluster]) -> None:
+    for cluster in clusters:
+        try:
+            converge_cluster(cluster)
+        except ClusterError as error:
+            log.error("cluster.failed", cluster=cluster.name, error=str(error))
 
 
 @shared_task(name="workloads.deadlines")
@@ -57,7 +69,7 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("workloads.inventory", tick=tick) as run:
         if not run:
             return
-        for cluster in Cluster.objects.filter(active=True):
+        for cluster in Cluster.objects.filter(active=True, unreachable_since=None):
             try:
                 inventory.refresh(cluster)
                 homes.keep_homes(cluster, driver_for(cluster))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -89,6 +92,63 @@ class TestAnswers:
 
     def test_404_is_an_answer(self) -> None:
         assert api((404, {"message": "not found"}))[0].get("/api/v1/pods/x") is None
+
+
+class TestAServerThatHearsAndSaysNothing:
+    LATE = urllib3.exceptions.ReadTimeoutError(None, "", "late")  # type: ignore[arg-type]
+
+    def test_is_asked_a_small_thing_before_the_next_call(self) -> None:
+        client, server = api(self.LATE, (403, {}), (200, {"metadata": {"name": "x"}}), (404, {}))
+        with pytest.raises(Unreachable, match="late"):
+            client.get("/api/v1/pods/x")
+        assert client.get("/api/v1/pods/x") == {"metadata": {"name": "x"}}
+        assert client.get("/api/v1/pods/y") is None
+        assert [path for _, path, _ in server.asked] == [
+            "/api/v1/pods/x",
+            "/version",
+            "/api/v1/pods/x",
+            "/api/v1/pods/y",
+        ]
+
+    def test_lets_nobody_wait_until_it_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client, server = api(self.LATE, self.LATE)
+        for reason in ("late", "late", "a moment ago", "a moment ago"):
+            with pytest.raises(Unreachable, match=reason):
+                client.get("/api/v1/pods/x")
+        assert [path for _, path, _ in server.asked] == ["/api/v1/pods/x", "/version"]
+        monkeypatch.setattr(kubeapi, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + kubeapi.KNOCK_EVERY))
+        server.answer = lambda method, path: response(200, {})
+        assert client.get("/api/v1/pods/x") == {}
+
+    def test_is_asked_by_one_thread_at_a_time(self) -> None:
+        asked, answered = threading.Event(), threading.Event()
+
+        def answer(method: str, path: str) -> urllib3.HTTPResponse:
+            if path == "/version":
+                asked.set()
+                answered.wait(10)
+            elif not asked.is_set():
+                raise self.LATE
+            return response(200, {})
+
+        server = Server(answer)
+        client = Api(lambda: server)
+        with pytest.raises(Unreachable, match="late"):
+            client.get("/api/v1/pods/x")
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(client.get, "/api/v1/pods/x")
+            assert asked.wait(10)
+            with pytest.raises(Unreachable, match="a moment ago"):
+                client.get("/api/v1/pods/x")
+            answered.set()
+            assert first.result(10) == {}
+
+    def test_a_connection_that_is_refused_says_so_at_once_and_needs_no_knock(self) -> None:
+        client, server = api(ConnectionRefusedError(), (200, {}))
+        with pytest.raises(Unreachable):
+            client.get("/api/v1/pods/x")
+        assert client.get("/api/v1/pods/x") == {}
+        assert len(server.asked) == 2
 
 
 def item(number: int, **more: object) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from portal.garbage import nothing_collected
 from workloads.clusters.base import Unreachable
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 3.0, 15.0  # s
+KNOCK_TIMEOUT, KNOCK_EVERY = 5.0, 5.0  # s
 MERGE_PATCH = "application/merge-patch+json"
 PAGE = 500
 
@@ -43,7 +45,11 @@ class Answer:
 
 
 class Api:
-    """Requests to one cluster; safe to share between threads."""
+    """Requests to one cluster; safe to share between threads.
+
+    Who has let one call wait in vain is asked a small thing before the next one, by one thread at a time. Until that is
+    answered every other call fails at once: a server that hears and says nothing would keep every thread waiting.
+    """
 
     def __init__(self, make_client: Callable[[], Any], errors: tuple[type[Exception], ...] = ()) -> None:
         """`errors` are what the client raises when a connection cannot be made."""
@@ -52,6 +58,7 @@ class Api:
         self._lock = threading.Lock()
         self._client: Any = None
         self._process = 0
+        self._silent, self._knock_after = False, 0.0
 
     def client(self) -> Any:
         with self._lock:
@@ -69,6 +76,16 @@ class Api:
     def _send(
         self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float
     ) -> urllib3.BaseHTTPResponse:
+        if self._silent:
+            self._knock()
+        answer = self._request(method, path, query, body, content_type, read_timeout)
+        if answer.status in (401, 429) or answer.status >= 500:
+            raise _no_answer(answer)
+        return answer
+
+    def _request(
+        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float
+    ) -> urllib3.BaseHTTPResponse:
         client = self.client()
         headers = {"Accept": "application/json, */*", "Content-Type": content_type}
         client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
@@ -83,10 +100,22 @@ class Api:
                 preload_content="watch" not in query,
             )
         except self._errors as error:
+            if isinstance(error, urllib3.exceptions.TimeoutError):
+                self._silent = True
             raise Unreachable(_short(error)) from error
-        if answer.status in (401, 429) or answer.status >= 500:
-            raise _no_answer(answer)
         return answer
+
+    def _knock(self) -> None:
+        """Raises Unreachable unless the server answers, whatever that is."""
+        with self._lock:
+            if time.monotonic() < self._knock_after:
+                raise Unreachable("it did not answer a moment ago")
+            self._knock_after = time.monotonic() + KNOCK_TIMEOUT + KNOCK_EVERY
+        try:
+            self._request("GET", "/version", {}, None, "application/json", KNOCK_TIMEOUT)
+            self._silent = False
+        finally:
+            self._knock_after = time.monotonic() + (KNOCK_EVERY if self._silent else 0)
 
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
