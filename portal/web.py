@@ -9,14 +9,14 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.utils import timezone, translation
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
 from portal.access import NotVisible
-from portal.errors import Problem
+from portal.errors import N_, Problem
 from portal.ids import new_id
 from portal.models import User
 from portal.problems import NullCharacter, plain, wants_json
@@ -55,13 +55,14 @@ def no_null(get_response: GetResponse) -> GetResponse:
 
 
 def preferences(get_response: GetResponse) -> GetResponse:
-    """The user's own language and zone; else the language cookie, the browser's language, the installation's zone."""
+    """The user's own language and zone; else the language cookie, the browser's language, and the zone that the browser
+    told (static/portal.js) or the installation's."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         user = request.user
         language = user.language if isinstance(user, User) else ""
         with translation.override(language or translation.get_language_from_request(request)):
-            with timezone.override(zone_of(user)):
+            with timezone.override(zone_of(user, request.COOKIES.get("zone", ""))):
                 response = get_response(request)
             response.headers.setdefault("Content-Language", translation.get_language() or "en")
         response.headers.setdefault("Cache-Control", "private, no-cache")
@@ -70,19 +71,33 @@ def preferences(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
-def zone_of(user: Any) -> zoneinfo.ZoneInfo:
+def zone_of(user: Any, told: str = "") -> zoneinfo.ZoneInfo:
+    """Chosen in the profile; else what the reader's browser told; else the installation's."""
     name = user.time_zone if isinstance(user, User) else ""
     try:
-        return zoneinfo.ZoneInfo(name or settings.TIME_ZONE)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return zoneinfo.ZoneInfo(name or told or settings.TIME_ZONE)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder
         return zoneinfo.ZoneInfo(settings.TIME_ZONE)
+
+
+class OnlyForms(Problem):
+    """Whoever logs in again after a form was sent too late is led to the form's own address."""
+
+    status = 405
+    code = "method_not_allowed"
+    message = N_("This address only takes what a form sends. Go back to the page with the form, and send it again.")
 
 
 def problems(get_response: GetResponse) -> GetResponse:
     """A Problem that a page's view did not turn into its form becomes a page that says what and what next."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
-        return get_response(request)
+        response = get_response(request)
+        if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:
+            page = render(request, "problem.html", {"problem": OnlyForms()}, status=405)
+            page.headers["Allow"] = response.headers["Allow"]
+            return page
+        return response
 
     def process_exception(request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, Problem):

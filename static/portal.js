@@ -6,6 +6,10 @@
   const one = (selector, from = document) => from.querySelector(selector);
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 
+  // Times are written by the server: it is told the reader's zone, for the next page on.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone) document.cookie = `zone=${zone};path=/;max-age=31536000;samesite=lax`;
+
   // Clocks: the server's time, whatever this machine believes.
   let skew = Date.parse(root.dataset.now) - Date.now();
   const now = () => Date.now() + skew;

@@ -60,10 +60,11 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
 
 def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", slug: str = "") -> Pool:
     slug = slug or _free_slug(slug_of(offer))
+    name = name or _free_name(offer, cluster)
     with durable():
         group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
         return Pool.objects.create(
-            slug=slug, name=name or f"{_called(offer)} ({offer.sharing})"[:100], group=group, product=offer.product,
+            slug=slug, name=name[:100], group=group, product=offer.product,
             sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
             mig=offer.mig or "", card_mib=memory_of(offer),
         )  # fmt: skip
@@ -87,6 +88,13 @@ def memory_of(offer: Offer) -> int | None:
 def _free_slug(slug: str) -> str:
     taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
     return next(name for name in (slug, *(f"{slug}-{n}" for n in range(2, 1000))) if name not in taken)
+
+
+def _free_name(offer: Offer, cluster: Cluster) -> str:
+    """People choose pools by name: those of several clusters must not be called the same."""
+    replicas = f" × {offer.units_per_card}" if offer.unit == "replica" else ""
+    name = f"{_called(offer)} ({offer.sharing}{replicas})"
+    return f"{name}, {cluster.name}" if Pool.objects.filter(name=name).exists() else name
 
 
 def _into_one_group(pools: list[Pool]) -> None:

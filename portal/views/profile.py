@@ -39,7 +39,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        here = _("as this installation (%(zone)s)") % {"zone": settings.TIME_ZONE}
+        here = _("as the browser; in mails %(zone)s") % {"zone": settings.TIME_ZONE}
         choices = [("", here), *zones.CHOICES]
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
 

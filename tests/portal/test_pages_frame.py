@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.test import Client, override_settings
 
-from portal.models import Department, InboxItem, Membership, Role, User
+from portal.models import ApiToken, Department, InboxItem, Membership, Role, User
 
 pytestmark = pytest.mark.django_db
 STATIC = Path(settings.BASE_DIR) / "static"
@@ -142,6 +143,34 @@ def test_a_saved_profile_leaves_an_audit_row_and_a_known_time_zone(page: Client,
     assert AuditEntry.objects.get().action == "user.changed"
 
 
+def test_times_are_in_the_zone_that_the_browser_told_unless_another_was_chosen(page: Client, alice: User) -> None:
+    ends = dt.datetime(2066, 1, 31, 20, 0, tzinfo=dt.UTC)
+    ApiToken.objects.create(
+        holder=alice,
+        department=Department.objects.get(),
+        name="ci",
+        prefix="p",
+        digest="d",
+        scopes=["read"],
+        expires_at=ends,
+    )
+
+    def day() -> str:
+        html = text(page.get("/tokens/"))
+        found = re.search(r'datetime="2066[^>]*title="([^"]*)"', html)
+        assert found is not None, html
+        return "1 Feb" if "02-01" in found[1] or "1 Feb" in found[1] else "31 Jan"
+
+    here = day()
+    for told, shown in (("Asia/Shanghai", "1 Feb"), ("America/New_York", "31 Jan"), ("../../etc", here), ("Asia", here),
+                        ("Nowhere/City", here), ("", here)):  # fmt: skip
+        page.cookies["zone"] = told
+        assert (told, day()) == (told, shown)
+    User.objects.update(time_zone="Asia/Shanghai")
+    page.cookies["zone"] = "America/New_York"
+    assert day() == "1 Feb"
+
+
 def test_search_finds_only_departments_of_the_reader(page: Client) -> None:
     Department.objects.create(slug="secret", name="Secret vision")
     html = text(page.get("/search/?q=vision"))
@@ -152,6 +181,14 @@ def test_an_unknown_address_is_a_page_in_the_frame(page: Client) -> None:
     response = page.get("/no/such/page/")
     assert response.status_code == 404
     assert "There is nothing here that you may see." in text(response)
+
+
+def test_an_address_that_only_takes_forms_says_so_when_it_is_looked_at(page: Client) -> None:
+    response = page.get("/inbox/read/")
+    assert (response.status_code, response["Allow"]) == (405, "POST")
+    assert "only takes what a form sends" in text(response)
+    told = page.put("/api/v1/departments/")
+    assert (told.status_code, told["Content-Type"]) == (405, "application/problem+json")
 
 
 @override_settings(DEBUG=False)

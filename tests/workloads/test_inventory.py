@@ -125,6 +125,18 @@ def test_capacity_goes_with_a_node_that_is_cut_anew_and_comes_back_with_it(look:
 def test_cards_shared_by_another_number_are_another_pool(look: Any) -> None:
     look(sliced("a", 4), sliced("b", 4), sliced("c", 10))
     assert sorted(Pool.objects.values_list("units_per_card", "nominal")) == [(4, 32), (10, 40)]
+    assert sorted(Pool.objects.values_list("name", flat=True)) == [
+        "Tesla-T4 (timeslicing × 10)",
+        "Tesla-T4 (timeslicing × 4)",
+    ]
+
+
+def test_pools_of_several_clusters_are_told_apart_by_name(look: Any) -> None:
+    look(whole("n1"))
+    other = make.cluster("annex")
+    inventory.refresh(other)
+    names = dict(Pool.objects.values_list("group__cluster__name", "name"))
+    assert names == {"gpu": f"{A100} (whole)", "annex": f"{A100} (whole), annex"}
 
 
 def test_whole_cards_beside_mig_are_a_pool_of_their_own_in_the_same_group(look: Any) -> None:
