@@ -32,9 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs Chromium"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the session."""
+    """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the module."""
     folder = tmp_path_factory.mktemp("demo")
     keep = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "VIRTUAL_ENV"}}
     port, notebooks = free_port(), free_port()
