@@ -32,6 +32,7 @@ class Fleet:
         self.made, self.api, self.portal, self.chance = made, api, portal, random.Random(1)
         self.threads = ThreadPoolExecutor(THREADS)
         self.running: list[tuple[str, str]] = []  # namespace, pod
+        self.ended: set[tuple[str, str]] = set()  # told to end: the portal may not have seen it yet
 
     def fill(self, count: int) -> None:
         began = time.time()
@@ -53,13 +54,14 @@ class Fleet:
         from workloads.models import Attempt
 
         rows = Attempt.objects.filter(finished_at=None, workload__state="running")
-        self.running = list(rows.values_list("namespace", "run_name"))
+        self.running = [pod for pod in rows.values_list("namespace", "run_name") if pod not in self.ended]
 
     def turn(self, number: int, count: int) -> None:
         if len(self.running) < count:
             self.look()
         for _ in range(min(count, len(self.running))):
             namespace, pod = self.running.pop(self.chance.randrange(len(self.running)))
+            self.ended.add((namespace, pod))
             path = f"{self.api.server}/api/v1/namespaces/{namespace}/pods/{pod}"
             body = b'{"metadata":{"annotations":{"sim/run-for":"0s"}}}'
             self.threads.submit(self.api.pool.request, "PATCH", path, body=body, headers={"Content-Type": MERGE})

@@ -2,18 +2,21 @@
 
 Both get the same pods (one card each, no volume), scheduled by the same kube-scheduler onto the same simulated nodes
 (KWOK). Kueue is asked by POSTing Jobs to the API server, the portal by POSTing to its REST API, one request each, from as
-many threads; "there" is when a watch of the pods tells of it.
+many threads; "there" is when a watch of the pods tells of it. `creation` is the
+rate with the scheduler asleep for both: the cores are not shared with whoever works on pods that exist.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -22,6 +25,8 @@ from typing import Any
 from bench._clients import SMALL, SMALLS, THREADS, Kueue, Pod, Portal, Requests, job
 from bench._installation import ROOT, Installation, cpu_seconds, installed, wait
 
+PARTS = ["latency", "creation", "rate", "reclaim", "submission"]
+WARM = 64  # workloads before anything is measured
 RESTING = 0.25  # CPU s a second of all processes together
 
 
@@ -84,18 +89,26 @@ def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None
         told(f"      {what}", seconds)
 
 
-def rate(made: Installation, api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
-    print(f"(b) {count} one-pod workloads, {THREADS} threads, until all pods exist and are there")
+@contextlib.contextmanager
+def unscheduled(made: Installation) -> Iterator[None]:
+    """Pods are created and stay as they are: what is measured is whoever creates them."""
+    os.kill(made.pids()["kube-scheduler"], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(made.pids()["kube-scheduler"], signal.SIGCONT)
+
+
+def rate(made: Installation, api: Requests, portal: Portal, kueue: Kueue, count: int, name: str) -> None:
+    print(f"    {count} one-pod workloads, {THREADS} threads, until all pods exist and are there")
     rates: list[tuple[float, float]] = []
-    for who, submit in (
-        ("Kueue", lambda n: kueue.submit("k-vision", f"many-{n}")),
-        ("portal", lambda n: portal.submit("vision", f"many-{n}")),
-    ):
+    numbered = [f"{name}-{number}" for number in range(count)]
+    for who, submit in (("Kueue", partial(kueue.submit, "k-vision")), ("portal", partial(portal.submit, "vision"))):
         at_rest(made)
         before, cpu, began = api.count(), cpu_seconds(made), time.time()
         with ThreadPoolExecutor(THREADS + 1) as threads:
             exist_at = threads.submit(until_there_are, api, before + count)
-            names = list(threads.map(submit, range(count)))
+            names = list(threads.map(submit, numbered))
             posted = time.time() - began
         exist, there = exist_at.result() - began, api.await_pods(names) - began
         rates.append((count / exist, count / there))
@@ -115,6 +128,16 @@ def rate(made: Installation, api: Requests, portal: Portal, kueue: Kueue, count:
             stages(api, names)
     (kueues, kueues_there), (ours, ours_there) = rates
     print(f"    portal / Kueue = {ours / kueues:.2f}, by the watch {ours_there / kueues_there:.2f}")
+
+
+def warm_up(api: Requests, portal: Portal, kueue: Kueue) -> None:
+    """Both have been at work for a while: their threads and connections have done this before."""
+    names = [f"warm-{number}" for number in range(WARM)]
+    with ThreadPoolExecutor(THREADS) as threads:
+        pods = [*threads.map(partial(portal.submit, "vision"), names)]
+        pods += threads.map(partial(kueue.submit, "k-vision"), names)
+    api.await_pods(pods)
+    kueue.clear("k-vision")
 
 
 def at_rest(made: Installation) -> None:
@@ -226,11 +249,11 @@ def reclaim(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench kubernetes", description=__doc__)
-    parser.add_argument("parts", nargs="*", default=[], help="of: latency rate submission reclaim")
+    parser.add_argument("parts", nargs="*", default=[], help=f"of: {' '.join(PARTS)}")
     parser.add_argument("--count", type=int, default=600)
     arguments = parser.parse_args(None if __name__ == "__main__" else [])
-    parts = arguments.parts or ["latency", "rate", "reclaim", "submission"]
-    with installed(nodes=2 * arguments.count // 8 + 20, cards=8) as made:
+    parts = arguments.parts or PARTS
+    with installed(nodes=3 * arguments.count // 8 + 20, cards=8) as made:
         for number in range(SMALL // 8):
             for product in SMALLS.values():  # cards of their own: both have lent all of them
                 add_node(made, f"{product.lower()}-{number}", product)
@@ -250,11 +273,16 @@ def main() -> None:
             kueue.queue("k-small-vision", "small", SMALL // 2)
             kueue.queue("k-small-nlp", "small", SMALL // 2)
             time.sleep(3)
-            api.await_pods([portal.submit("vision", f"warm-{n}") for n in range(8)])
+            warm_up(api, portal, kueue)
             if "latency" in parts:
                 latency(api, portal, kueue, 40)
+            if "creation" in parts:
+                print("(b) created only: the scheduler sleeps")
+                with unscheduled(made):
+                    rate(made, api, portal, kueue, arguments.count, "created")
             if "rate" in parts:
-                rate(made, api, portal, kueue, arguments.count)
+                print("(b) created, scheduled and run")
+                rate(made, api, portal, kueue, arguments.count, "many")
             if "reclaim" in parts:
                 reclaim(api, portal, kueue, SMALL // 2)
         api.over.set()

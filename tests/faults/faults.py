@@ -76,11 +76,23 @@ def redis_flushed() -> Iterator[None]:
     yield
 
 
+def session() -> psycopg.Connection[Any]:
+    """With the database itself, once it takes any: another fault may just have restarted it."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
 @contextlib.contextmanager
 def connections_cut() -> Iterator[None]:
     """Every session of the database ends in the middle of what it does; three times."""
     for _ in range(3):
-        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        with session() as connection:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
                                " AND backend_type = 'client backend'")  # fmt: skip
         time.sleep(0.3)
@@ -90,7 +102,7 @@ def connections_cut() -> Iterator[None]:
 @contextlib.contextmanager
 def postgres_restarted() -> Iterator[None]:
     """A backend dies: the server ends all others, recovers from its log and begins anew."""
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+    with session() as connection:
         found: Any = connection.execute("SELECT pg_backend_pid()").fetchone()
         os.kill(found[0], signal.SIGKILL)
     yield
