@@ -50,7 +50,7 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
     for offer in servable(info):
         key = key_of(offer)
         if key not in known and cluster.options.get("new_pools", "make") == "make":
-            known[key] = _make(cluster, offer, next(iter(mine.values()), None))
+            known[key] = _the_only(cluster, offer, next(iter(mine.values()), None))
         if key in known:
             mine[key] = known[key]
     if len({pool.group_id for pool in mine.values()}) > 1:
@@ -58,16 +58,21 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
     return mine
 
 
-def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str = "", slug: str = "") -> Pool:
-    slug = slug or _free_slug(slug_of(offer))
-    name = name or _free_name(offer, cluster)
+def _the_only(cluster: Cluster, offer: Offer, beside: Pool | None) -> Pool:
+    """The pool for what was found. Several processes may be looking at the same nodes: one of them makes it."""
     with durable():
-        group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
-        return Pool.objects.create(
-            slug=slug, name=name[:100], group=group, product=offer.product,
-            sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
-            mig=offer.mig or "", card_mib=memory_of(offer),
-        )  # fmt: skip
+        Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
+        pool = pools_of(cluster).get(key_of(offer))
+        return pool or _make(cluster, offer, beside, _free_name(offer, cluster), _free_slug(slug_of(offer)))
+
+
+def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str, slug: str) -> Pool:
+    group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
+    return Pool.objects.create(
+        slug=slug, name=name[:100], group=group, product=offer.product,
+        sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
+        mig=offer.mig or "", card_mib=memory_of(offer),
+    )  # fmt: skip
 
 
 def slug_of(offer: Offer) -> str:
@@ -173,7 +178,7 @@ def make_pool(*, actor: Actor, kind: Unpooled, name: str, slug: str) -> Pool:
         raise Invalid(N_("Use small letters, digits and dashes."), field="slug")
     if Pool.objects.filter(slug=slug).exists():
         raise Invalid(N_("There is a pool %(slug)s already."), field="slug", slug=slug)
-    pool = _make(kind.cluster, kind.offer, None, name.strip()[:100], slug)
     with durable():
+        pool = _make(kind.cluster, kind.offer, None, name.strip() or _free_name(kind.offer, kind.cluster), slug)
         audit.record(actor, "pool.added", slug, after={"product": kind.offer.product, "sharing": kind.offer.sharing})
     return pool
