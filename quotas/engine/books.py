@@ -13,7 +13,7 @@ from typing import Any
 from quotas.engine.departures import Departures
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
 from quotas.engine.rights import Hold, Rights
-from quotas.engine.room import Room, find_places
+from quotas.engine.room import Room, best_in, find_places
 from quotas.engine.shares import Borrowers
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Snapshot
 from quotas.engine.units import grace_of, must_stay_inside, notice_of, young_until
@@ -44,6 +44,7 @@ class Books(Rights):
         self.told: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()
         self._departments = snapshot.departments
+        self.nodes = {node.name: node for node in pool.nodes or ()}
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
@@ -142,8 +143,18 @@ class Books(Rights):
             given = [self.vectors[leaver][pool] for leaver in leavers]
             surplus = max(0, self.free_now[pool]) + hold.now[pool] + sum(given) - hold.charged
             return surplus < min(given, default=0) and not self.departures.for_nobody
+        if claim.pods == 1 and not claim.same_domain and best_in(self.free_later, claim, self.pool) is None:
+            return not any(self._fits_there(claim, hold, self.vectors[leaver]) for leaver in leavers)
         with self.free_later.also([hold.later]):
             return not any(self._fits_beside(claim, self.vectors[leaver], hold.charged) for leaver in leavers)
+
+    def _fits_there(self, claim: Claim, hold: Hold, vector: Vector) -> bool:
+        """Whether its own place would do beside a claim that stays, where no other is free."""
+        if self.free_later["pool", self.pool.id] < vector["pool", self.pool.id]:
+            return False
+        nodes = (self.nodes.get(str(node_of(key))) for key in hold.later)
+        node = next((node for node in nodes if node is not None), None)
+        return node is not None and self.free_later.fits_with(claim, self.pool, node, hold.later, vector)
 
     def _fits_beside(self, claim: Claim, vector: Vector, asked: int) -> bool:
         with self.free_later.also([vector], -1):

@@ -17,59 +17,88 @@ Rank = tuple[Any, ...]
 
 
 class Room(dict[Key, int]):
-    """A vector of free amounts. Change it only with `add` and `also`, which remember the nodes that changed."""
+    """A vector of free amounts. Change it only with `add` and `also`, which remember the nodes that changed, and of which
+    of them there is more of something."""
 
     def __init__(self, free: Mapping[Key, int]) -> None:
         super().__init__(free)
         self._changes: list[str] = []
         self._versions: dict[str, int] = {}
+        self._risen: dict[str, int] = {}
         self._rankings: dict[tuple[object, ...], Ranking] = {}
 
     def add(self, vector: Mapping[Key, int], times: int = 1) -> None:
         """self += times × vector; keys that are not there (a lost node's) are left out."""
-        self.touch(self._count(vector, times))
+        for node, more in self._count(vector, times).items():
+            self._note(node, more)
 
     def touch(self, nodes: Iterable[str]) -> None:
-        """Ask these nodes anew: they have changed, or something else that ranks depend on."""
+        """Ask these nodes anew: something else that ranks depend on has changed."""
         for node in nodes:
-            self._changes.append(node)
-            self._versions[node] = len(self._changes)
+            self._note(node, True)
+
+    def _note(self, node: str, more: bool) -> None:
+        self._changes.append(node)
+        self._versions[node] = len(self._changes)
+        if more:
+            self._risen[node] = len(self._changes)
 
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
         lent = list(vectors)
-        before = {node: self._versions.get(node, 0) for vector in lent for node in self._count(vector, times)}
+        nodes = [node for vector in lent for node in self._count(vector, times)]
+        before = {node: self._versions.get(node, 0) for node in nodes}
         mine = -1 - len(self._changes)
         self._changes += before
         self._versions |= dict.fromkeys(before, mine)
+        self._risen |= dict.fromkeys(before, len(self._changes))
         try:
             yield
         finally:
             for vector in lent:
                 self._count(vector, -times)
             self._changes += before
+            self._risen |= dict.fromkeys(before, len(self._changes))
             for node, version in before.items():
                 self._versions[node] = version if self._versions[node] == mine else len(self._changes)
 
-    def _count(self, vector: Mapping[Key, int], times: int) -> set[str]:
-        """self += times × vector; the nodes that it changes."""
-        nodes = set()
+    def fits_with(
+        self, claim: Claim, pool: Pool, node: Node, more: Mapping[Key, int], less: Mapping[Key, int]
+    ) -> bool:
+        """Whether a pod of the claim would fit on the node if `more` were free, but not `less`."""
+        self._count(more, 1)
+        self._count(less, -1)
+        fits = spot_on(node, claim, pool, self) is not None
+        self._count(less, 1)
+        self._count(more, -1)
+        return fits
+
+    def _count(self, vector: Mapping[Key, int], times: int) -> dict[str, bool]:
+        """self += times × vector; the nodes that it changes, and whether there is more of something now."""
+        nodes: dict[str, bool] = {}
         for key, amount in vector.items():
             if key in self:
                 self[key] += times * amount
                 if key[0] != "pool":
-                    nodes.add(key[2] if len(key) > 2 else key[1])  # node_of, without a call for each key
-        return nodes  # type: ignore[return-value]
+                    node: Any = key[2] if len(key) > 2 else key[1]  # node_of, without a call for each key
+                    nodes[node] = times * amount > 0 or nodes.get(node, False)
+        return nodes
 
     def ranking(
-        self, question: object, pool: Pool, rank: Callable[[Node], Rank | None], domain: str | None = None
+        self,
+        question: object,
+        pool: Pool,
+        rank: Callable[[Node], Rank | None],
+        domain: str | None = None,
+        bounds: bool = False,
     ) -> "Ranking":
-        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node."""
+        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node. Where nothing rises
+        no rank comes of None, and if ranks are `bounds`, none falls."""
         key = pool.id, domain, question
         if key not in self._rankings:
             nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
-            self._rankings[key] = Ranking(self._changes, self._versions, nodes, rank)
+            self._rankings[key] = Ranking(self._changes, self._versions, self._risen, nodes, rank, bounds)
         return self._rankings[key]
 
 
@@ -81,11 +110,13 @@ class Ranking:
         self,
         changes: list[str],
         versions: Mapping[str, int],
+        risen: Mapping[str, int],
         nodes: Sequence[Node],
         rank: Callable[[Node], Rank | None],
+        bounds: bool,
     ) -> None:
-        self._changes, self._seen, self._versions = changes, len(changes), versions
-        self._nodes, self._rank = nodes, rank
+        self._changes, self._seen, self._versions, self._risen = changes, len(changes), versions, risen
+        self._nodes, self._rank, self._bounds = nodes, rank, bounds
         self._at = {node.name: index for index, node in enumerate(nodes)}
         self._ranks = [rank(node) for node in nodes]
         self._known = [{versions.get(node.name, 0): known} for node, known in zip(nodes, self._ranks, strict=True)]
@@ -99,9 +130,11 @@ class Ranking:
             heappop(self._heap)
         return self._nodes[self._heap[0][1]] if self._heap else None
 
-    def walk(self, ask: Callable[[Node], Rank | None]) -> Iterator[tuple[Rank, Node]]:
+    def walk(
+        self, ask: Callable[[Node], Rank | None], enough: Callable[[Rank], bool]
+    ) -> Iterator[tuple[Rank, Node]]:
         """The nodes from the lowest rank on, where ranks are only known to be no lower than they were. Each is asked when
-        its turn comes."""
+        its turn comes, until it is `enough`."""
         self.ranks()
         passed: dict[int, Rank] = {}
         try:
@@ -109,6 +142,9 @@ class Ranking:
                 rank, index = heappop(self._heap)
                 if index in passed or rank != self._ranks[index]:
                     continue
+                if enough(rank):
+                    heappush(self._heap, (rank, index))
+                    return
                 now = self._ranks[index] = ask(self._nodes[index])
                 if now == rank:
                     passed[index] = rank
@@ -123,8 +159,11 @@ class Ranking:
         """The rank of every node, in the order of the nodes."""
         for name in {*self._changes[self._seen :]}:
             index = self._at.get(name)
-            if index is not None:
-                before, known = self._ranks[index], self._known[index]
+            if index is None:
+                continue
+            before = self._ranks[index]
+            if self._risen.get(name, 0) > self._seen or not (before is None or self._bounds):
+                known = self._known[index]
                 version = self._versions[name]
                 rank = self._ranks[index] = known[version] if version in known else self._ask(index)
                 if rank is not None and rank != before:

@@ -6,11 +6,12 @@ what a place there costs at least: the cheapest borrowed claims that give what i
 from its department.
 """
 
-from collections.abc import Collection, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, islice
 from operator import add
+from typing import NamedTuple
 
 from quotas.engine.books import Books
 from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheapest, fair_bound, is_wide
@@ -28,6 +29,8 @@ NOTHING: Pile = ([], 0)
 
 FEW = 4
 """Where fewer than one of so many nodes have claims that may be taken from, these are looked at alone."""
+SAME = 6
+"""The costs of two claims are the same but for who they are if so much of them is."""
 CHOICES = 128
 """Of several shared cards, so many choices are looked at on one node; those of eight cards are 70 at most."""
 
@@ -49,27 +52,35 @@ def has_sites(pool: Pool) -> bool:
 def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: list[Claim]) -> list[Site]:
     """The places on the node that these candidates can free, the taker's own and others', by what that costs at least."""
     mine = {claim.id for claim in own}
+    here = _here(books, node, sorted(_offer(books, claim) for claim in [*own, *theirs]))
     found = [
-        Site({offer[4]: amount for offer, amount in gifts}, lacking, least)
-        for gifts, lacking, least in _places(books, taker, node, _here(books, node, [*own, *theirs]), mine)
+        Site({offer[4]: amount for offer, amount in place.gifts}, place.lacking, _bound(books, taker, node, place, mine))
+        for place in _places(books, taker, node, here)
     ]
     return sorted(found, key=lambda site: site.least)
 
 
+def _bound(books: Books, taker: Taker, node: Node, place: "Place", mine: Container[ClaimId]) -> Bound:
+    if not books.settings.fair_sharing:
+        return bound(taker, place.needed, place.need, mine)
+    all_may_go = not place.only or is_wide(books, taker)
+    return fair_bound(books, taker, books.on_node[node.name], place.needed, place.need, mine, all_may_go)
+
+
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What claims on a node could give: each of them, and by key of the free vector."""
+    """What claims on a node could give: each of them, and by key of the free vector. No set of them costs less than the
+    cheapest alone: `least` (units below the guarantee, priority, lost work)."""
 
     offers: list[Offer]
     at: dict[Key, Pile]
     cards: list[Key]
     whole: int
-    least: Least | None
-    on_card: dict[Key, Least]
+    least: tuple[int, int, int] | None
+    least_units: int
 
 
-def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
-    offers = sorted(_offer(books, claim) for claim in claims)
+def _here(books: Books, node: Node, offers: list[Offer]) -> Here:
     at: dict[Key, list[Gift]] = {}
     for offer in offers:
         for key, amount in books.vectors[offer[4]].items():
@@ -77,18 +88,9 @@ def _here(books: Books, node: Node, claims: list[Claim]) -> Here:
                 at.setdefault(key, []).append((offer, amount))
     piles = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
     cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-    on_card = {key: _each_at_least([offer for offer, _ in at[key]]) for key in cards if key in at}
-    whole = max((card.units for card in node.cards), default=0)
-    return Here(offers, piles, cards, whole, _each_at_least(offers) if offers else None, on_card)
-
-
-def _each_at_least(offers: list[Offer]) -> Least:
-    """No set of these costs less, whatever is asked: the least of everything that costs are compared by."""
-    if len(offers) == 1:
-        ((priority, short, lost, units, _),) = offers
-        return units, short, priority, lost
-    priorities, shorts, losses, sizes, _ = zip(*offers, strict=True)
-    return min(sizes), min(shorts), min(priorities), min(losses)
+    whole = max([card.units for card in node.cards], default=0)
+    least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
+    return Here(offers, piles, cards, whole, least, min([offer[3] for offer in offers], default=0))
 
 
 def _offer(books: Books, claim: Claim) -> Offer:
@@ -100,16 +102,23 @@ def _short(books: Books, claim: Claim) -> int:
     return max(0, claim.units - account.usage + account.guaranteed)
 
 
-def _places(
-    books: Books, taker: Taker, node: Node, here: Here, mine: Container[ClaimId]
-) -> Iterator[tuple[list[Gift], int, Bound]]:
-    """The places on the node that the claims here can free: what they give there, what is lacking, and the bound."""
+class Place(NamedTuple):
+    """What claims give at a place, and what is lacking there; the bound is that of what gives the `need`. Nothing else is
+    lacking if it is `only` that."""
+
+    gifts: list[Gift]
+    lacking: int
+    needed: list[Gift]
+    need: int
+    only: bool
+
+
+def _places(books: Books, taker: Taker, node: Node, here: Here) -> Iterator[Place]:
+    """The places on the node that the claims here can free."""
     machine = _lacking_of_machine(books, taker.claim, node, here)
     if machine is None:
         return
     free, single = books.free_later, []
-    fair = books.settings.fair_sharing
-    wide = fair and is_wide(books, taker)
     for keys, amount in _site_keys(books.pool, taker.claim, node, here):
         if len(keys) == 1:
             (gifts, given), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
@@ -128,11 +137,7 @@ def _places(
         needed, need = (gifts, lacking) if lacking > 0 else machine
         if need <= 0:  # something that is not counted here, such as a card's compute
             needed, need = [(offer, 1) for offer in here.offers], 1
-        if fair:
-            all_may_go = wide or count > 1 or lacking <= 0 or machine[1] > 0
-            yield gifts, lacking, fair_bound(books, taker, books.on_node[node.name], needed, need, mine, all_may_go)
-        else:
-            yield gifts, lacking, bound(taker, needed, need, mine)
+        yield Place(gifts, lacking, needed, need, count == 1 and lacking > 0 and machine[1] <= 0)
 
 
 def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
@@ -175,22 +180,23 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> t
 
 
 def nodes_to_try(
-    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]
-) -> Generator[tuple[Bound, Node], None, None]:
-    """Every node that may have a place, with what a set there costs at least."""
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: Callable[[Bound], bool]
+) -> Generator[tuple[Bound, Node, ClaimId | None], None, None]:
+    """Every node that may have a place, with what a set there costs at least, until that is `beaten` by what was found; and
+    the claim that costs no more, if it gives all that a place there lacks."""
     nodes = books.pool.nodes or ()
     mine = {placed.node for claim in own for placed in claim.placement or ()}
     if not taker.inside:
-        yield from (((0,), node) for node in nodes if node.name in mine)
+        yield from (((0,), node, None) for node in nodes if node.name in mine)
     if rivals:
-        yield from _by_least_cost(books, taker, own, rivals)
-    if taker.inside:
-        yield from (((1,), node) for node in nodes if node.name in mine)
+        yield from _by_least_cost(books, taker, own, rivals, beaten)
+    if taker.inside and not beaten((1,)):
+        yield from (((1,), node, None) for node in nodes if node.name in mine)
 
 
 def _by_least_cost(
-    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]
-) -> Iterator[tuple[Bound, Node]]:
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: Callable[[Bound], bool]
+) -> Iterator[tuple[Bound, Node, ClaimId | None]]:
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
@@ -201,22 +207,27 @@ def _by_least_cost(
         theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
         if len(theirs) * FEW < len(nodes):
             costs = ((_least_cost(books, taker, below, node), node) for node in nodes if node.name in theirs)
-            yield from sorted(((least, node) for least, node in costs if least is not None), key=lambda one: one[0])
+            found = ((least, node, None) for least, node in costs if least is not None)
+            yield from sorted(found, key=lambda one: one[0])
             return
+    may_borrow = taker.inside or taker.policy.borrow_preempt is not None or not books.ledger.flat
+    _, _, ceiling, lost = (0, 0, -(10**9), 0) if may_borrow or fair else _least_own(books, taker, own)
+
+    def whole(rank: Rank) -> Bound:
+        if fair:
+            return rank
+        more = rank[4:SAME] if may_borrow else ()
+        return (rank[0], NO_CHANGE, *rank[1:2], max(ceiling, rank[2]), lost + rank[3], *more)
+
     shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,
-        lambda node: _at_least(books, taker, _offered(books, taker.patient, below, node), node),
+        lambda node: _floor(books, taker, _offered(books, taker.patient, below, node), node),
+        bounds=True,
     )
-    least_cost = ranking.walk(lambda node: _least_cost(books, taker, below, node))
-    if fair:
-        yield from least_cost
-        return
-    may_borrow = taker.inside or taker.policy.borrow_preempt is not None or not books.ledger.flat
-    _, _, ceiling, lost = (0, 0, -(10**9), 0) if may_borrow else _least_own(books, taker, own)
-    for (units, below_guarantee, highest, loss), node in least_cost:
-        yield (units, NO_CHANGE, below_guarantee, max(ceiling, highest), lost + loss), node
+    walk = ranking.walk(lambda node: _least_cost(books, taker, below, node), lambda rank: beaten(whole(rank)))
+    yield from ((whole(rank), node, rank[SAME] if len(rank) > SAME else None) for rank, node in walk)
 
 
 def _nodes_of(books: Books, departments: Iterable[DepartmentId]) -> Iterator[str]:
@@ -233,28 +244,41 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
-def _at_least(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
-    """A bound that is found quickly: one of the claims of any place that they can free; with fair sharing, all of them."""
-    if here.least is None:
+def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
+    """A bound that is found quickly, whatever is asked: every set costs at least what its dearest claim does; with fair
+    sharing no more than all of them change."""
+    if not here.offers:
         return None
-    if books.settings.fair_sharing:
-        on_node = books.on_node[node.name]
-        changes = [alone(books, on_node[offer[4]]) for offer in here.offers]
-        return (0 if taker.inside else here.least[0], reduce(add, changes))
-    asked, free = min(taker.claim.on_card, here.whole), books.free_later
-    least = [here.least]
-    if books.pool.mig is None and here.whole > 1 and not any(free[key] >= asked for key in here.cards):
-        least = [one for key, one in here.on_card.items() if here.at[key][1] >= asked - free[key]]
-    return min([(0, *each[1:]) for each in least] if taker.inside else least, default=None)
+    if not books.settings.fair_sharing:
+        return (0, *here.least) if taker.inside else (here.least_units, 0, -(10**9), 0)
+    on_node = books.on_node[node.name]
+    changes = [alone(books, on_node[offer[4]]) for offer in here.offers]
+    return 0 if taker.inside else here.least_units, reduce(add, changes)
 
 
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
-    """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking."""
+    """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking. Where
+    one claim alone is the best of all sets, it is its whole cost."""
     here = _offered(books, taker.patient, below, node)
-    least = min((bound for _, _, bound in _places(books, taker, node, here, ())), default=None)
-    if least is None or books.settings.fair_sharing:
+    places = _places(books, taker, node, here)
+    if books.settings.fair_sharing:
+        return min((_bound(books, taker, node, place, ()) for place in places), default=None)
+    one_may_do = taker.inside and books.ledger.flat
+    ranks = [rank for place in places if (rank := _rank(place, not taker.inside, one_may_do)) is not None]
+    least = min(ranks, default=None)
+    if least is not None and sum([rank[:SAME] == least[:SAME] for rank in ranks]) > 1:  # it matters where they stand
+        return least[:4]
+    return least
+
+
+def _rank(place: Place, by_units: bool, one_may_do: bool) -> Rank | None:
+    """What any set costs at least that frees the place; the whole cost of one claim that does it alone, if none is less."""
+    least = cheapest(place.needed, place.need, by_units)
+    if least is None or not (one_may_do and place.only):
         return least
-    return least[0], *least[2:]
+    enough = [(0, o[1], o[0], o[2], 1, o[3], o[4]) for o, amount in place.gifts if amount >= place.lacking]
+    one = min(enough, default=least)
+    return one if one[:4] == least else least
 
 
 def _offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
@@ -264,10 +288,15 @@ def _offered(books: Books, patient: bool, below: int | None, node: Node) -> Here
     same = ids == [*here]
     if not same:
         claims = (claim for claim in here.values() if below is None or claim.priority < below)
-        open_here = [(c, c.units, books.ledger[c.department]) for c in claims if stoppable(books, patient, c)]
-    now = [max(0, units - account.usage + account.guaranteed) for _, units, account in open_here]
+        open_here = [
+            (claim.units + account.guaranteed, account, _offer(books, claim))
+            for claim in claims
+            if stoppable(books, patient, claim) and (account := books.ledger.accounts[claim.department])
+        ]
+    now = [short if (short := whole - account.usage) > 0 else 0 for whole, account, _ in open_here]
     if not same or shorts != now:
-        back = [claim for (claim, units, _), short in zip(open_here, now, strict=True) if short < units]
-        offered = _here(books, node, back)
+        entries = zip(now, open_here, strict=True)
+        offers = [(o[0], short, o[2], o[3], o[4]) for short, (_, _, o) in entries if short < o[3]]
+        offered = _here(books, node, sorted(offers))
         books.offers[key] = [*here], now, open_here, offered
     return offered  # type: ignore[no-any-return]

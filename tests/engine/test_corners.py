@@ -121,10 +121,11 @@ def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
 
     ranking = room.ranking("rank", pool, rank)
     ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
-    assert [node.name for _, node in ranking.walk(rank)] == ["n3", "n4", "n1"]
+    assert [node.name for _, node in ranking.walk(rank, lambda least: least > (4,))] == ["n3", "n4"]
+    assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1"]
     ranks["n3"], ranks["n2"] = (0,), (6,)
     room.touch(["n3", "n2"])
-    assert [node.name for _, node in ranking.walk(rank)] == ["n3", "n4", "n1", "n2"]
+    assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1", "n2"]
     first = ranking.first()
     assert first is not None
     assert first.name == "n3"

@@ -11,7 +11,7 @@ from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.invariants import of_plan
 from quotas.engine.permission import Taker
-from quotas.engine.types import Claim, DepartmentId, Node, Snapshot
+from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Snapshot
 
 
 def weighed(snapshot: Snapshot) -> Snapshot:
@@ -27,10 +27,10 @@ def every_offer(
 
 
 def every_node(
-    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]
-) -> Iterator[tuple[sites.Bound, Node]]:
+    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: object
+) -> Iterator[tuple[sites.Bound, Node, ClaimId | None]]:
     for node in books.pool.nodes or ():
-        yield (), node
+        yield (), node, None
 
 
 def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tests.engine.strategies import snapshots
 pytestmark = patient
 POOL = a_pool(nodes=nodes(2, 4, 1, 2))
 KEYS: list[Key] = [key for key in capacity_vector(POOL, ()) if key[0] == "card"]
+LIMIT = 19
 VECTORS = st.dictionaries(st.sampled_from(KEYS), st.integers(-3, 3), min_size=1, max_size=3)
 STEPS = st.lists(
     st.tuples(st.sampled_from(["add", "touch", "also", "back", "ask", "walk"]), VECTORS), min_size=1, max_size=40
@@ -36,6 +37,18 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
         free = sum(room["card", POOL.id, node.name, index] for index in range(len(node.cards)))
         return None if free < 0 else (free + weights[node.name],)
 
+    def cost(node: Node) -> Rank | None:  # the less is free the more
+        known = rank(node)
+        return None if known is None else (20 + weights[node.name] - known[0],)
+
+    def below(node: Node) -> Rank | None:
+        known = cost(node)
+        return None if known is None else (known[0] - 3,)
+
+    def costs() -> list[tuple[Rank, int]]:
+        found = ((cost(node), index) for index, node in enumerate(POOL.nodes or ()))
+        return [(one, index) for one, index in found if one is not None]
+
     for step, vector in steps:
         if step == "add":
             room.add(vector)
@@ -51,8 +64,12 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
         scanned = [(found, index) for index, node in enumerate(POOL.nodes or ()) if (found := rank(node)) is not None]
         ranking = room.ranking("question", POOL, rank)
         if step == "walk":
-            walked = [(found, node.name) for found, node in ranking.walk(rank)]
-            assert walked == [(found, f"n{index + 1}") for found, index in sorted(scanned)]
+            bounds = room.ranking("bound", POOL, below, bounds=True)
+            ordered = [(found, f"n{index + 1}") for found, index in sorted(costs())]
+            assert [(found, node.name) for found, node in bounds.walk(cost, lambda least: False)] == ordered
+            dear = [(found, name) for found, name in ordered if found >= (LIMIT,)]
+            cheap = [(found, node.name) for found, node in bounds.walk(cost, lambda least: least >= (LIMIT,))]
+            assert cheap == ordered[: len(ordered) - len(dear)]
         elif step == "ask":
             first = ranking.first()
             assert (None if first is None else first.name) == (f"n{min(scanned)[1] + 1}" if scanned else None)
@@ -79,14 +96,15 @@ def test_no_node_costs_less_than_what_it_is_ranked_by(snapshot: Snapshot, chance
         taker = taker_of(books, claim)
         own, rivals = own_candidates(books, taker), books.ledger.above - {claim.department}
         bounds: dict[str, list[tuple[object, ...]]] = {}
-        for bound, node in nodes_to_try(books, taker, own, rivals) if taker.inside else ():
+        named = nodes_to_try(books, taker, own, rivals, lambda bound: False)
+        for bound, node, _ in named if taker.inside else ():
             bounds.setdefault(node.name, []).append(bound)
         for node in snapshot.pools[0].nodes or ():
             here = books.on_node.get(node.name, {})
             theirs = open_to(books, taker, [other for other in here.values() if other.department in rivals])
             if theirs and taker.inside and taker.policy.reclaim != "never":
                 for site in sites_on(books, taker, node, [], theirs):
-                    assert min(bounds[node.name]) <= site.least
+                    assert min(bounds[node.name])[: len(site.least)] <= site.least
         chosen = choose(books, claim) if chance.random() < 0.7 else None
         if chosen is not None:
             books.tell(chosen.victims)
