@@ -123,7 +123,7 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             taken = occupied(claim, pools[claim.pool], decision.placement, claim.units - drawn)
             add(free, taken, -1)
             for key, amount in taken.items():
-                unlimited = key[0] == "cores" and key not in free
+                unlimited = key[0] in {"cores", "cpu", "memory"} and key not in free
                 if amount and not unlimited and free.get(key, -1) < 0:
                     yield Violation(1, claim.id, f"{'/'.join(map(str, key))} has no room for it")
 

@@ -89,3 +89,16 @@ def test_a_sound_plan_may_withdraw_and_draw_from_a_recall() -> None:
     state = a_state(recall, leaving("l", "b", 1, held_for="x"), pending("w", "a", 2))
     plan = Plan("case", (answered(ADMIT, own=2),), withdrawn=("l",))  # type: ignore[arg-type]
     assert of_plan(state, plan) == of_state(state) == ()
+
+
+def test_a_machine_of_which_nothing_is_known_has_plenty() -> None:
+    """But one that is not there has nothing."""
+    claim = pending("w", "a", 1, cpu_milli=8, memory_mib=16)
+    state = on_nodes(claim)
+    assert of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=CARD),))) == ()
+    lost = (Placed(0, "n9", (0,)),)
+    found = of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=lost),)))
+    assert {(one.rule, one.sentence) for one in found} == {(1, "card/gpu/n9/0 has no room for it")}
+    small = a_state(claim, capacity=None, nodes=nodes(2, memory_mib=8))
+    found = of_plan(small, Plan("case", (answered(ADMIT, own=1, placement=CARD),)))
+    assert [one.sentence for one in found] == ["memory/n1 has no room for it"]
