@@ -63,9 +63,7 @@ class Room(dict[Key, int]):
             for node, version in before.items():
                 self._versions[node] = version if self._versions[node] == mine else len(self._changes)
 
-    def fits_with(
-        self, claim: Claim, pool: Pool, node: Node, more: Mapping[Key, int], less: Mapping[Key, int]
-    ) -> bool:
+    def fits_with(self, claim: Claim, pool: Pool, node: Node, more: Mapping[Key, int], less: Mapping[Key, int]) -> bool:
         """Whether a pod of the claim would fit on the node if `more` were free, but not `less`."""
         self._count(more, 1)
         self._count(less, -1)
@@ -130,9 +128,7 @@ class Ranking:
             heappop(self._heap)
         return self._nodes[self._heap[0][1]] if self._heap else None
 
-    def walk(
-        self, ask: Callable[[Node], Rank | None], enough: Callable[[Rank], bool]
-    ) -> Iterator[tuple[Rank, Node]]:
+    def walk(self, ask: Callable[[Node], Rank | None], enough: Callable[[Rank], bool]) -> Iterator[tuple[Rank, Node]]:
         """The nodes from the lowest rank on, where ranks are only known to be no lower than they were. Each is asked when
         its turn comes, until it is `enough`."""
         self.ranks()

@@ -9,7 +9,7 @@ from its department.
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations, islice
+from itertools import combinations, islice, takewhile
 from operator import add
 from typing import NamedTuple
 
@@ -54,7 +54,9 @@ def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: l
     mine = {claim.id for claim in own}
     here = _here(books, node, sorted(_offer(books, claim) for claim in [*own, *theirs]))
     found = [
-        Site({offer[4]: amount for offer, amount in place.gifts}, place.lacking, _bound(books, taker, node, place, mine))
+        Site(
+            {offer[4]: amount for offer, amount in place.gifts}, place.lacking, _bound(books, taker, node, place, mine)
+        )
         for place in _places(books, taker, node, here)
     ]
     return sorted(found, key=lambda site: site.least)
@@ -208,7 +210,7 @@ def _by_least_cost(
         if len(theirs) * FEW < len(nodes):
             costs = ((_least_cost(books, taker, below, node), node) for node in nodes if node.name in theirs)
             found = ((least, node, None) for least, node in costs if least is not None)
-            yield from sorted(found, key=lambda one: one[0])
+            yield from takewhile(lambda one: not beaten(one[0]), sorted(found, key=lambda one: one[0]))
             return
     may_borrow = taker.inside or taker.policy.borrow_preempt is not None or not books.ledger.flat
     _, _, ceiling, lost = (0, 0, -(10**9), 0) if may_borrow or fair else _least_own(books, taker, own)
@@ -216,8 +218,7 @@ def _by_least_cost(
     def whole(rank: Rank) -> Bound:
         if fair:
             return rank
-        more = rank[4:SAME] if may_borrow else ()
-        return (rank[0], NO_CHANGE, *rank[1:2], max(ceiling, rank[2]), lost + rank[3], *more)
+        return rank[0], NO_CHANGE, rank[1], max(ceiling, rank[2]), lost + rank[3], *rank[4:SAME]
 
     shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
     ranking = books.free_later.ranking(

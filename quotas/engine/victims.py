@@ -24,7 +24,7 @@ from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.search import MANY, cheapest, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
-from quotas.engine.types import Claim, ClaimId, DepartmentId, Node
+from quotas.engine.types import Claim, DepartmentId, Node
 from quotas.engine.units import lost_work
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
@@ -147,26 +147,22 @@ def _best_on_a_node(
     best: tuple[Cost, Chosen] | None = None
     tried: set[str] = set()
     with closing(nodes_to_try(books, taker, own, rivals, lambda least: best is not None and best[0] <= least)) as nodes:
-        for least, node, one in nodes:
-            if best is not None and best[0] <= least:
-                break
-            if node.name not in tried:
-                tried.add(node.name)
-                alone = _alone(books, taker, node, one, fairness)
-                best = _better(books, taker, best, alone) if alone else _on_node(
-                    books, taker, own, rivals, node, fairness, best
-                )
+        for _, node, one in nodes:
+            if node.name in tried:
+                continue
+            tried.add(node.name)
+            alone = None if one is None else _alone(books, taker, books.on_node[node.name][one], fairness)
+            if alone is not None:
+                best = _better(books, taker, best, alone)
+            else:
+                best = _on_node(books, taker, own, rivals, node, fairness, best)
     return best
 
 
-def _alone(books: Books, taker: Taker, node: Node, one: ClaimId | None, fairness: Fairness) -> Chosen | None:
-    """The one claim, if it gives all that the taker lacks there and anywhere."""
-    if one is None:
-        return None
-    victims = open_to(books, taker, [books.on_node[node.name][one]])
-    enough = victims and books.standing.charges[one] >= max(need_of(books, taker, 0))
-    places = makes_room(books, taker, victims) if enough and permitted(books, taker, victims, fairness) else None
-    return None if places is None else Chosen(tuple(victims), places)
+def _alone(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> Chosen | None:
+    """The one claim, if its leaving is all that the taker lacks."""
+    places = makes_room(books, taker, (victim,)) if permitted(books, taker, (victim,), fairness) else None
+    return None if places is None else Chosen((victim,), places)
 
 
 def _on_node(

@@ -249,3 +249,25 @@ def test_who_is_inside_its_guarantee_spares_its_own_whatever_they_lose() -> None
     own = on("own", "a", 1, "n1", 0, lost=1, priority=-1)
     claims = [own, on("other", "b", 1, "n2", 0, lost=500), pending("w", "a", 1)]
     assert victims(*claims, machines=nodes(1, 1)) == ("other",)
+
+
+@pytest.mark.parametrize("wasteful", ["h1", "h2"])
+def test_of_claims_that_cost_the_same_on_two_nodes_the_one_goes_that_leaves_nothing_over(wasteful: str) -> None:
+    tight = "h2" if wasteful == "h1" else "h1"
+    claims = [
+        on(wasteful, "b", 4, "n1", 0),
+        on("some", "a", 3, "n1", 0, preemptible=False),
+        on(tight, "b", 4, "n2", 0),
+        on("more", "a", 4, "n2", 0, preemptible=False),
+        pending("w", "a", 4),
+    ]
+    assert victims(*claims, machines=nodes(1, 1, units=8), **SHARED) == (tight,)
+
+
+def test_the_cheapest_claim_of_a_node_is_left_to_who_may_not_take_it() -> None:
+    """One claim would be enough, but the policy lets nobody take it, or none of its priority."""
+    claims = [on("low", "b", 4, "n1", 0), on("high", "b", 4, "n1", 0, priority=1), pending("w", "a", 4, priority=1)]
+    for reclaim, gone in (("never", ()), ("lower_priority", ("low",)), ("any", ("low",))):
+        departments = [a_department("a", 100, policy=a_policy(reclaim=reclaim)), a_department("b")]
+        snapshot = a_snapshot(a_pool(nodes=nodes(1, units=8), **SHARED), departments, claims)
+        assert answers(snapshot)["w"].victims == gone
