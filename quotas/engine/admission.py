@@ -95,6 +95,7 @@ class PoolPass:
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
         books = self._books
+        self._take_back_without_right()
         self._give_up_without_right()
         held = self._held()
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
@@ -117,6 +118,15 @@ class PoolPass:
     def _held(self) -> list[Claim]:
         """Those who have a reservation."""
         return [claim for claim in self._books.pending if claim.id in self._books.holds]
+
+    def _take_back_without_right(self) -> None:
+        """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
+        books = self._books
+        for claim in books.starts_without_right():
+            if self._answers[claim.id].borrowed and books.ledger.available(claim.department) < 0:
+                books.take_back(claim)
+                self._holds.forget_end(claim)
+                del self._answers[claim.id]
 
     def _give_up_without_right(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of

@@ -42,6 +42,7 @@ class Books(Rights):
         self._usage_moved = self.ledger.watch()
         self._usage_seen: dict[DepartmentId, int] = {}
         self.told: dict[ClaimId, Claim] = {}
+        self.started: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()
         self._departments = snapshot.departments
         self.nodes = {node.name: node for node in pool.nodes or ()}
@@ -172,6 +173,22 @@ class Books(Rights):
         self._count_user(claim, claim.units)
         self.free_now.add(vector, -1)
         self.free_later.add(vector, -1)
+        self.started[claim.id] = claim
+
+    def starts_without_right(self) -> list[Claim]:
+        """Who was to start in this pass by a right that others' leaving gave, and these stay after all; the last comes first."""
+        return [claim for claim in reversed(self.started.values()) if self.ledger.available(claim.department) < 0]
+
+    def take_back(self, claim: Claim) -> None:
+        """The claim does not start after all."""
+        vector = self.vectors.pop(claim.id)
+        charged = vector["pool", self.pool.id]
+        self.recalled[claim.department] = self.recalled.get(claim.department, 0) + claim.units - charged
+        del self.started[claim.id]
+        self.ledger.remove(claim.department, charged)
+        self._count_user(claim, -claim.units)
+        self.free_now.add(vector)
+        self.free_later.add(vector)
 
     def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
@@ -261,7 +278,8 @@ class Books(Rights):
         self.stay([victim])
         too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
         too_much = self.ledger.root.usage > self.ledger.root.subtree
-        self.openings += too_little or too_much or self.breaks_its_word(victim.department)
+        broken = self.breaks_its_word(victim.department) or self.starts_without_right()
+        self.openings += bool(too_little or too_much or broken)
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""

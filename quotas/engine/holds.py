@@ -38,6 +38,10 @@ class Holds:
         if claim.max_runtime is not None:
             insort(self._ends, (self._books.now + claim.max_runtime, claim.id))
 
+    def forget_end(self, claim: Claim) -> None:
+        """It does not start after all."""
+        self._ends = [(end, id) for end, id in self._ends if id != claim.id]
+
     def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
         are a borrower's and it is inside its guarantee."""
