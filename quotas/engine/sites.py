@@ -248,7 +248,7 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
 def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
     """A bound that is found quickly, whatever is asked: every set costs at least what its dearest claim does; with fair
     sharing no more than all of them change."""
-    if not here.offers:
+    if here.least is None:
         return None
     if not books.settings.fair_sharing:
         return (0, *here.least) if taker.inside else (here.least_units, 0, -(10**9), 0)
