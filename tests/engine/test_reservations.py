@@ -1,5 +1,7 @@
 """Reservations that are looked at again once somebody else has started or reserved: nobody's right is counted twice."""
 
+import pytest
+
 from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
 from quotas.engine.types import Placed, Plan, Reservation, Snapshot
@@ -102,7 +104,8 @@ def test_whom_another_no_longer_needs_but_whose_leaving_gave_the_right_is_waited
     assert waiting_on(plan) == {"p0": ("h0", "h2"), "p1": ("h1", "h3", "h6")}
 
 
-def test_what_is_left_over_of_who_is_waited_for_instead_spares_another() -> None:
+@pytest.mark.parametrize("late", ["h3", "h4"])
+def test_what_is_left_over_of_who_is_waited_for_instead_spares_another(late: str) -> None:
     """`p3` told h1 and h4, and needs no h4 once h3 is told; `p0` needs both for its right, so p3 needs nobody."""
     cards = {
         "h1": ("n1", 1),
@@ -118,7 +121,7 @@ def test_what_is_left_over_of_who_is_waited_for_instead_spares_another() -> None
     claims = [
         holding(
             id, owner.get(id, "d"), len(at), started_at=-age[id], preemptible=id not in ("h5", "h7"),
-            placement=(Placed(0, node, tuple(at)),),
+            grace=900 if id == late else None, placement=(Placed(0, node, tuple(at)),),
         )
         for id, (node, *at) in cards.items()
     ]  # fmt: skip
@@ -130,4 +133,4 @@ def test_what_is_left_over_of_who_is_waited_for_instead_spares_another() -> None
     ]
     plan = lasting(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
     assert waiting_on(plan) == {"p0": ("h3", "h4"), "p3": ()}
-    assert {decision.claim: decision.by is not None for decision in plan.decisions} == {"p0": True, "p3": False}
+    assert {decision.claim: decision.by for decision in plan.decisions} == {"p0": 900, "p3": None}
