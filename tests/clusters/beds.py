@@ -129,11 +129,14 @@ def kubernetes(kubeconfig: str, name: str) -> PlainBed:
     )
 
 
-def eventually(fact: Callable[[], T], within: float = 30.0) -> T:
-    """The first true value of `fact`; fails with the last one."""
+def eventually(fact: Callable[[], T], within: float = 90.0, last: Callable[[], object] | None = None) -> T:
+    """The first true value of `fact`; fails with the last one, or with what `last` says then.
+
+    Long: what is asked is that it happens, and a busy machine's disk has made a node wait for half a minute.
+    """
     end = time.monotonic() + within
     while not (found := fact()):
-        assert time.monotonic() < end, f"still {found!r} after {within} s"
+        assert time.monotonic() < end, f"still {last() if last else found!r} after {within} s"
         time.sleep(0.05)
     return found
 
@@ -149,7 +152,7 @@ def in_phase(driver: ClusterDriver, ref: RunRef, *phases: Phase) -> Observed:
         run = seen(driver, ref)
         return run if run is not None and run.phase in phases else None
 
-    return eventually(look)
+    return eventually(look, last=lambda: seen(driver, ref))
 
 
 def ended(driver: ClusterDriver, ref: RunRef) -> Observed:

@@ -127,7 +127,7 @@ class TestNotice:
         executing_bed.driver.ensure(spec)
         up(executing_bed.driver, spec.ref)
         executing_bed.driver.announce(spec.ref, LATER)
-        eventually(lambda: "2031-05-01T12:00:00Z\n" in log(executing_bed.driver, spec.ref), within=90)
+        eventually(lambda: "2031-05-01T12:00:00Z\n" in log(executing_bed.driver, spec.ref))
         executing_bed.driver.announce(spec.ref, None)
         assert in_phase(executing_bed.driver, spec.ref, Phase.SUCCEEDED).exit_code == 0
         assert log(executing_bed.driver, spec.ref).endswith("withdrawn\n")
@@ -139,10 +139,10 @@ class TestNotice:
         spec = replace(spec, command=(*spec.command[:-1], says))
         driver.ensure(spec)
         driver.announce(spec.ref, LATER)
-        assert eventually(lambda: seen(driver, spec.ref), within=60).phase in (Phase.PENDING, Phase.RUNNING)
-        eventually(lambda: seen(driver, spec.ref).ready, within=60)  # type: ignore[union-attr]
+        assert eventually(lambda: seen(driver, spec.ref)).phase in (Phase.PENDING, Phase.RUNNING)
+        eventually(lambda: seen(driver, spec.ref).ready)  # type: ignore[union-attr]
         driver.announce(spec.ref, None)
-        eventually(lambda: not seen(driver, spec.ref).ready, within=60)  # type: ignore[union-attr]
+        eventually(lambda: not seen(driver, spec.ref).ready)  # type: ignore[union-attr]
 
 
 class TestStop:

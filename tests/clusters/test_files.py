@@ -169,7 +169,7 @@ class TestFiles:
             except Unreachable:  # still going
                 return False
 
-        eventually(empty, within=60)
+        eventually(empty)
 
 
 def helper_of(admin: Admin, volume: VolumeRef) -> Any:

@@ -74,7 +74,7 @@ def until(bed: Bed, spec: RunSpec, *phases: Phase) -> Observed:
             bed.driver.stop(spec.ref, spec.grace)
         return run if run is not None and run.phase in phases else None
 
-    return eventually(look, within=60)
+    return eventually(look)
 
 
 def forgotten(bed: Bed, spec: RunSpec) -> None:
@@ -132,7 +132,7 @@ class TestAGang:
         executing_bed.driver.announce(spec.ref, dt.datetime(2031, 5, 1, 12, tzinfo=dt.UTC))
         said = [lambda rank=rank: "2031" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)]
         for fact in said:
-            eventually(fact, within=90)
+            eventually(fact)
         executing_bed.driver.announce(spec.ref, None)
         assert until(executing_bed, spec, *OVER).phase is Phase.SUCCEEDED
 
@@ -185,7 +185,7 @@ class TestAService:
     def test_answers_is_healthy_begins_again_when_it_exits_and_ends_when_told(self, executing_bed: Bed) -> None:
         spec = service(executing_bed, SERVE, ready_path="/healthz")
         executing_bed.driver.ensure(spec)
-        assert eventually(lambda: self.fetch(executing_bed, spec), within=60) == b"here"
+        assert eventually(lambda: self.fetch(executing_bed, spec)) == b"here"
         run = seen(executing_bed.driver, spec.ref)
         assert run is not None
         assert (run.phase, run.ranks[0].ready, run.ranks[0].restarts) == (Phase.RUNNING, True, 0)
@@ -198,7 +198,7 @@ class TestAService:
 
         assert executing_bed.driver.logs(spec.ref, previous=True).data == b""
         self.fetch(executing_bed, spec, "/die")
-        eventually(again, within=60)
+        eventually(again)
         before = executing_bed.driver.logs(spec.ref, previous=True)
         assert b"dying\n" in before.data + executing_bed.driver.logs(spec.ref).data
         assert before.end

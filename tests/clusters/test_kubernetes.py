@@ -88,7 +88,8 @@ class TestPod:
         up(kubernetes_bed.driver, spec.ref)
         name = {"name": spec.ref.name, "namespace": spec.ref.namespace}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": name}
-        admin.call("POST", f"{pod_path(spec)}/eviction", eviction)
+        answer = admin.call("POST", f"{pod_path(spec)}/eviction", eviction)
+        assert answer["status"] == "Success", answer
         run = ended(kubernetes_bed.driver, spec.ref)
         assert (run.phase, run.reason) == (Phase.LOST, "EvictionByEvictionAPI")
 
@@ -132,14 +133,16 @@ class TestPod:
 
 class TestClaim:
     def test_of_somebody_else_is_not_discarded(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
-        spec = kubernetes_bed.spec("hello")
+        spec = kubernetes_bed.spec("forever")
         kubernetes_bed.driver.ensure(spec)
+        up(kubernetes_bed.driver, spec.ref)  # a claim that goes before its pod has a node leaves it waiting for ever
         claims = f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims"
         body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         admin.call("POST", claims, {"metadata": {"name": "theirs"}, "spec": body})
         for name in ("theirs", spec.volume):
             kubernetes_bed.driver.discard(replace(volume_of(spec), name=name))
         assert "deletionTimestamp" not in admin.call("GET", f"{claims}/theirs")["metadata"]
+        kubernetes_bed.driver.stop(spec.ref, 1)
         ended(kubernetes_bed.driver, spec.ref)
         kubernetes_bed.driver.remove(spec.ref)
         eventually(lambda: admin.call("GET", f"{claims}/{spec.volume}").get("code") == 404)
