@@ -52,7 +52,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(20)
+            process.wait(60)  # it stops what runs on the embedded cluster
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
