@@ -13,9 +13,9 @@ from itertools import combinations
 
 from quotas.engine.books import Books
 from quotas.engine.permission import stoppable
-from quotas.engine.placement import Places, Vector, best_spot, free_on, occupied, shape_of
+from quotas.engine.placement import Places, Vector, best_spot, occupied, shape_of
 from quotas.engine.reasons import Fragmented, Move, Reason
-from quotas.engine.room import best_in
+from quotas.engine.room import best_in, free_units
 from quotas.engine.types import Claim, Node, Placed
 
 MOST_MOVES = 3
@@ -97,9 +97,9 @@ class Consolidation:
         self, one: Claim, nodes: tuple[Node, ...], moved: set[tuple[str, int]], done: ExitStack
     ) -> list[Move] | None:
         """The fewest moves that free a place for one more pod. They, and the pod, are done until all is undone."""
-        elsewhere = self._with_a_place()
+        short = list(self._short(one, nodes, moved))
         for count in range(1, MOST_MOVES + 1):
-            for node, pods in self._candidates(one, nodes, elsewhere, count, moved):
+            for node, pods in self._candidates(short, count):
                 if not self._tries:
                     return None
                 self._tries -= 1
@@ -108,21 +108,25 @@ class Consolidation:
                     return made
         return None
 
+    def _short(
+        self, one: Claim, nodes: tuple[Node, ...], moved: set[tuple[str, int]]
+    ) -> Iterator[tuple[Node, int, list[Running]]]:
+        """The nodes where moves could make room, those where least is lacking first: how many units are, and the pods that
+        could go elsewhere, small ones first."""
+        running, elsewhere = self._movable(), self._with_a_place()
+        free = dict(
+            zip((node.name for node in self._pool.nodes or ()), free_units(self._pool, self._free), strict=True)
+        )
+        for node in sorted(nodes, key=lambda node: (-free[node.name], node.name)):
+            lacking, pods_here = one.on_card - free[node.name], running.get(node.name, [])
+            if sum(pod.claim.on_card for pod in pods_here[-MOST_MOVES:]) >= lacking:
+                yield node, lacking, [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
+
     def _candidates(
-        self,
-        one: Claim,
-        nodes: tuple[Node, ...],
-        elsewhere: Callable[[Claim], bool],
-        count: int,
-        moved: set[tuple[str, int]],
+        self, short: Iterable[tuple[Node, int, list[Running]]], count: int
     ) -> Iterator[tuple[Node, tuple[Running, ...]]]:
-        """So many pods of one node that give enough units; nodes where least is lacking first, small pods first."""
-        running, units = self._movable(), {node.name: free_on(self._pool, node, self._free) for node in nodes}
-        for node in sorted(nodes, key=lambda node: (-units[node.name], node.name)):
-            lacking, pods_here = one.on_card - units[node.name], running.get(node.name, [])
-            if sum(pod.claim.on_card for pod in pods_here[-count:]) < lacking:
-                continue
-            here = [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
+        """So many pods of one node that give enough units."""
+        for node, lacking, here in short:
             if sum(pod.claim.on_card for pod in here[-count:]) < lacking:
                 continue
             for pods in combinations(here, count):
