@@ -12,14 +12,13 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from quotas.engine.books import Books, free_vectors
-from quotas.engine.consolidation import Consolidation
 from quotas.engine.holds import Holds
-from quotas.engine.loans import Entry, lenders
 from quotas.engine.ordering import Competition, queue_order
+from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
@@ -34,8 +33,8 @@ from quotas.engine.types import (
     Reservation,
     Snapshot,
 )
-from quotas.engine.units import entered_at, must_stay_inside
-from quotas.engine.victims import choose, still_needed
+from quotas.engine.units import must_stay_inside
+from quotas.engine.victims import choose, still_needed, still_needs_all
 from quotas.engine.why import never, not_now, waiting_reasons
 
 
@@ -46,9 +45,9 @@ def decide(snapshot: Snapshot) -> Plan:
     passes = [PoolPass(Books(snapshot, pool, free_now, free_later)) for pool in pools]
     for planned in passes:
         planned.run()
-    decisions = (decision for planned in passes for decision in planned.decisions())
-    withdrawn = (claim for planned in passes for claim in planned.withdrawn())
-    return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(withdrawn)))
+    decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]
+    stay = [claim for done in passes for claim in withdrawn(done.books, done.answers)]
+    return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(stay)))
 
 
 ROUNDS = 20
@@ -59,10 +58,10 @@ class PoolPass:
     """The pass over one pool: its books, and the answers in the order in which they were given."""
 
     def __init__(self, books: Books) -> None:
-        self._books = books
+        self.books = books
         self._holds = Holds(books)
-        self._answers: dict[ClaimId, Decision] = {}
-        self._charged: dict[ClaimId, int] = {}
+        self.answers: dict[ClaimId, Decision] = {}
+        self.charged: dict[ClaimId, int] = {}
         self._pending_of: dict[DepartmentId, list[Claim]] = {}
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
@@ -73,28 +72,28 @@ class PoolPass:
 
     def run(self) -> None:
         """Steps 1, 2 and 6."""
-        books = self._books
+        books = self.books
         if books.pool.cluster_unreachable_since is not None:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
-                self._answers[claim.id] = self._wait(claim)
+                self.answers[claim.id] = self._wait(claim)
             return
         openings, rounds = -1, 0
         while openings != books.openings and rounds < ROUNDS:
             openings, rounds = books.openings, rounds + 1
             self._forget_those_who_wait()
             self._settle_reservations()
-            self._compete([claim for claim in books.pending if claim.id not in self._answers])
+            self._compete([claim for claim in books.pending if claim.id not in self.answers])
 
     def _forget_those_who_wait(self) -> None:
         self._holds.clear()
         self._line.clear()
         self._hopeless.clear()
-        for id in [id for id, decision in self._answers.items() if decision.decision is DecisionKind.WAIT]:
-            del self._answers[id]
+        for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
+            del self.answers[id]
 
     def _settle_reservations(self) -> None:
         """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
-        books = self._books
+        books = self.books
         self._take_back_without_right()
         self._give_up_without_right()
         held = self._held()
@@ -112,40 +111,40 @@ class PoolPass:
         self._untell(books.told)
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
-        decision = self._answers.get(claim.id)
+        decision = self.answers.get(claim.id)
         return decision is not None and not leavers.isdisjoint(decision.waiting_on)
 
     def _held(self) -> list[Claim]:
         """Those who have a reservation."""
-        return [claim for claim in self._books.pending if claim.id in self._books.holds]
+        return [claim for claim in self.books.pending if claim.id in self.books.holds]
 
     def _take_back_without_right(self) -> None:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
-        books = self._books
+        books = self.books
         for claim in books.starts_without_right():
-            if self._answers[claim.id].borrowed and books.ledger.available(claim.department) < 0:
+            if self.answers[claim.id].borrowed and books.ledger.available(claim.department) < 0:
                 books.take_back(claim)
                 self._holds.forget_end(claim)
-                del self._answers[claim.id]
+                del self.answers[claim.id]
 
     def _give_up_without_right(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
-        books, root = self._books, self._books.ledger.root
+        books, root = self.books, self.books.ledger.root
         if root.usage <= root.subtree:
             return
         held = sorted(self._held(), key=queue_order, reverse=True)
         held.sort(key=lambda claim: (must_stay_inside(claim), books.ledger.inside(claim.department, 0)))
         for claim in held:
             if root.usage > root.subtree and books.lost_its_right(claim):
-                before = self._answers.pop(claim.id, None)
+                before = self.answers.pop(claim.id, None)
                 self._waited.subtract(before.waiting_on if before else ())
                 books.give_up(claim)
 
     def _untell(self, victims: Iterable[ClaimId]) -> None:
         """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
         depends on it may call it back, too."""
-        books = self._books
+        books = self.books
         for victim in [books.told[id] for id in victims if not self._waited[id]]:
             depending = books.depending_on(victim, books.standing.charges[victim.id])
             heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
@@ -156,16 +155,16 @@ class PoolPass:
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
-        self._books.departures.hold(leaver, claim)
-        self._books.openings += 1
+        self.books.departures.hold(leaver, claim)
+        self.books.openings += 1
         self._waited[leaver.id] += 1
-        decision = self._answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
-        waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self._books.gone_by(leaver))
-        self._answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
+        decision = self.answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
+        waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.books.gone_by(leaver))
+        self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
 
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
-        books, decision = self._books, self._answers.get(claim.id)
+        books, decision = self.books, self.answers.get(claim.id)
         if decision is None or not_now(books, claim, itself_counted=True) is not None:
             return False
         if books.lost_its_right(claim):
@@ -174,14 +173,14 @@ class PoolPass:
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
-        books = self._books
+        books = self.books
         competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
         while (claim := competition.next()) is not None:
             told = books.departures.of(claim) if settling else []
-            before = self._answers.get(claim.id)
+            before = self.answers.get(claim.id)
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
-                self._answers[claim.id] = decision
+                self.answers[claim.id] = decision
                 self._waited.update(decision.waiting_on)
             else:
                 books.openings += 1  # what it held may let others start that were settled before
@@ -199,14 +198,16 @@ class PoolPass:
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        books, before = self._books, self._answers.get(claim.id)
+        books, before = self.books, self.answers.get(claim.id)
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
             self._waited.subtract(before.waiting_on)
             if self._stays_as_it_is(claim):
                 books.settle(claim)
                 return before
-            del self._answers[claim.id]
+            del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
+        elif (kept := self._kept(claim)) is not None:
+            return kept
         waited_for = before.waiting_on if before else [leaver.id for leaver in books.departures.of(claim)]
         books.give_up(claim)
         left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
@@ -221,23 +222,35 @@ class PoolPass:
         with books.as_if([leaver for leaver in told if leaver.id in books.told], gone=False):  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
 
+    def _kept(self, claim: Claim) -> Decision | None:
+        """A reservation of the snapshot as it is: most are, where little has changed."""
+        books, told = self.books, self.books.departures.of(claim)
+        if never(books, claim) or not_now(books, claim, itself_counted=True):
+            return None
+        theirs = any(leaver.held_for not in (None, claim.id) for leaver in told)
+        if theirs or not still_needs_all(books, claim, told, sum(self._behind(claim))):
+            return None
+        own, borrowed = self._charge(claim)
+        books.renew(claim)
+        return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), told)
+
     def _behind(self, claim: Claim) -> tuple[int, int]:
         """Units that claims of its department use that come after it, and units that such claims have reserved."""
-        books, order = self._books, queue_order(claim)
+        books, order = self.books, queue_order(claim)
         holding = books.holding.get(claim.department, {}).values()
         used = sum(books.standing.charges[other.id] for other in holding if queue_order(other) > order)
         behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
-        started = [id for id in behind if id in self._answers and id not in books.holds]
+        started = [id for id in behind if id in self.answers and id not in books.holds]
         reserved = sum(books.holds[id].charged for id in behind if id in books.holds)
-        return used + sum(self._charged.get(id, 0) for id in started), reserved
+        return used + sum(self.charged.get(id, 0) for id in started), reserved
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""
-        impossible = never(self._books, claim)
+        impossible = never(self.books, claim)
         if impossible is not None:
             reasons = (impossible.reason,)
             return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=reasons, largest=impossible.largest)
-        if not_now(self._books, claim) is not None:
+        if not_now(self.books, claim) is not None:
             return self._wait(claim)
         return (
             self._holds.passing(claim, self._start)
@@ -247,7 +260,7 @@ class PoolPass:
 
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
-        books = self._books
+        books = self.books
         places = books.places(claim, books.free_now) if books.entitled(claim) else None
         if places is None:
             return None
@@ -260,8 +273,8 @@ class PoolPass:
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked = self._charged[claim.id] = self._books.asked(claim)
-        own = self._books.own_after(claim)
+        asked = self.charged[claim.id] = self.books.asked(claim)
+        own = self.books.own_after(claim)
         return own + claim.units - asked, asked - own
 
     def _reserve(self, claim: Claim) -> Decision | None:
@@ -270,23 +283,23 @@ class PoolPass:
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
-        books = self._books
+        books = self.books
         places = books.places(claim, books.free_later) if books.entitled(claim) else None
         return None if places is None else self._reserved(claim, places, ())
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
         shape = self._shape(claim)
-        chosen = None if shape in self._hopeless else choose(self._books, claim)
+        chosen = None if shape in self._hopeless else choose(self.books, claim)
         if chosen is None:
             self._hopeless.add(shape)
             return None
-        self._books.tell(chosen.victims)
+        self.books.tell(chosen.victims)
         return self._reserved(claim, chosen.places, chosen.victims)
 
     def _shape(self, claim: Claim) -> tuple[object, ...]:
         """What matters for victims; claims behind in the same department never outrank those before."""
-        inside, asked = self._books.inside(claim), self._books.asked(claim)
+        inside, asked = self.books.inside(claim), self.books.asked(claim)
         return (
             claim.department,
             inside,
@@ -300,10 +313,17 @@ class PoolPass:
 
     def _reserved(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""
-        books = self._books
+        books = self.books
         own, borrowed = self._charge(claim)
         waiting_on = books.leavers_needed(claim, places, needed)
         books.reserve(claim, places, waiting_on)
+        return self._reclaim(claim, own, borrowed, places, waiting_on)
+
+    def _reclaim(
+        self, claim: Claim, own: int, borrowed: int, places: Places, waiting_on: Collection[Claim]
+    ) -> Decision:
+        """It starts once those have gone."""
+        books = self.books
         return Decision(
             claim.id,
             DecisionKind.RECLAIM,
@@ -316,14 +336,14 @@ class PoolPass:
 
     def _wait(self, claim: Claim) -> Decision:
         """Step 5."""
-        reasons = waiting_reasons(self._books, claim)
+        reasons = waiting_reasons(self.books, claim)
         ahead = tuple(self._line[:AHEAD_SHOWN])
         self._line.append(claim.id)
         return Decision(claim.id, DecisionKind.WAIT, reasons=reasons, position=len(self._line), ahead=ahead)
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
         """Step 5, for a claim whose limits would let it start."""
-        books = self._books
+        books = self.books
         decision = self._wait(claim)
         returning = self._returning(claim)
         if books.inside(claim):
@@ -334,7 +354,7 @@ class PoolPass:
 
     def _returning(self, claim: Claim) -> LentOutReturning | None:
         """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
-        books = self._books
+        books = self.books
         shape = ("returning", *self._shape(claim))
         if not books.some_young or not books.inside(claim) or shape in self._hopeless:
             return None
@@ -345,47 +365,3 @@ class PoolPass:
         return LentOutReturning(
             tuple(victim.id for victim in chosen.victims), max(books.gone_by(victim) for victim in chosen.victims)
         )
-
-    # Results ----------------------------------------------------------------------------------------------------------
-
-    def decisions(self) -> list[Decision]:
-        """The answers, with who is told for each and the lenders of what it borrows."""
-        books = self._books
-        asking = {claim.id: claim for claim in books.pending}
-        lending = any(decision.borrowed for decision in self._answers.values())
-        borrowed = lenders(books.ledger, self._entries(asking)) if lending else {}
-        told: dict[ClaimId, list[ClaimId]] = {}
-        waiting = {leaver: id for id, decision in self._answers.items() for leaver in decision.waiting_on}
-        for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
-            told.setdefault(books.departures.holder.get(victim, waiting[victim]), []).append(victim)
-        hints = Consolidation(books)
-        answers: list[Decision] = []
-        for id, decision in self._answers.items():
-            reasons = hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons
-            changed = id in borrowed or id in told or reasons is not decision.reasons
-            lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
-            answers.append(replace(decision, from_=lent, victims=victims, reasons=reasons) if changed else decision)
-        return answers
-
-    def _entries(self, asking: Mapping[ClaimId, Claim]) -> Iterator[Entry]:
-        """Who uses units, in the order in which they came by them."""
-        books = self._books
-        for claims in books.holding.values():
-            for claim in claims.values():
-                yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, entered_at(claim)))
-        for turn, id in enumerate(id for id, d in self._answers.items() if d.own + d.borrowed):
-            yield Entry(id, asking[id].department, self._charged[id], (1, turn))
-
-    def withdrawn(self) -> list[ClaimId]:
-        """Step 7: told for somebody, needed by nobody, before its deadline, and within the limits with it."""
-        books = self._books
-        needed = {leaver for decision in self._answers.values() for leaver in decision.waiting_on}
-        stay: list[ClaimId] = []
-        if books.pool.cluster_unreachable_since is not None:
-            return stay
-        for leaver in sorted(books.departures.leaving.values(), key=lambda leaver: leaver.id):
-            told = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > books.now)
-            if told and leaver.id not in needed and books.may_return(leaver):
-                books.ledger.add(leaver.department, leaver.units)
-                stay.append(leaver.id)
-        return stay

@@ -231,6 +231,14 @@ class Books(Rights):
         self.free_now.add(hold.now)
         self.free_later.add(hold.later)
 
+    def renew(self, claim: Claim) -> None:
+        """A reservation of the snapshot stays as it is, as if it were made now."""
+        self.settle(claim)
+        for entries in (self.reserved[claim.department], self.strict.get(claim.department, {}), self.holding_now):
+            if claim.id in entries:
+                del entries[claim.id]
+                entries[claim.id] = None
+
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
         hold = self.holds[claim.id]
