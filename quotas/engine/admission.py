@@ -11,7 +11,6 @@
 7. Who was told to leave and is not needed any more may stay.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -65,7 +64,6 @@ class PoolPass:
         self._pending_of: dict[DepartmentId, list[Claim]] = {}
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
-        self._waited: Counter[ClaimId] = Counter()
         self._released: set[ClaimId] = set()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
@@ -137,15 +135,14 @@ class PoolPass:
         held.sort(key=lambda claim: (must_stay_inside(claim), books.ledger.inside(claim.department, 0)))
         for claim in held:
             if root.usage > root.subtree and books.lost_its_right(claim):
-                before = self.answers.pop(claim.id, None)
-                self._waited.subtract(before.waiting_on if before else ())
+                self.answers.pop(claim.id, None)
                 books.give_up(claim)
 
     def _untell(self, victims: Iterable[ClaimId]) -> None:
         """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
         depends on it may call it back, too."""
         books = self.books
-        for victim in [books.told[id] for id in victims if not self._waited[id]]:
+        for victim in [books.told[id] for id in victims if not books.departures.awaited.get(id)]:
             depending = books.depending_on(victim, books.standing.charges[victim.id])
             heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
             if heir is None:
@@ -157,7 +154,6 @@ class PoolPass:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
         self.books.departures.hold(leaver, claim)
         self.books.openings += 1
-        self._waited[leaver.id] += 1
         decision = self.answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.books.gone_by(leaver))
         self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
@@ -181,7 +177,6 @@ class PoolPass:
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self.answers[claim.id] = decision
-                self._waited.update(decision.waiting_on)
             else:
                 books.openings += 1  # what it held may let others start that were settled before
             if before is not None and decision is not None:
@@ -200,7 +195,6 @@ class PoolPass:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
         books, before = self.books, self.answers.get(claim.id)
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
-            self._waited.subtract(before.waiting_on)
             if self._stays_as_it_is(claim):
                 books.settle(claim)
                 return before

@@ -318,32 +318,46 @@ class Books(Rights):
 
     def leavers_needed(self, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
-        own, then unheld ones, then the surplus of others; each by the time it leaves."""
+        own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
         lacking = {key: amount - self.free_now.get(key, 0) for key, amount in need.items()}
         for leaver in first:
             add(lacking, self.vectors[leaver.id], -1)
-        needed, told = list(first), {leaver.id for leaver in first}
+        needed, told, gives = list(first), {leaver.id for leaver in first}, dict[ClaimId, Vector]()
         short = {key for key, amount in lacking.items() if amount > 0}
-        for leaver in self.departures.nearest(claim, self._leaving_at(short)) if short else ():
-            vector = self.vectors[leaver.id]
-            if leaver.id not in told and not short.isdisjoint(vector):
-                add(lacking, vector, -1)
-                needed.append(leaver)
-                short = {key for key in short if lacking[key] > 0}
-                if not short:
-                    break
+        for here in (self._leaving_at(short), None):
+            short = short if here is not None else short & {("pool", self.pool.id)}  # those may come from anywhere
+            for leaver in self.departures.nearest(claim, here) if short else ():
+                vector = self.vectors[leaver.id] if here is None else self._spare(leaver, claim)
+                if leaver.id not in told and not short.isdisjoint(vector):
+                    add(lacking, vector, -1)
+                    needed.append(leaver)
+                    told.add(leaver.id)
+                    gives[leaver.id] = vector
+                    short = {key for key in short if lacking[key] > 0}
+                    if not short:
+                        break
         for leaver in needed[len(first) : -1]:  # the last gives enough without some of those before it
-            vector = self.vectors[leaver.id]
+            vector = gives[leaver.id]
             if all(amount + vector.get(key, 0) <= 0 for key, amount in lacking.items()):
                 add(lacking, vector)
                 needed.remove(leaver)
         return tuple(needed)
 
-    def _leaving_at(self, keys: Iterable[Key]) -> set[ClaimId] | None:
-        """Those who leave from the nodes of these keys; None (all) where units of the pool are lacking."""
-        nodes = [node_of(key) for key in keys]
-        return None if None in nodes else {leaver for node in nodes for leaver in self._leaving_on.get(str(node), ())}
+    def _spare(self, leaver: Claim, claim: Claim) -> Vector:
+        """What the leaver gives that the others who wait for it do not need of it."""
+        gives = self.vectors[leaver.id]
+        others = [
+            self.holds[id] for id in self.departures.awaited.get(leaver.id, ()) if id != claim.id and id in self.holds
+        ]
+        if not others:
+            return gives
+        spare = {key: amount - sum(hold.needs(key, amount) for hold in others) for key, amount in gives.items()}
+        return {key: amount for key, amount in spare.items() if amount > 0}
+
+    def _leaving_at(self, keys: Iterable[Key]) -> set[ClaimId]:
+        """Those who leave from the nodes of these keys."""
+        return {leaver for key in keys for leaver in self._leaving_on.get(str(node_of(key)), ())}
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""

@@ -1,7 +1,7 @@
 """Those who leave a pool: by when, and for whom.
 
 A leaver leaves for the pending claim that holds it, if that claim has a hold now; else for nobody, until somebody needs
-it. What a leaver frees beyond its holder's need may serve others as well.
+it. What a leaver frees beyond its holder's need may serve others as well: `awaited` has all who wait for it.
 """
 
 from bisect import bisect_left, insort
@@ -21,6 +21,8 @@ class Departures:
         self.holder: dict[ClaimId, ClaimId] = {}
         self._held_by: dict[ClaimId, set[ClaimId]] = {}
         self._told_for: dict[ClaimId, set[ClaimId]] = {}
+        self.awaited: dict[ClaimId, set[ClaimId]] = {}
+        self._awaits: dict[ClaimId, set[ClaimId]] = {}
         self.for_nobody: set[ClaimId] = set()
         self._line: list[Turn] = []
 
@@ -43,7 +45,9 @@ class Departures:
             self._held_by[holder].discard(leaver.id)
 
     def hold(self, leaver: Claim, claim: Claim) -> None:
-        """The leaver leaves for the claim, unless it does for another already."""
+        """The claim waits for the leaver, which leaves for it unless it does for another already."""
+        self.awaited.setdefault(leaver.id, set()).add(claim.id)
+        self._awaits.setdefault(claim.id, set()).add(leaver.id)
         if leaver.id not in self.holder:
             self._hold(leaver.id, claim.id)
 
@@ -53,6 +57,8 @@ class Departures:
 
     def release(self, claim: Claim) -> None:
         """Nobody leaves for the claim any more."""
+        for leaver in self._awaits.pop(claim.id, ()):
+            self.awaited[leaver].discard(claim.id)
         for leaver in self._held_by.pop(claim.id, ()):
             del self.holder[leaver]
 

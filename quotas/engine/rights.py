@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Vector
+from quotas.engine.placement import Key, Vector
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import must_stay_inside, policy_of, stranded_units
@@ -23,6 +23,10 @@ class Hold:
     start: int | None = None
     starving: bool = False
     old: bool = False
+
+    def needs(self, key: Key, amount: int) -> int:
+        """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
+        return max(0, self.later.get(key, 0) - self.now.get(key, 0) - self.coming.get(key, 0) + amount)
 
 
 class Rights:

@@ -7,7 +7,8 @@ import pytest
 
 from quotas.engine import admission, invariants
 from quotas.engine.admission import decide
-from quotas.engine.types import DecisionKind, Snapshot
+from quotas.engine.placement import add, capacity_vector, occupied
+from quotas.engine.types import ClaimState, DecisionKind, Snapshot
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
 from tests.engine.test_properties import news, reserved
@@ -26,7 +27,7 @@ def test_every_plan_is_within_space_and_rights(seed: int) -> None:
     assert invariants.of_plan(town, decide(town)) == ()
 
 
-SENSITIVE = (28, 40, 56, 168, 220, 225, 288, 295, 334, 558)
+SENSITIVE = (40, 56, 168, 220, 225, 288, 295, 334, 558)
 """Where a claim is looked at again because of another: found by changing the engine line by line (docs/mutation.md)."""
 
 
@@ -56,6 +57,32 @@ def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
     """Without that look the claim would wait, or one more would be told to go."""
     answers = {decision.claim: decision for decision in decide(a_town(seed)).decisions}
     assert (answers[claim].decision, answers[claim].victims) == (DecisionKind(kind), told)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("seed", [2, 36, 42, 53, 60, 70, 98, 111, 125, 165, 173])
+def test_those_who_are_waited_for_give_what_is_promised(seed: int) -> None:
+    """Once they have gone, there is room for everybody who waits for nobody else. Counted twice in these towns: what a
+    leaver gives that the one it leaves for needs whole was taken for what is left over of it."""
+    town = a_town(seed)
+    plan, claims = decide(town), {claim.id: claim for claim in town.claims}
+    (pool,) = town.pools
+    free = capacity_vector(pool, town.departments)
+    for claim in town.claims:
+        if claim.state is not ClaimState.PENDING:
+            add(free, occupied(claim, pool, claim.placement), -1)
+    for decision in plan.decisions:
+        if decision.decision is DecisionKind.ADMIT:
+            add(free, occupied(claims[decision.claim], pool, decision.placement), -1)
+    reserved = [decision for decision in plan.decisions if decision.decision is DecisionKind.RECLAIM]
+    for decision in reserved:
+        then = dict(free)
+        for leaver in decision.waiting_on:
+            add(then, occupied(claims[leaver], pool, claims[leaver].placement))
+        for other in reserved:
+            if {*other.waiting_on} <= {*decision.waiting_on}:
+                add(then, occupied(claims[other.claim], pool, other.placement), -1)
+        mine = occupied(claims[decision.claim], pool, decision.placement)
+        assert [key for key in mine if key[0] != "pool" and then.get(key, 0) < 0] == [], decision
 
 
 def _later(seed: int) -> list[Snapshot]:
