@@ -219,10 +219,11 @@ class PoolPass:
     def _kept(self, claim: Claim) -> Decision | None:
         """A reservation of the snapshot as it is: most are, where little has changed."""
         books, told = self.books, self.books.departures.of(claim)
+        if not told or any(leaver.held_for not in (None, claim.id) for leaver in told):
+            return None
         if never(books, claim) or not_now(books, claim, itself_counted=True):
             return None
-        theirs = any(leaver.held_for not in (None, claim.id) for leaver in told)
-        if theirs or not still_needs_all(books, claim, told, sum(self._behind(claim))):
+        if not still_needs_all(books, claim, told, sum(self._behind(claim))):
             return None
         own, borrowed = self._charge(claim)
         books.renew(claim)

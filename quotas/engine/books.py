@@ -321,18 +321,17 @@ class Books(Rights):
         own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
         need = occupied(claim, self.pool, places, self.asked(claim))
         lacking = {key: amount - self.free_now.get(key, 0) for key, amount in need.items()}
-        for leaver in first:
-            add(lacking, self.vectors[leaver.id], -1)
-        needed, told, gives = list(first), {leaver.id for leaver in first}, dict[ClaimId, Vector]()
+        needed, gives = list(first), {leaver.id: self.vectors[leaver.id] for leaver in first}
+        for vector in gives.values():
+            add(lacking, vector, -1)
         short = {key for key, amount in lacking.items() if amount > 0}
         for here in (self._leaving_at(short), None):
             short = short if here is not None else short & {("pool", self.pool.id)}  # those may come from anywhere
             for leaver in self.departures.nearest(claim, here) if short else ():
                 vector = self.vectors[leaver.id] if here is None else self._spare(leaver, claim)
-                if leaver.id not in told and not short.isdisjoint(vector):
+                if leaver.id not in gives and not short.isdisjoint(vector):
                     add(lacking, vector, -1)
                     needed.append(leaver)
-                    told.add(leaver.id)
                     gives[leaver.id] = vector
                     short = {key for key in short if lacking[key] > 0}
                     if not short:
@@ -357,7 +356,8 @@ class Books(Rights):
 
     def _leaving_at(self, keys: Iterable[Key]) -> set[ClaimId]:
         """Those who leave from the nodes of these keys."""
-        return {leaver for key in keys for leaver in self._leaving_on.get(str(node_of(key)), ())}
+        nodes = {node for key in keys if (node := node_of(key)) is not None}
+        return {leaver for node in nodes for leaver in self._leaving_on.get(node, ())}
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""

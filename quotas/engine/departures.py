@@ -80,8 +80,8 @@ class Departures:
         mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
         leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
         yield from self._in_turn(leaving & mine)
-        nobodys = self.for_nobody - mine
-        yield from self._in_turn(leaving & nobodys)
+        nobodys = (leaving & self.for_nobody) - mine
+        yield from self._in_turn(nobodys)
         if among is not None:
             yield from self._in_turn(leaving - mine - nobodys)
             return

@@ -94,11 +94,11 @@ def still_needed(
         books.ledger.lend(claim.department, reserved_behind)
 
 
-def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind: int = 0) -> bool:
+def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind: int) -> bool:
     """Whether a reservation of the snapshot would be made again with the same places and all who leave for it, found without
-    taking it back: None of them can stay, they may still go, and with what it holds they are all that it waits for."""
+    taking it back: none of them can stay, they may still go, and with what it holds they are all that it waits for."""
     hold, free, ids = books.holds[claim.id], books.free_later, [leaver.id for leaver in told]
-    if not told or books.settings.fair_sharing or hold.charged != books.asked(claim) or books.lost_its_right(claim):
+    if books.settings.fair_sharing or hold.charged != books.asked(claim) or books.lost_its_right(claim):
         return False
     whole = all(hold.now[key] + hold.coming.get(key, 0) >= amount for key, amount in hold.later.items())
     if not whole or any(free.get(key, -1) < 0 for key in hold.later) or not books.needs_all(claim, ids):
