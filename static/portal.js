@@ -112,7 +112,7 @@
   });
   document.body.addEventListener("htmx:afterSettle", tick);
 
-  // A table that is wider than its place can be scrolled by keys too.
+  // A table that is wider than its place can be scrolled by keys too, and a refresh leaves it where it was scrolled to.
   const reach = () => {
     for (const element of all(".table-responsive")) {
       if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
@@ -125,8 +125,23 @@
     widths.disconnect();
     for (const element of all(".table-responsive, .table-responsive > table")) widths.observe(element);
   };
-  document.body.addEventListener("htmx:afterSettle", watchWidths);
   watchWidths();
+  // A refresh leaves it scrolled as it was, and whoever scrolls it by keys on it.
+  let before = [];
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const tables = all(".table-responsive", event.detail.target);
+    before = tables.map((element) => [element.scrollLeft, element === document.activeElement]);
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    watchWidths();
+    reach(); // now: the observer tells only with the next frame
+    const swapped = document.getElementById(event.detail.target.id) ?? event.detail.target;
+    for (const [place, element] of all(".table-responsive", swapped).entries()) {
+      const [left, focused] = before[place] ?? [0, false];
+      element.scrollLeft = left;
+      if (focused) element.focus({ preventScroll: true });
+    }
+  });
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // A refresh would take away what is being chosen.
     const live = event.detail.requestConfig.triggeringEvent?.type === "live";

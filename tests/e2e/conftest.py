@@ -114,8 +114,15 @@ class Person:
             self.complaints.append(message.text)
 
     def go(self, path: str) -> Any:
-        self.page.goto(self.base + path)
-        return self.page
+        from playwright.sync_api import Error
+
+        while True:
+            try:
+                self.page.goto(self.base + path)
+                return self.page
+            except Error as error:
+                if "ERR_NETWORK_CHANGED" not in error.message:
+                    raise
 
     def axe(self) -> list[str]:
         """What axe finds on the page as it stands; injected past the page's own policy."""

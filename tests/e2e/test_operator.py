@@ -109,6 +109,17 @@ def test_every_page_is_accessible_and_as_wide_as_its_screen(
     assert {path: faults for path, faults in found.items() if faults} == {}
 
 
+def test_a_refresh_leaves_a_wide_table_scrolled_and_focused_as_it_was(person: Arrive) -> None:
+    page = person("oscar", width=390).go("/operator/")
+    table = page.locator("#processes .table-responsive").first
+    expect(table).to_have_attribute("tabindex", "0")
+    table.focus()
+    table.evaluate("table => { table.scrollLeft = 60; table.before_refresh = true; }")
+    expect(table).not_to_have_js_property("before_refresh", True)  # the part has come anew
+    kept = table.evaluate("table => [table.scrollLeft, table.tabIndex, table === document.activeElement]")
+    assert kept == [60, 0, True]
+
+
 def test_a_change_of_mode_asks_only_for_what_the_mode_has_a_use_for(person: Arrive) -> None:
     page = person("oscar").go("/operator/nodes/")
     page.locator("tr", has_text="dgx-2").get_by_role("link", name="Change mode").click()
