@@ -27,6 +27,7 @@ from portal.embedded_runtime import Runtime
 
 BACKLOG = 2048  # connections a process may hold at once; granian's in-process default is 128
 PATIENCE = 3  # seconds for open requests after the word to end: leaves two of the five to end the processes
+LAST_WORD = 0.2  # seconds
 log = structlog.get_logger(__name__)
 
 
@@ -95,6 +96,10 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
     for server in servers:
         server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
+    # Who answers that with a last word waits for a server that is gone; asyncio.run tells them again, and waits.
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(LAST_WORD)
 
 
 def in_process(application: Any, port: int) -> InProcess:

@@ -36,6 +36,7 @@ async def pass_socket(
             compression=None,
             max_size=LARGEST,
             open_timeout=10,
+            close_timeout=1,
             proxy=None,
         )
     except (OSError, WebSocketException, TimeoutError):

@@ -138,6 +138,15 @@ def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_chec
     assert demo.rows("SELECT public_id, name FROM workloads_workload ORDER BY id") == ids
 
 
+def test_ctrl_c_while_programs_still_start_leaves_none_behind(demo: Demo) -> None:
+    demo.start()
+    demo.until_ready()
+    assert demo.end(signal.SIGINT) == 0, demo.said()
+    root = demo.folder / "data" / "cluster" / "demo"
+    records = EmbeddedCluster("demo", root, (), {}, debug=True, bind_host="127.0.0.1").records()
+    assert [record.directory.name for record in records if record.is_supervised()] == []
+
+
 def log_of(demo: Demo, name: str, attempt: int = 1) -> str:
     [(public_id,)] = demo.rows(f"SELECT public_id FROM workloads_workload WHERE name = '{name}'")
     path = demo.folder / "data" / "cluster" / "demo" / "runs" / f"w-{public_id}-{attempt}" / "log"

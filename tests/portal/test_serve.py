@@ -22,6 +22,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
+from websockets.sync.client import connect
 
 from portal import tokens
 from portal.access import Actor
@@ -128,6 +129,20 @@ except serve.PortTaken as error:
     raise SystemExit(str(error))
 """
 
+LAST_WORD = """
+import asyncio, portal.asgi
+async def application(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        await send({"type": "websocket.close"})
+portal.asgi.application = application
+"""
+
 
 def demo_environment(folder: Path, port: int) -> dict[str, str]:
     return {
@@ -161,5 +176,24 @@ def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_st
             assert demo.stdout.readline() == "stopped\n"
             assert demo.wait(10) == 0
             assert time.monotonic() - begun < 5
+        finally:
+            demo.kill()
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_has_gone(tmp_path: Path) -> None:
+    port = free_port()
+    environment = {**os.environ, **demo_environment(tmp_path, port)}
+    environment.pop("NOTEBOOK_URL")
+    begin, rest = DEMO.split("from django.core", 1)
+    program = f"{begin}{LAST_WORD}from django.core{rest}"
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            assert demo.stdout.readline() == "listening\n"
+            with connect(f"ws://127.0.0.1:{port}/", proxy=None):
+                pass
+            demo.terminate()
+            assert demo.wait(20) == 0
         finally:
             demo.kill()

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.workloads.embedded_bed import (
     FOREVER,
     POLITE,
@@ -23,7 +25,7 @@ from tests.workloads.embedded_bed import (
     spec,
     up,
 )
-from workloads.clusters.base import Phase, PodPlacement
+from workloads.clusters.base import Phase, PodPlacement, Unreachable
 from workloads.clusters.embedded import EmbeddedCluster
 from workloads.clusters.embedded_record import Record
 
@@ -140,6 +142,14 @@ def test_shutdown_stops_everything_as_lost_so_that_it_is_queued_again(driver: Em
         ("w-three-1", Phase.SUCCEEDED, "Completed"),
         ("w-two-1", Phase.LOST, "ClusterStopped"),
     ]
+
+
+def test_what_was_shut_down_starts_nothing_more(driver: EmbeddedCluster) -> None:
+    driver.shutdown(grace=0)
+    with pytest.raises(Unreachable, match="was shut down"):
+        driver.ensure(spec(FOREVER))
+    assert driver.observe() == ()
+    cluster(driver.root).ensure(spec(FOREVER))  # the next one does
 
 
 def test_a_person_who_stopped_it_first_is_not_overruled_by_the_shutdown(driver: EmbeddedCluster) -> None:

@@ -72,6 +72,7 @@ class EmbeddedCluster:
     images: Mapping[str, str]
     debug: bool
     bind_host: str
+    is_down: bool = False
 
     def __post_init__(self) -> None:
         if not self.debug:
@@ -116,8 +117,9 @@ class EmbeddedCluster:
 
         Raises Unreachable.
         """
-        with (self.root / "cards.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self.locked():
+            if self.is_down:
+                raise Unreachable(f"{self.name} was shut down")
             wanted = {tuple(card) for card in planned["alone_on"]}
             for other in self.records() if wanted else ():
                 theirs = other.read("spec") or {}
@@ -126,6 +128,12 @@ class EmbeddedCluster:
                     node, card = taken[0]
                     raise Unreachable(f"card {card} of {node} still belongs to {theirs['name']}")
             return record.claim(planned)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        with (self.root / "cards.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
         with unreachable():
@@ -208,8 +216,10 @@ class EmbeddedCluster:
     def shutdown(self, grace: float = 5.0) -> int:
         """Stops every run as the machine's doing, so that each is observed as lost and queued again; waits for the end.
 
-        Returns how many were stopped. What ignores SIGTERM is killed after `grace` seconds.
+        Returns how many were stopped. What ignores SIGTERM is killed after `grace` seconds. This driver starts no other.
         """
+        with self.locked():
+            self.is_down = True
         live = [record for record in self.records() if record.read("exit") is None]
         for record in live:
             record.order_stop(grace, cluster_stops=True)
