@@ -100,6 +100,13 @@ class TestPod:
         run = ended(kubernetes_bed.driver, spec.ref)
         assert (run.phase, run.reason, run.exit_code) == (Phase.FAILED, "OOMKilled", 137)
 
+    def test_whose_program_is_not_there_never_started(self, kubernetes_bed: PlainBed) -> None:
+        spec = kubernetes_bed.spec("hello", command=("no-such-program",))
+        kubernetes_bed.driver.ensure(spec)
+        run = ended(kubernetes_bed.driver, spec.ref)
+        assert (run.phase, run.reason, run.exit_code, run.started_at) == (Phase.FAILED, "StartError", 128, None)
+        assert "no-such-program" in run.message
+
     def test_whose_image_is_not_there_waits_and_says_why(self, kubernetes_bed: PlainBed) -> None:
         spec = kubernetes_bed.spec("hello", image="test.local/missing:1")
         kubernetes_bed.driver.ensure(spec)

@@ -311,3 +311,11 @@ class TestObserved:
         assert run.started_at is not None
         assert (run.started_at.isoformat(), run.finished_at) == ("2031-01-01T00:00:00+00:00", None)
         assert run.cards == ("GPU-1", "GPU-2")
+
+    def test_of_a_container_that_never_started_has_no_start(self) -> None:
+        made = manifests.pod(spec(), OPTIONS)
+        made["status"] = {"phase": "Failed", "containerStatuses": ended(128, "StartError")}
+        made["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
+        run = pods.observed(made)
+        assert (run.phase, run.reason, run.exit_code, run.started_at) == (Phase.FAILED, "StartError", 128, None)
+        assert run.finished_at is not None

@@ -23,7 +23,9 @@ LAST_STEP = dt.timedelta(seconds=10)
 
 
 def time(text: str | None) -> dt.datetime | None:
-    return dt.datetime.fromisoformat(text) if text else None
+    """None also for the epoch: containerd says so of a container that never started."""
+    found = dt.datetime.fromisoformat(text) if text else None
+    return found if found and found.timestamp() > 0 else None
 
 
 def is_over(pod: Json) -> bool:
