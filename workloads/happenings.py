@@ -38,6 +38,7 @@ OUTCOME = {
     Event.LOST: "lost",
     Event.GONE_RECALLED: "recalled",
     Event.GONE_EXHAUSTED: "recalled",
+    Event.GONE_UNSTARTED: "recalled",
     Event.GONE_CANCELLED: "cancelled",
     Event.GONE_EXPIRED: "failed",
     Event.GONE_STUCK: "failed",

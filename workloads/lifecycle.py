@@ -39,6 +39,7 @@ class Event(enum.StrEnum):
     STUCK = "stuck"  # the cluster has it and cannot start it
     LOST = "lost"  # node or run gone without its doing
     GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
+    GONE_UNSTARTED = "gone_unstarted"  # the same, told before anything was asked of the cluster
     GONE_CANCELLED = "gone_cancelled"
     GONE_EXPIRED = "gone_expired"
     GONE_STUCK = "gone_stuck"
@@ -51,6 +52,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.QUEUED, E.ADMIT): S.ADMITTED,
     (S.QUEUED, E.CANCEL): S.CANCELLED,
     (S.QUEUED, E.REJECT): S.REJECTED,
+    (S.QUEUED, E.GONE_UNSTARTED): S.QUEUED,
     (S.ADMITTED, E.CREATED): S.STARTING,
     (S.ADMITTED, E.REFUSED): S.FAILED,
     (S.ADMITTED, E.RECALL): S.RECALLED,

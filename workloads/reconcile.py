@@ -151,7 +151,8 @@ def _left_over(seen: Seen | None) -> tuple[Step, ...]:
 def _queued(view: View) -> tuple[Step, ...]:
     if view.cancel:
         return (Happened(Event.CANCEL),)
-    return (Happened(Event.ADMIT),) if view.claim == "holding" else ()
+    answers = {"holding": Event.ADMIT, "leaving": Event.GONE_UNSTARTED}  # nothing runs that a notice could warn
+    return (Happened(answers[view.claim]),) if view.claim in answers else ()
 
 
 def _told(view: View) -> tuple[Step, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from portal.access import Actor
 from portal.models import InboxItem
+from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry
 from tests.workloads.conftest import Bed
 from workloads import actions, archive
@@ -76,6 +77,20 @@ def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkp
     bed.until(lambda: log_of(second).startswith("from "))
     assert int(log_of(second).split()[1]) > 0
     assert log_of(first) == "from 0\n"
+
+
+def test_a_borrower_told_before_it_was_started_gives_back_at_once_and_is_not_counted_as_recalled(bed: Bed) -> None:
+    bed.pool.notice = 60
+    bed.pool.save()
+    borrower = bed.submit(bed.bob, bed.nlp, FOREVER, cards=4)
+    run_pass(group_id=bed.pool.group_id)  # and whoever would start it dies
+    owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2)
+    run_pass(group_id=bed.pool.group_id)
+    assert borrower.attempts.get().claim.state == ClaimState.LEAVING
+    bed.until(lambda: bed.state(owner) == "running", seconds=20)
+    first, second = borrower.attempts.all()
+    assert (first.outcome, first.created_at, first.claim.state) == ("recalled", None, ClaimState.RELEASED)
+    assert (second.outcome, second.claim.backoff_until, bed.state(borrower), borrower.reclaims) == ("", None, "queued", 0)
 
 
 def test_a_borrower_that_says_ready_leaves_before_its_deadline(bed: Bed) -> None:

@@ -58,6 +58,8 @@ MOVED = run(Phase.RUNNING, ranks=RANKS)
 CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a queued one waits", a(State.QUEUED, claim="pending"), None, ()),
     ("a queued one whose claim holds is admitted", a(State.QUEUED), None, Event.ADMIT),
+    ("a queued one told to go before it was admitted gives back", a(State.QUEUED, claim="leaving"), None,
+     Event.GONE_UNSTARTED),
     ("a queued one may be cancelled", a(State.QUEUED, claim="pending", cancel=True), None, Event.CANCEL),
     ("an admitted one is created", a(State.ADMITTED), None, (Ensure(), Happened(Event.CREATED))),
     ("an admitted one that is told to go is recalled first", a(State.ADMITTED, claim="leaving"), None, Event.RECALL),
