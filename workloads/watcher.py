@@ -30,6 +30,7 @@ POLL = 0.5  # s between looks at a cluster that cannot be watched
 QUIET = 0.5  # s in which many changes become one look at everything
 BEAT = 3.0  # s between two signs of life, and between two tries of those who wait
 EXPIRES = dt.timedelta(seconds=10)  # after the last sign of life somebody else may take over
+LOOK_FOR_NEW = 5.0  # s between two looks for clusters that were added
 LONG_AGO = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 Sighted = Callable[[Cluster, Observed], None]
 
@@ -139,9 +140,18 @@ def _poll(driver: ClusterDriver, tell: Callable[[None], None], closing: threadin
         last = now
 
 
-def watch_all(closing: threading.Event) -> list[ClusterWatch]:
-    """Starts a watch for every active cluster; the caller sets `closing` and joins."""
-    watches = [ClusterWatch(cluster, closing) for cluster in Cluster.objects.filter(active=True)]
-    for watch in watches:
-        watch.start()
-    return watches
+def watch_all(closing: threading.Event, sighted: Sighted | None = None) -> None:
+    """Watches every active cluster, those that are added later too, until `closing` is set."""
+    watches: dict[int, ClusterWatch] = {}
+    while not closing.is_set():
+        try:
+            for cluster in Cluster.objects.filter(active=True).exclude(pk__in=watches):
+                watches[cluster.pk] = ClusterWatch(cluster, closing, sighted)
+                watches[cluster.pk].start()
+        except DatabaseError as error:
+            log.warning("watch.database_away", error=str(error))
+        finally:
+            connections.close_all()
+        closing.wait(LOOK_FOR_NEW)
+    for watch in watches.values():
+        watch.join(5)

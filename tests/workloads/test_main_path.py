@@ -90,7 +90,12 @@ def test_a_borrower_told_before_it_was_started_gives_back_at_once_and_is_not_cou
     bed.until(lambda: bed.state(owner) == "running", seconds=20)
     first, second = borrower.attempts.all()
     assert (first.outcome, first.created_at, first.claim.state) == ("recalled", None, ClaimState.RELEASED)
-    assert (second.outcome, second.claim.backoff_until, bed.state(borrower), borrower.reclaims) == ("", None, "queued", 0)
+    assert (second.outcome, second.claim.backoff_until, bed.state(borrower), borrower.reclaims) == (
+        "",
+        None,
+        "queued",
+        0,
+    )
 
 
 def test_a_borrower_that_says_ready_leaves_before_its_deadline(bed: Bed) -> None:

@@ -74,3 +74,9 @@ def test_the_other_one_takes_over_and_acts(watchers: list[subprocess.Popen[bytes
     orphan = bed.spec("forever")
     bed.driver.ensure(orphan)  # nobody tells the portal, and neither a worker nor a beat runs
     until(lambda: beds.seen(bed.driver, orphan.ref) is None, 60)
+
+
+def test_a_cluster_that_is_added_later_is_watched_too(watchers: list[subprocess.Popen[bytes]]) -> None:
+    until(lambda: holder() != 0, 90)
+    make.cluster("there")
+    until(lambda: Heartbeat.objects.filter(name="watch:there", data__holder__isnull=False).exists(), 30)

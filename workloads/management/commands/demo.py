@@ -85,7 +85,7 @@ class Command(BaseCommand):
         closing = threading.Event()
 
         def listening() -> None:
-            watch_all(closing)
+            threading.Thread(target=watch_all, args=(closing,), name="watch", daemon=True).start()
             self.greet(time.monotonic() - begun)
 
         def at_stop() -> None:
