@@ -44,6 +44,29 @@ def test_everything_stands_there_and_follows(kubernetes_bed: PlainBed, admin: Ad
     assert admin.call("GET", path)["metadata"].get("generation") == before
 
 
+def test_a_quota_that_counted_a_pod_which_never_was_is_counted_anew(kubernetes_bed: PlainBed, admin: Admin) -> None:
+    driver, spec = kubernetes_bed.driver, kubernetes_bed.spec("forever")
+    home = Home(spec.ref.namespace, "vision", {GPU: 1})
+    driver.keep_home(home)
+    path = f"/api/v1/namespaces/{spec.ref.namespace}/resourcequotas/gpu-quota-portal"
+    eventually(lambda: admin.call("GET", path)["status"].get("used"))
+    leaked = {"status": {"hard": {GPU: "1"}, "used": {GPU: "1"}}}
+    assert admin.call("PATCH", f"{path}/status", leaked, "application/merge-patch+json")["status"]["used"] == {GPU: "1"}
+
+    def gets_in() -> bool:
+        try:
+            driver.ensure(spec)
+        except Refused:
+            return False
+        return True
+
+    driver.keep_home(home)
+    assert not gets_in()
+    driver.keep_home(home, fresh=True)
+    eventually(gets_in)
+    assert hard(admin, spec.ref.namespace) == {GPU: "1"}
+
+
 def test_a_namespace_of_others_is_not_furnished(kubernetes_bed: PlainBed, admin: Admin) -> None:
     with pytest.raises(Refused) as refused:
         kubernetes_bed.driver.keep_home(Home("default", "vision", {GPU: 1}))

@@ -5,7 +5,7 @@ should be is not written again, and what others added beside it stays.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workloads import manifests
@@ -18,6 +18,7 @@ from workloads.manifests.namespaces import marks_of
 Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
 MANAGER = PREFIX
+COUNTED = 10.0  # s in which a quota is not counted anew twice
 REMEMBERED = 60.0  # s that this process trusts what it has written: another one may have written since
 PLURALS = {"ResourceQuota": "resourcequotas", "LimitRange": "limitranges", "NetworkPolicy": "networkpolicies"}
 
@@ -28,17 +29,30 @@ class Homes:
     options: Options
     _kept: dict[str, tuple[Home, float]] = field(default_factory=dict)
     _open: set[tuple[str, str, bool]] = field(default_factory=set)  # name, department, unrestricted
+    _counted: dict[str, float] = field(default_factory=dict)
     _classes: bool = False
 
     def keep(self, home: Home, *, fresh: bool = False) -> None:
-        """Raises Unreachable; Refused("name_taken") for a namespace of somebody else."""
+        """`fresh`: the quota there turned away what the plan admitted. Raises Unreachable; Refused("name_taken") for a
+        namespace of somebody else."""
         known = self._kept.get(home.namespace)
         if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
             return
         self.open(home.namespace, home.department, unrestricted=home.unrestricted)
+        if fresh:
+            self._count_anew(home)
         for thing in homes.furniture(home, self.options):
             self._apply(thing)
         self._kept[home.namespace] = (home, time.monotonic())
+
+    def _count_anew(self, home: Home) -> None:
+        """A pod whose creation the API server gave up in the middle stays counted in the quota until that is counted anew:
+        every five minutes, or when its limits change. So they do, for the moment until they are as they should be."""
+        if time.monotonic() - self._counted.get(home.namespace, -COUNTED) < COUNTED:
+            return
+        self._counted[home.namespace] = time.monotonic()
+        more = {name: most + 1 for name, most in home.hard.items()}
+        self._apply(homes.furniture(replace(home, hard=more), self.options)[0])
 
     def forget(self, name: str) -> None:
         """It is going away, or is gone."""
