@@ -29,6 +29,7 @@ from portal.access import Actor
 from portal.models import ApiToken, Department
 from tests import builders as make
 from tests.portal.web_server import free_port, web_server
+from tests.servers import listening
 from workloads import actions
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
@@ -191,6 +192,7 @@ def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_ha
         assert demo.stdout is not None
         try:
             assert demo.stdout.readline() == "listening\n"
+            eventually(lambda: listening(port))
             with connect(f"ws://127.0.0.1:{port}/", proxy=None):
                 pass
             demo.terminate()
