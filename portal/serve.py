@@ -97,9 +97,10 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
         server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
     # Who answers that with a last word waits for a server that is gone; asyncio.run tells them again, and waits.
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-    await asyncio.sleep(LAST_WORD)
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=LAST_WORD)
 
 
 def in_process(application: Any, port: int) -> InProcess:

@@ -112,7 +112,7 @@
   });
   document.body.addEventListener("htmx:afterSettle", tick);
 
-  // A table that is wider than its place can be scrolled by keys too, and a refresh leaves it where it was scrolled to.
+  // A table that is wider than its place can be scrolled by keys too.
   const reach = () => {
     for (const element of all(".table-responsive")) {
       if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;

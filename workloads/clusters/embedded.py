@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
@@ -72,7 +72,7 @@ class EmbeddedCluster:
     images: Mapping[str, str]
     debug: bool
     bind_host: str
-    is_down: bool = False
+    is_down: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if not self.debug:

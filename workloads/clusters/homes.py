@@ -52,7 +52,7 @@ class Homes:
             return
         self._counted[home.namespace] = time.monotonic()
         more = {name: most + 1 for name, most in home.hard.items()}
-        self._apply(homes.furniture(replace(home, hard=more), self.options)[0])
+        self._apply(homes.quota(replace(home, hard=more), self.options))
 
     def forget(self, name: str) -> None:
         """It is going away, or is gone."""

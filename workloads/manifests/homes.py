@@ -68,11 +68,16 @@ def marks(home: Home, options: Options) -> dict[str, str]:
 def furniture(home: Home, options: Options) -> tuple[Json, ...]:
     """Everything that stands in the namespace whatever runs there."""
     return (
-        _thing(home, options, "v1", "ResourceQuota", {"hard": {name: str(most) for name, most in home.hard.items()}}),
+        quota(home, options),
         _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
         _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _wall(home, options)),
         _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _SILENT, f"{NAME}-files"),
     )
+
+
+def quota(home: Home, options: Options) -> Json:
+    hard = {name: str(most) for name, most in home.hard.items()}
+    return _thing(home, options, "v1", "ResourceQuota", {"hard": hard})
 
 
 def _thing(home: Home, options: Options, version: str, kind: str, spec: Json, name: str = NAME) -> Json:
