@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from portal.words import amount
+from portal.words import amount, cores, memory
 from quotas.engine import explain
 from quotas.engine.wire import reason_from_json
 from quotas.models import Claim, Pool, Quota
@@ -50,6 +50,8 @@ class Teller:
         return explain.Reader(
             time=clock,
             units=lambda units: amount(units, pool),
+            cpu=cores,
+            memory=memory,
             claim=lambda claim: self.labels.get(claim, _("a workload")),
             department=lambda slug: self.departments.get(slug, slug),
             pool=lambda slug: pool.name if slug == pool.slug else slug,

@@ -9,6 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from portal.access import Actor
+from portal.errors import Problem
 from portal.models import Department
 from portal.words import memory
 from quotas.models import Pool
@@ -123,10 +124,10 @@ class WorkloadForm(AmountFields, SetupFields):
         """The workload this one repeats, if it is this department's."""
         return Workload.objects.filter(department=self.department, public_id=self.cleaned_data["rerun_of"]).first()
 
-    def blame(self, error: InvalidRequest) -> None:
-        """Puts each fault beside its field, in the reader's words."""
+    def blame(self, problem: Problem) -> None:
+        """Puts each fault beside its field, or above the form, in the reader's words."""
         fields = {"cpu_milli": "cpu"}
-        for each in error.errors:
+        for each in problem.errors if isinstance(problem, InvalidRequest) else (problem,):
             name = fields.get(each.field, each.field)
             self.add_error(name if name in self.fields else None, each.detail)
 

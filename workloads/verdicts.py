@@ -16,11 +16,12 @@ from portal.access import Actor, Right
 from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
-from portal.words import amount, duration
+from portal.words import amount, cores, duration, memory
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
+from quotas.engine.reasons import Fragmented
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
 from quotas.engine.wire import reason_to_json
@@ -102,19 +103,28 @@ def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
     rules = load_snapshot(workload.pool.group, now=now, claims=False)
     [answer] = decide(replace(rules, claims=(asked,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
-        raise Impossible(
-            field="units_per_pod",
-            department=department.name,
-            size=amount(asked.units, workload.pool),
-            pool=workload.pool.name,
-            largest_size=amount(answer.largest or 0, workload.pool),
-            asked=asked.units,
-            largest=answer.largest or 0,
-            unit=workload.pool.unit,
-        )
+        raise _impossible(department, workload.pool, asked.units, answer)
     if len(_possible) > 1000:
         _possible.clear()
     _possible[shape] = time.monotonic() + STALE
+
+
+def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
+    """With the field at fault: the cards, or the CPU or memory that no node has beside them."""
+    numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
+    machine = next((reason.machine for reason in answer.reasons if isinstance(reason, Fragmented)), None)
+    if machine is not None:
+        words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
+        field = "cpu_milli" if machine.cpu_milli < machine.asked_cpu_milli else "memory_mib"
+        return Impossible(explain.BESIDE_THE_CARDS, field=field, **words, **numbers)
+    return Impossible(
+        field="units_per_pod",
+        department=department.name,
+        size=amount(asked, pool),
+        pool=pool.name,
+        largest_size=amount(answer.largest or 0, pool),
+        **numbers,
+    )
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
@@ -221,7 +231,7 @@ class Words:
 
     def cannot(self) -> tuple[str, list[str]]:
         lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
-        if self.facts.largest is not None:
+        if self.facts.largest:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
         return _("Cannot run as asked."), lines
 

@@ -16,6 +16,7 @@ from quotas.engine.reasons import (
     Fragmented,
     HeldFor,
     LentOutReturning,
+    Machine,
     Move,
     NoSuchProfile,
     NotEnough,
@@ -44,10 +45,12 @@ def _as_is(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How to write values for whoever reads: times (engine seconds), unit amounts, and names by id."""
+    """How to write values for whoever reads: times (engine seconds), unit amounts, millicores, MiB, and names by id."""
 
     time: Callable[[int], str] = str
     units: Callable[[int], str] = str
+    cpu: Callable[[int], str] = lambda milli: f"{milli / 1000:g}"
+    memory: Callable[[int], str] = lambda mebibytes: f"{mebibytes} MiB"
     claim: Callable[[str], str] = _as_is
     department: Callable[[str], str] = _as_is
     pool: Callable[[str], str] = _as_is
@@ -75,6 +78,11 @@ SENTENCES: Mapping[str, str] = {
     ClusterUnreachable.code: N_("The cluster has not answered since %(since)s."),
 }
 
+BESIDE_THE_CARDS = N_(
+    "Its pods find the cards, but not %(cpu)s CPU and %(memory)s of memory beside them:"
+    " %(node)s comes nearest, with %(node_cpu)s and %(node_memory)s."
+)
+LESS_BESIDE = N_("Ask for less CPU or memory in each pod, or wait until a node has more of it.")
 MOVES = N_("It would fit if moved: %(moves)s.")
 NO_MOVES = N_("No move of a few running pods was found that would make room.")
 MOVE = N_("%(claim)s from %(source)s to %(target)s")
@@ -127,9 +135,22 @@ _COUNTS = frozenset({"have", "need"})
 def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
     """The reason in one sentence, and where moves were looked for, which of them would help in another."""
     text = gettext(SENTENCES[reason.code]) % parameters(reason, gettext, reader)
-    if not isinstance(reason, Fragmented) or reason.moves is None:
+    if not isinstance(reason, Fragmented):
         return text
-    return f"{text} {_hint(reason.moves, gettext, reader)}"
+    if reason.machine is not None:
+        text = gettext(BESIDE_THE_CARDS) % machine_parameters(reason.machine, reader)
+    return text if reason.moves is None else f"{text} {_hint(reason.moves, gettext, reader)}"
+
+
+def machine_parameters(machine: Machine, reader: Reader = PLAIN) -> dict[str, str]:
+    """What a pod asks for beside its cards, and what the nearest node has, written for the reader."""
+    return {
+        "cpu": reader.cpu(machine.asked_cpu_milli),
+        "memory": reader.memory(machine.asked_memory_mib),
+        "node": machine.node,
+        "node_cpu": reader.cpu(machine.cpu_milli),
+        "node_memory": reader.memory(machine.memory_mib),
+    }
 
 
 def _hint(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
@@ -141,12 +162,14 @@ def _hint(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
 
 def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
     """What the reader can do about it, in one sentence."""
+    if isinstance(reason, Fragmented) and reason.machine is not None:
+        return gettext(LESS_BESIDE)
     return gettext(ADVICE[reason.code])
 
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
     """The reason's values, written for the reader, under the names its sentence uses."""
-    names = (f.name for f in fields(reason) if f.name != "moves")
+    names = (f.name for f in fields(reason) if f.name not in {"moves", "machine"})
     return {name: _write(name, getattr(reason, name), gettext, reader) for name in names}
 
 

@@ -65,16 +65,29 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """A node with the cards for a pod, the millicores and MiB it has for it, and those that the pod asks for."""
+
+    node: str
+    cpu_milli: int
+    memory_mib: int
+    asked_cpu_milli: int
+    asked_memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fragmented:
     """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
 
     `moves` would make room (consolidation.py); () when none were found within bounds, None when nobody looked.
+    `machine` is the node that comes nearest, where it is CPU or memory that is missing beside the cards.
     """
 
     code: ClassVar[str] = "fragmented"
     free_units: int
     largest_fit: int
     moves: tuple[Move, ...] | None = None
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ nodes: the lowest waste, then the first in the pool's order.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from quotas.engine.placement import Key, Places, Spot, free_on, largest_on, pod_vector, shape_of, spot_on
+from quotas.engine.reasons import Machine
 from quotas.engine.types import Claim, Node, Placed, Pool
 
 Rank = tuple[Any, ...]
@@ -218,6 +220,33 @@ def largest_pod(pool: Pool, room: Room) -> int:
     """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
     node = room.ranking("largest", pool, lambda node: (-largest_on(pool, node, room),)).first()
     return 0 if node is None else largest_on(pool, node, room)
+
+
+def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
+    """Of the nodes with the cards for one more pod of the claim, beside those that fit, the one that comes nearest to the
+    CPU and memory it asks for. None when it is the cards, or a common domain, that is missing."""
+    bare = replace(claim, cpu_milli=0, memory_mib=0)
+
+    def lacks(node: Node) -> Rank | None:
+        return (
+            None if spot_on(node, bare, pool, room) is None else tuple(-share for share in _shares(claim, node, room))
+        )
+
+    placed = _place_pods(claim, pool, room, None)
+    with ExitStack() as taken:
+        for place in placed if claim.pods > 1 else ():
+            taken.enter_context(room.also([dict(pod_vector(claim, pool, place))], -1))
+        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
+        if node is None or len(placed) == claim.pods or _shares(claim, node, room)[0] >= 1:
+            return None
+        there = room.get(("cpu", node.name), claim.cpu_milli), room.get(("memory", node.name), claim.memory_mib)
+        return Machine(node.name, *there, claim.cpu_milli, claim.memory_mib)
+
+
+def _shares(claim: Claim, node: Node, room: Room) -> list[float]:
+    """How much of the CPU and of the memory that a pod asks for the node has, the lower first; 1 is enough."""
+    asked = {("cpu", node.name): claim.cpu_milli, ("memory", node.name): claim.memory_mib}
+    return sorted(min(1.0, room[key] / amount) if amount and key in room else 1.0 for key, amount in asked.items())
 
 
 def _domains(pool: Pool, room: Room) -> list[str]:

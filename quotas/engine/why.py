@@ -24,7 +24,7 @@ from quotas.engine.reasons import (
     UserCap,
     WaitingForGang,
 )
-from quotas.engine.room import largest_pod, pods_that_fit
+from quotas.engine.room import largest_pod, nearest_machine, pods_that_fit
 from quotas.engine.types import Claim
 from quotas.engine.units import must_stay_inside
 
@@ -50,7 +50,8 @@ def never(books: Books, claim: Claim) -> Never | None:
     if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
         return None
     most = largest(books, claim)
-    return Never(Fragmented(books.ledger.capacity, most), most)
+    machine = nearest_machine(claim, books.pool, books.empty)
+    return Never(Fragmented(books.ledger.capacity, most, machine=machine), most)
 
 
 def _outside(account: Account, claim: Claim) -> Reason:
@@ -130,7 +131,8 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
         have = pods_that_fit(claim, books.pool, books.free_now)
         if claim.pods > 1:
             yield WaitingForGang(have, claim.pods)
-        yield Fragmented(free, largest_pod(books.pool, books.free_now))
+        machine = nearest_machine(claim, books.pool, books.free_now)
+        yield Fragmented(free, largest_pod(books.pool, books.free_now), machine=machine)
 
 
 def _missing(books: Books) -> Iterator[Reason]:

@@ -22,7 +22,7 @@ from quotas.engine.readers import (
     text,
     weight,
 )
-from quotas.engine.reasons import REASONS, Move, Reason
+from quotas.engine.reasons import REASONS, Machine, Move, Reason
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -331,6 +331,8 @@ def reason_from_json(data: Json) -> Reason:
     values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items() if n != "code"}
     if "moves" in values:
         values["moves"] = tuple(Move(**{**move, "cards": tuple(move.get("cards", ()))}) for move in values["moves"])
+    if "machine" in values:
+        values["machine"] = Machine(**values["machine"])
     return REASONS[data["code"]](**values)
 
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from quotas.engine.explain import advice, sentence
 from quotas.engine.reasons import (
     Fragmented,
+    Machine,
     Move,
     NoSuchProfile,
     NotEnough,
@@ -12,6 +14,7 @@ from quotas.engine.reasons import (
 )
 from quotas.engine.types import Card, DecisionKind, Node, Placed, Pool
 from quotas.engine.units import resized
+from quotas.engine.wire import reason_from_json, reason_to_json
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
@@ -37,6 +40,57 @@ def test_enough_units_that_are_not_together_are_not_enough() -> None:
 def test_larger_than_any_node_is_impossible() -> None:
     decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], [pending("w", "a", 6)]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4)
+
+
+def a_machine(name: str, cards: int, cpu: int | None, memory: int | None) -> Node:
+    return Node(name, (Card(1),) * cards, cpu_milli=cpu, memory_mib=memory)
+
+
+def test_cpu_or_memory_that_no_machine_has_beside_the_cards_is_named_with_the_nearest() -> None:
+    machines = (
+        a_machine("n1", 4, 16_000, 64_000),
+        a_machine("n2", 8, 32_000, 32_000),
+        a_machine("n3", 8, 32_000, 64_000),
+        a_machine("n4", 2, 256_000, 512_000),
+    )
+    asked = pending("w", "a", 8, cpu_milli=48_000, memory_mib=48_000)
+    [reason] = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 22)], [asked]))["w"].reasons
+    assert reason == Fragmented(22, 2, machine=Machine("n3", 32_000, 64_000, 48_000, 48_000))
+    assert reason_from_json(reason_to_json(reason)) == reason
+    assert sentence(reason) == (
+        "Its pods find the cards, but not 48 CPU and 48000 MiB of memory beside them:"
+        " n3 comes nearest, with 32 and 64000 MiB."
+    )
+    assert advice(reason).startswith("Ask for less CPU or memory")
+
+
+def test_where_cards_are_free_and_the_machine_s_memory_is_not_it_says_so() -> None:
+    machines = a_machine("n1", 4, None, 64_000), a_machine("n2", 1, None, 640_000)
+    claims = [
+        holding("h", "a", 1, memory_mib=40_000, placement=(Placed(0, "n1", (0,)),), preemptible=False),
+        pending("w", "a", 2, cpu_milli=9_000, memory_mib=32_000),
+    ]
+    decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 5)], claims))["w"]
+    machine = Machine("n1", 9_000, 24_000, 9_000, 32_000)  # as much CPU as one likes
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 3, (), machine),))
+
+
+def test_of_a_gang_the_machine_is_named_that_the_next_pod_would_need() -> None:
+    machines = a_machine("n1", 4, 16_000, None), a_machine("n2", 4, 12_000, None)
+    asked = pending("w", "a", 1, pods=4, cpu_milli=8_000)
+    decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], [asked]))["w"]
+    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 3)
+    assert decision.reasons == (Fragmented(8, 3, machine=Machine("n2", 4_000, 0, 8_000, 0)),)
+
+
+def test_where_cards_are_missing_or_a_common_domain_no_machine_is_named() -> None:
+    apart = tuple(replace(a_machine(f"n{n}", 2, 16_000, None), domain=f"d{n}") for n in (1, 2))
+    departments = [a_department("a", 4)]
+    cards = pending("w", "a", 3, cpu_milli=1_000)
+    domain = pending("w", "a", 2, pods=2, cpu_milli=1_000, same_domain=True)
+    for asked in (cards, domain):
+        [reason] = answers(a_snapshot(a_pool(nodes=apart), departments, [asked]))["w"].reasons
+        assert reason == Fragmented(4, 2)
 
 
 def test_larger_than_what_a_short_pool_has_left_waits() -> None:

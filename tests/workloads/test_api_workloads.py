@@ -12,7 +12,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 
 from portal.models import AuditEntry, Department, Role, User
-from quotas.models import Claim, Pool
+from quotas.models import Claim, Node, Pool
 from tests import builders as make
 from tests.clients import person, program
 from workloads.lifecycle import State
@@ -142,6 +142,15 @@ def test_what_can_never_run_is_refused_with_the_largest_that_could(alice: User) 
     told = answer.json()
     assert (answer.status_code, told["code"], told["largest"], told["asked"], told["unit"]) == (
         422, "impossible", 6, 7, "card",
+    )  # fmt: skip
+    assert not Workload.objects.exists()
+
+
+def test_cpu_that_no_machine_has_is_refused_at_its_field(alice: User) -> None:
+    Node.objects.update(cpu_milli=32_000, memory_mib=65_536)
+    told = person(alice).post(URL, {**JOB, "cpu": 40}).json()
+    assert (told["code"], told["errors"][0]["attr"], told["cpu"], told["node_cpu"]) == (
+        "impossible", "cpu", "40", "32",
     )  # fmt: skip
     assert not Workload.objects.exists()
 

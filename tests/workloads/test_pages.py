@@ -184,6 +184,20 @@ def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: Wo
     assert "Largest that can: 6 cards" in page
 
 
+@pytest.mark.parametrize(("asked", "field"), [({"cpu": "40"}, "cpu"), ({"memory_mib": "80 GiB"}, "memory_mib")])
+def test_cpu_or_memory_that_no_machine_has_is_refused_at_its_field_with_what_there_is(
+    world: World, asked: dict[str, str], field: str
+) -> None:
+    Node.objects.update(cpu_milli=32_000, memory_mib=65_536)
+    response = as_(world.alice).post(new(world.vision), world.form(**asked))
+    assert response.status_code == 422
+    [error] = response.context["form"].errors[field]
+    assert error.startswith("Its pods find the cards, but not ")
+    assert error.endswith("a100-n1 comes nearest, with 32 and 64 GiB.")
+    assert "Its pods find the cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
+    assert not Workload.objects.exists()
+
+
 def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refused_with_those_that_fit(
     world: World,
 ) -> None:

@@ -133,8 +133,8 @@ class DepartmentWorkloads(WorkloadList):
             if self.flag("dry_run"):
                 return Response(before_submitting(self.actor, where, asked))
             return accepted(self, partial(actions.submit, actor=self.actor, department=where, request=asked))
-        except InvalidRequest as error:
-            for fault in error.errors:
+        except Invalid as error:
+            for fault in error.errors if isinstance(error, InvalidRequest) else (error,):
                 fault.field = API_NAMES.get(fault.field, fault.field)
             raise
 

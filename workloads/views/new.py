@@ -16,7 +16,7 @@ from portal.errors import Problem
 from portal.models import Department
 from quotas.models import Node
 from workloads import actions, copies, previews
-from workloads.faults import WITH_COMMAND, InvalidRequest
+from workloads.faults import WITH_COMMAND
 from workloads.forms import WorkloadForm, first_values, pools_of
 from workloads.given import given, offers
 from workloads.kinds import SHARED_VOLUMES
@@ -90,10 +90,8 @@ def submitted(request: HttpRequest, actor: Actor, department: Department, form: 
         )
     except (Forbidden, NotVisible):
         raise
-    except InvalidRequest as error:
-        form.blame(error)
     except Problem as problem:
-        form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
+        form.blame(problem)
     else:
         return workload
     return None
@@ -133,12 +131,10 @@ def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]
         asked = form.asked()
         try:
             context["verdict"] = verdict_of(actor=actor, department=here, request=asked)
-        except InvalidRequest as error:
-            form.blame(error)
         except (Forbidden, NotVisible):
             raise
         except Problem as problem:
-            form.add_error(None, problem.detail)
+            form.blame(problem)
         context["too_old"] = nodes_too_old(asked)
         context["given"] = given(asked)
         if not form.errors:
