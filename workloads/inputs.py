@@ -73,8 +73,24 @@ class MemoryField(forms.CharField):
         return f"{value // 1024} GiB" if value % 1024 == 0 else f"{value} MiB"
 
 
+QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""")
+SHELL_SIGNS = frozenset('|&;<>()$`*?[~#"')
+SHELL_WORDS = frozenset(
+    {".", ":", "!", "{", "case", "cd", "command", "eval", "exec", "exit", "export", "for", "if", "set", "trap"}
+    | {"ulimit", "umask", "unset", "until", "while"}
+)
+
+
+def needs_shell(text: str, words: list[str]) -> bool:
+    """Whether a shell would do more with the line than split it into these words."""
+    if SHELL_SIGNS & {*QUOTED.sub("", text)}:
+        return True
+    return bool(words) and (words[0] in SHELL_WORDS or re.match(r"[A-Za-z_]\w*=", words[0]) is not None)
+
+
 class CommandField(forms.CharField):
-    """A command line as a shell would split it; several lines are one `sh -c` script."""
+    """What one would type in a terminal: words where they are nothing else (then the program itself gets the signals and
+    the image needs no shell), else one `sh -ec` script."""
 
     widget = forms.Textarea
     default_error_messages = {"quotes": _("A quotation mark in the command is not closed.")}
@@ -84,9 +100,10 @@ class CommandField(forms.CharField):
         if "\n" in text:
             return ("sh", "-ec", text)
         try:
-            return tuple(shlex.split(text))
+            words = shlex.split(text, comments=True)
         except ValueError:
             raise ValidationError(self.error_messages["quotes"], code="quotes") from None
+        return ("sh", "-ec", text) if needs_shell(text, words) else tuple(words)
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, str) or value is None:
