@@ -202,11 +202,20 @@ def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
         return (Happened(Event.CANCEL),)
     if view.claim == "holding":
         return (Happened(Event.WITHDRAW if view.started_at else Event.WITHDRAW_UNSTARTED),)
-    if view.ready or (view.reclaim_at and now >= view.reclaim_at):
+    if view.ready or _never_ran(view, seen) or (view.reclaim_at and now >= view.reclaim_at):
         return (Happened(Event.STOP),)
     if view.announced_at is None:
         return (Announce(view.reclaim_at),)
     return (SaidReady(),) if seen and seen.run and seen.run.ready else _checkpointed(view, seen)
+
+
+def _never_ran(view: View, seen: Seen | None) -> bool:
+    """It waits for its node or its image, or was never asked for: no notice is of use to it, and the owner waits."""
+    if view.started_at is not None or seen is None:
+        return False
+    if seen.run is None:
+        return view.created_at is None
+    return seen.run.phase is Phase.PENDING and all(rank.phase is Phase.PENDING for rank in seen.run.ranks)
 
 
 def _checkpointed(view: View, seen: Seen | None) -> tuple[Step, ...]:

@@ -48,6 +48,7 @@ def run(phase: Phase, **facts: object) -> Seen:
 ABSENT = Seen(NOW, None)
 SILENT = dataclasses.replace(run(Phase.RUNNING, node="n1"), given_up=True)
 RECALLED = a(State.RECALLED, claim="leaving", reclaim_at=NOW + MINUTE, announced_at=NOW - MINUTE)
+TOLD_EARLY = dataclasses.replace(RECALLED, started_at=None)
 
 RANKS = (Rank(0, Phase.RUNNING), Rank(1, Phase.FAILED, exit_code=3))
 BROKEN = run(Phase.RUNNING, over=True)
@@ -91,6 +92,12 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("an old checkpoint is no news", a(State.RUNNING, checkpointed_at=NOW), run(Phase.RUNNING, checkpointed_at=NOW), ()),
     ("it said ready and left with any code", dataclasses.replace(RECALLED, ready=True), run(Phase.FAILED), Event.STOP),
     ("it finished during its notice", RECALLED, run(Phase.SUCCEEDED), Event.EXITED_OK),
+    ("what still waits for its image goes at once", TOLD_EARLY, run(Phase.PENDING), Event.STOP),
+    ("what nobody asked the cluster for yet, too", dataclasses.replace(TOLD_EARLY, created_at=None), ABSENT, Event.STOP),
+    ("one rank runs: it has its notice", dataclasses.replace(TOLD_EARLY, ranks=as_rows(RANKS)),
+     run(Phase.PENDING, ranks=RANKS), ()),
+    ("it may run by now", TOLD_EARLY, run(Phase.RUNNING), ()),
+    ("nobody looked whether it runs", TOLD_EARLY, None, ()),
     ("nobody needs it any more", dataclasses.replace(RECALLED, claim="holding"), run(Phase.RUNNING), Event.WITHDRAW),
     ("withdrawn before it ran", dataclasses.replace(RECALLED, claim="holding", started_at=None), None,
      Event.WITHDRAW_UNSTARTED),
@@ -127,7 +134,7 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("they are stopped during a notice too", RECALLED, BROKEN, (Stop(10),)),
     ("a gang whose ranks are all there starts at once", a(State.STARTING), GATED, (Ensure(),)),
     ("a gang that is told to go does not start", a(State.STARTING, claim="leaving"), GATED, Event.RECALL),
-    ("a gang that goes back does not start", RECALLED, GATED, ()),
+    ("a gang that goes back does not start", TOLD_EARLY, GATED, Event.STOP),
     ("a rank moved", RUNNING, MOVED, (RanksMoved(MOVED.run),)),  # type: ignore[arg-type]
     ("what its ranks do is written down already", dataclasses.replace(RUNNING, ranks=as_rows(RANKS)), MOVED, ()),
 ]  # fmt: skip
