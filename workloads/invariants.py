@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 from django.db.models import Count, Q
+from django.utils import timezone
 
-from quotas.models import ClaimState
+from quotas.models import ClaimState, Node
 from workloads.lifecycle import FINAL, ON_CLUSTER, State
 from workloads.models import Attempt, Workload
 
@@ -16,11 +18,14 @@ CLAIMS = {
     **{state: {ClaimState.HOLDING, ClaimState.LEAVING} for state in ON_CLUSTER},
 }
 
+LATE = dt.timedelta(minutes=10)  # beyond notice and grace, on a cluster that answers and nodes that are well
+
 
 def violations() -> Iterator[str]:
     yield from live_workloads_have_one_live_attempt()
     yield from claims_agree_with_states()
     yield from what_is_over_holds_nothing()
+    yield from who_was_called_back_has_left(timezone.now())
 
 
 def live_workloads_have_one_live_attempt() -> Iterator[str]:
@@ -42,3 +47,15 @@ def what_is_over_holds_nothing() -> Iterator[str]:
     over = Attempt.objects.filter(finished_at__isnull=False).exclude(claim__state=ClaimState.RELEASED)
     for attempt in over.select_related("claim"):
         yield f"{attempt.run_name} is over and its claim is {attempt.claim.state}"
+
+
+def who_was_called_back_has_left(now: dt.datetime) -> Iterator[str]:
+    """An owner waits for it. On a node that does not answer it may still run, until the operator gives it up."""
+    away = Node.objects.filter(Q(present=False) | ~Q(held_back_by=[]))
+    silent = set(away.values_list("cluster", "name"))
+    told = Attempt.objects.filter(claim__state=ClaimState.LEAVING, claim__leave_by__lt=now - LATE)
+    for attempt in told.filter(cluster__unreachable_since=None, cluster__active=True).select_related("claim"):
+        nodes = {(attempt.cluster_id, place["node"]) for place in attempt.claim.placement or ()}
+        leave_by = attempt.claim.leave_by
+        if leave_by and leave_by + dt.timedelta(seconds=attempt.grace) < now - LATE and not nodes & silent:
+            yield f"{attempt.run_name} was to leave by {leave_by:%Y-%m-%d %H:%M:%S} UTC and still has its capacity"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from portal.models import Department
-from quotas.models import Card, Claim, ClaimState, LedgerEntry, Node, Pool, Quota
+from quotas.models import Card, Claim, ClaimState, Cluster, LedgerEntry, Node, Pool, Quota
 from tests import builders as make
 from tests.architecture.doors import workload_of
 from workloads.management.commands.check_invariants import violations
@@ -39,6 +41,21 @@ def test_the_command_fails_with_a_line_for_each_violation(workload: Workload, ca
     with pytest.raises(CommandError, match="1 violations"):
         call_command("check_invariants")
     assert "holds 1 units and the ledger tells of 0" in capsys.readouterr().err
+
+
+def test_who_was_called_back_and_stays(workload: Workload) -> None:
+    now = timezone.now()
+    Attempt.objects.update(grace=60)
+    for minutes, left in ((9, True), (12, False)):
+        Claim.objects.update(state=ClaimState.LEAVING, leave_by=now - dt.timedelta(minutes=minutes))
+        assert (violations() == []) is left
+    [told] = violations()
+    assert "still has its capacity" in told
+    Node.objects.update(held_back_by=[{"message": "not ready", "params": {}}])  # it may run there unseen
+    assert violations() == []
+    Node.objects.update(held_back_by=[])
+    Cluster.objects.update(unreachable_since=now)
+    assert violations() == []
 
 
 def test_two_pods_on_one_card(vision: Department, pool: Pool, workload: Workload) -> None:
