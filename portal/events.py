@@ -11,6 +11,9 @@ from portal import bus
 from portal.models import Department, Event
 from portal.prepared import insert
 
+QUEUE_MOVED = "queue.moved"
+"""Of a department: some of its workloads that wait have other positions or reasons. It may be thousands of them."""
+
 
 def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:
     """Raises nothing of its own; readers see the row once the surrounding transaction commits."""

@@ -10,6 +10,7 @@ import datetime as dt
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -18,10 +19,11 @@ from django.db.models import Case, JSONField, Value, When
 from django.utils import timezone
 
 from portal import notices
-from portal.events import emit
+from portal.events import QUEUE_MOVED, emit, emit_all
 from portal.garbage import nothing_collected
 from portal.locks import durable
-from portal.prepared import NUMBER, Prepared
+from portal.models import Event
+from portal.prepared import NUMBER, Prepared, write_each
 from portal.wake import wake
 from quotas import ledger, windows
 from quotas.engine import types as e
@@ -34,6 +36,8 @@ from quotas.snapshots import load_snapshot, moment
 log = structlog.get_logger(__name__)
 FEW = 4  # claims are read one by one, by a statement that is compiled already
 MANY, AT_ONCE = 4, 100  # admissions from which on they are written together, and how many in one statement
+TOGETHER = 1_000  # claims that are locked by one statement
+SHOWN = ("decision", "own", "borrowed", "reasons", "position", "ahead", "reserved", "promised_at")
 
 
 def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
@@ -89,6 +93,7 @@ def record(
     for decision in answers:
         if decision.claim not in recorder.admitted:
             recorder.answer(decision)
+    recorder.queue_all()
     return recorder.written(milliseconds)
 
 
@@ -98,7 +103,17 @@ BY_ID = Prepared(lambda id: Claim.objects.select_related("department", "pool").f
 def _claims(ids: Collection[e.ClaimId]) -> Iterable[Claim]:
     if len(ids) <= FEW:
         return [claim for id in ids for claim in BY_ID.all(id)]
-    return Claim.objects.select_related("department", "pool").filter(public_id__in=ids)
+    return Claim.objects.prefetch_related("department", "pool").filter(public_id__in=ids)  # the same few for thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A claim that goes on waiting, what is to be shown of it, and whether that is a new answer."""
+
+    claim: Claim
+    decision: e.Decision
+    shown: dict[str, Any]
+    news: bool
 
 
 class Recorder:
@@ -110,6 +125,7 @@ class Recorder:
         self.group, self.snapshot, self.plan, self.claims, self.now = group, snapshot, plan, claims, now
         self.changes: list[tuple[Decision, list[Claim]]] = []
         self.admitted: set[e.ClaimId] = set()  # or tried to be, together
+        self.waiting: list[Waiting] = []
 
     def admit_all(self, decisions: Sequence[e.Decision]) -> None:
         """Work that starts, in three statements for all whose answers differ only in their places."""
@@ -169,12 +185,43 @@ class Recorder:
         news = claim.decision != kind or claim.reserved != reserved or bool(decision.victims)
         if not news and all(getattr(claim, name) == value for name, value in shown.items()):
             return
+        if not decision.victims and not decision.waiting_on:
+            self.waiting.append(Waiting(claim, decision, shown, news))
+            return
         if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **shown):
             return
         victims = [self.claims[v] for v in decision.victims if self._tell(self.claims[v], claim)]
         self._claim_leaving(claim, decision)
         if news:
             self._log(claim, kind, decision_to_json(decision), victims)
+
+    def queue_all(self) -> None:
+        """Those for whom nobody leaves, together: when one starts, thousands move up by one. Only a new answer is an event of
+        its workload; that the others moved is one event of their department."""
+        told = self._still_pending([each.claim.pk for each in self.waiting if each.news])
+        rows = [(each.claim.pk, [*map(each.shown.get, SHOWN), self.now]) for each in self.waiting]
+        write_each(Claim, [*SHOWN, "answered_at"], rows, state=ClaimState.PENDING)
+        for each in self.waiting:
+            if each.claim.pk in told:
+                self._log(each.claim, each.shown["decision"], decision_to_json(each.decision))
+        moved = {each.claim.department_id for each in self.waiting if not each.news}
+        events = [Event(kind=QUEUE_MOVED, department_id=department) for department in sorted(moved)] + [
+            Event(
+                kind="workload.queue", department_id=each.claim.department_id, workload=each.claim.workload,
+                data={"decision": each.shown["decision"]},
+            )
+            for each in self.waiting if each.claim.pk in told
+        ]  # fmt: skip
+        if events:
+            emit_all(events)
+
+    def _still_pending(self, claims: Sequence[int]) -> set[int]:
+        """Of these, locked."""
+        rows = (
+            Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING).order_by("pk")
+        )
+        parts = (claims[at : at + TOGETHER] for at in range(0, len(claims), TOGETHER))
+        return {pk for part in parts for pk in rows.filter(pk__in=part).values_list("pk", flat=True)}
 
     def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
         """Notice begins: from now on the victim is leaving, and what it frees is the beneficiary's."""

@@ -49,11 +49,12 @@ class Feed:
     reader: Standing
     workload: str = ""
     kinds: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # kinds that concern the workload though they are no event of it
 
     def rows(self, actor: Actor) -> QuerySet[Event]:
         rows = visible(actor, settled()).select_related("department")
         if self.workload:
-            rows = rows.filter(workload=self.workload)
+            rows = rows.filter(Q(workload=self.workload) | Q(kind__in=self.also))
         if self.kinds:
             rows = rows.filter(kind__in=self.kinds)
         return rows

@@ -13,8 +13,9 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_safe
 
 from portal import streams
-from portal.access import actor_of
+from portal.access import Actor, actor_of
 from portal.api.events import STILL_HERE, STREAM, Feed, batches, end_of_feed
+from portal.events import QUEUE_MOVED
 from portal.models import Event
 
 
@@ -22,11 +23,16 @@ from portal.models import Event
 @require_safe
 def events(request: HttpRequest) -> HttpResponseBase:
     """`?workload=` narrows the stream to one workload."""
-    feed = Feed(streams.Standing(actor_of(request)), request.GET.get("workload", "")[:26])
+    feed = feed_of(actor_of(request), request.GET.get("workload", "")[:26])
     if streams.can_hold(request):
         return streams.streaming(hints(feed), STREAM)
     # Where nothing can be held open the page polls; EventSource comes back after the pause named here.
     return StreamingHttpResponse([b"retry: 15000\n\n"], content_type=STREAM)
+
+
+def feed_of(actor: Actor, workload: str) -> Feed:
+    """All that the actor may see, or what concerns one workload: where it stands in line too."""
+    return Feed(streams.Standing(actor), workload, also=(QUEUE_MOVED,))
 
 
 async def hints(feed: Feed) -> AsyncIterator[bytes]:

@@ -12,11 +12,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import Client
 
 from portal.access import Actor
-from portal.api.events import Feed
-from portal.events import emit
+from portal.events import QUEUE_MOVED, emit
 from portal.models import Department, User
-from portal.streams import Standing
-from portal.views.live import hints
+from portal.views.live import feed_of, hints
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,16 +26,18 @@ def data_of(message: bytes) -> dict[str, Any]:
 
 @async_to_sync
 async def hint_after(
-    reader: User, department: Department, workload: str = "", narrowed: str = ""
+    reader: User, department: Department, workload: str = "", narrowed: str = "", kind: str = "workload.running"
 ) -> dict[str, Any] | None:
     """What the reader's open stream says when something happens; None when it stays silent for a second."""
-    stream: AsyncIterator[bytes] = hints(Feed(Standing(Actor(reader)), narrowed))
+    stream: AsyncIterator[bytes] = hints(feed_of(Actor(reader), narrowed))
     assert b"event: open" in await anext(stream)
     following = asyncio.ensure_future(anext(stream))  # type: ignore[arg-type]
     await asyncio.sleep(0.1)
-    await sync_to_async(emit)("workload.running", department=department, workload=workload, secret="not told")
+    await sync_to_async(emit)(kind, department=department, workload=workload, secret="not told")
     try:
-        return data_of(await asyncio.wait_for(following, 3 if not narrowed or narrowed == workload else 1))
+        return data_of(
+            await asyncio.wait_for(following, 3 if not narrowed or narrowed == workload or not workload else 1)
+        )
     except TimeoutError:
         return None
     finally:
@@ -59,6 +59,14 @@ def test_a_stranger_hears_nothing() -> None:
 def test_a_stream_of_one_workload_says_nothing_of_others() -> None:
     vision = make.department("vision")
     assert hint_after(make.member(vision), vision, "w1", narrowed="w2") is None
+
+
+def test_a_stream_of_one_workload_tells_that_the_line_it_stands_in_has_moved() -> None:
+    vision = make.department("vision")
+    assert hint_after(make.member(vision), vision, narrowed="w2", kind=QUEUE_MOVED) == {
+        "kinds": [QUEUE_MOVED], "workloads": [],
+    }  # fmt: skip
+    assert hint_after(make.member(make.department("nlp")), vision, narrowed="w2", kind=QUEUE_MOVED) is None
 
 
 def test_without_a_login_there_is_no_stream() -> None:

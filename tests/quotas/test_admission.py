@@ -11,7 +11,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from portal.models import Department
+from portal.events import QUEUE_MOVED
+from portal.models import Department, Event
 from quotas import admission
 from quotas.admission import run_pass
 from quotas.claims import release
@@ -182,6 +183,44 @@ def test_one_of_many_that_was_cancelled_while_the_pass_thought_keeps_its_own_fat
     assert not claims[2].decisions.exists()
     assert not LedgerEntry.objects.filter(claim=claims[2]).exists()
     assert LedgerEntry.objects.filter(ended_at=None).count() == 5
+
+
+def test_a_long_line_that_moves_up_is_one_statement_and_one_event_for_its_department(
+    vision: Department, nlp: Department, pool: Pool, django_assert_max_num_queries: Any
+) -> None:
+    first = make.claim(vision, pool, 8)
+    line = [make.claim(vision, pool, 8, workload=f"w{n}", submitted_at=timezone.now() - dt.timedelta(minutes=40 - n))
+            for n in range(40)]  # fmt: skip
+    Claim.objects.filter(pk=first.pk).update(submitted_at=timezone.now() - dt.timedelta(hours=1))
+    with django_assert_max_num_queries(26):
+        run_pass(group_id=pool.group_id)
+    assert [again(claim).position for claim in line] == [*range(1, 41)]
+    assert Event.objects.filter(kind="workload.queue").count() == Decision.objects.filter(kind="wait").count() == 40
+    release(again(first), now=timezone.now())
+    Event.objects.all().delete()
+    with django_assert_max_num_queries(26):
+        run_pass(group_id=pool.group_id)
+    assert [again(claim).position for claim in line] == [None, *range(1, 40)]
+    assert set(again(line[20]).ahead) == {claim.public_id for claim in line[1:11]}
+    assert [(e.kind, e.department, e.workload) for e in Event.objects.all()] == [(QUEUE_MOVED, vision, "")]
+    assert Decision.objects.filter(kind="wait").count() == 40
+
+
+def test_one_that_was_cancelled_while_the_pass_thought_is_not_written_to_though_the_line_moves_up(
+    vision: Department, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.holding(vision, pool, own=8)
+    line = [make.claim(vision, pool, 8, submitted_at=timezone.now() - dt.timedelta(minutes=9 - n)) for n in range(3)]
+    think = admission.decide
+
+    def cancelled_meanwhile(snapshot: Any) -> Any:
+        Claim.objects.filter(pk=line[1].pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
+        return think(snapshot)
+
+    monkeypatch.setattr(admission, "decide", cancelled_meanwhile)
+    run_pass(group_id=pool.group_id)
+    assert [again(claim).position for claim in line] == [1, None, 3]
+    assert not line[1].decisions.exists()
 
 
 def test_what_a_clock_that_was_ahead_began_ends_all_the_same(pool: Pool, vision: Department) -> None:
