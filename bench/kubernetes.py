@@ -275,7 +275,7 @@ def main() -> None:
             time.sleep(3)
             warm_up(api, portal, kueue)
             if "latency" in parts:
-                latency(api, portal, kueue, 40)
+                latency(api, portal, kueue, 100)  # a p95 of 40 is its second or third worst
             if "creation" in parts:
                 print("(b) created only: the scheduler sleeps")
                 with unscheduled(made):
