@@ -228,16 +228,17 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     bare = replace(claim, cpu_milli=0, memory_mib=0)
 
     def lacks(node: Node) -> Rank | None:
-        return (
-            None if spot_on(node, bare, pool, room) is None else tuple(-share for share in _shares(claim, node, room))
-        )
+        fits = spot_on(node, bare, pool, room) is not None
+        return tuple(-share for share in _shares(claim, node, room)) if fits else None
 
     placed = _place_pods(claim, pool, room, None)
     with ExitStack() as taken:
         for place in placed if claim.pods > 1 else ():
             taken.enter_context(room.also([dict(pod_vector(claim, pool, place))], -1))
+        if len(placed) == claim.pods or best_in(room, bare, pool) is None:
+            return None
         node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
-        if node is None or len(placed) == claim.pods or _shares(claim, node, room)[0] >= 1:
+        if node is None or _shares(claim, node, room)[0] >= 1:
             return None
         there = room.get(("cpu", node.name), claim.cpu_milli), room.get(("memory", node.name), claim.memory_mib)
         return Machine(node.name, *there, claim.cpu_milli, claim.memory_mib)
