@@ -28,7 +28,7 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
                 break
             data = (data + chunk.data)[-KEPT:]
             offset = chunk.offset + len(chunk.data)
-            if not chunk.data:
+            if chunk.end or not chunk.data:
                 break
         whole = {"start": offset - len(data), "data": zlib.compress(data)}
         keep = AttemptLog.objects.update_or_create if service and data else AttemptLog.objects.get_or_create

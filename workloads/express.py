@@ -31,7 +31,8 @@ WAIT = 1.0  # s for the first hint
 LONGEST_REST = 1.0  # s; before hints are taken again, a pass rests as long as it took, and hints gather meanwhile
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
-CREATORS, STARTERS, BESIDE = 32, 2, 4  # threads that create runs; that write down which; for everything else
+CREATORS, STARTERS = 32, 2  # threads that create runs; that write down which
+BESIDE, TIDYING = 4, 4  # for everything else; and for what nobody waits for
 
 
 class Express(threading.Thread):
@@ -43,7 +44,8 @@ class Express(threading.Thread):
         self.creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")
         self.starters = ThreadPoolExecutor(STARTERS, thread_name_prefix="start")
         self.beside = ThreadPoolExecutor(BESIDE, thread_name_prefix="beside")
-        self.sightings = Sightings(closing, self._beside)
+        self.tidying = ThreadPoolExecutor(TIDYING, thread_name_prefix="tidy")
+        self.sightings = Sightings(closing, self._beside, partial(self._beside, threads=self.tidying))
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
         self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
         self._rest = 0.0  # s before the next hints are taken
@@ -64,7 +66,7 @@ class Express(threading.Thread):
             except Exception:  # the beat does what is left undone here
                 log.exception("express.failed")
                 self.closing.wait(WAIT)
-        for threads in (self.starters, self.creators, self.beside):
+        for threads in (self.starters, self.creators, self.beside, self.tidying):
             threads.shutdown(cancel_futures=True)
         self.sightings.join(2 * WAIT)
         connections.close_all()
@@ -136,13 +138,13 @@ class Express(threading.Thread):
         for cluster in chosen if cluster_id is None else chosen.filter(pk=cluster_id):
             self._beside((name, cluster.pk), partial(act, cluster))
 
-    def _beside(self, key: object, act: Callable[[], object]) -> None:
+    def _beside(self, key: object, act: Callable[[], object], threads: ThreadPoolExecutor | None = None) -> None:
         """In another thread; of several of one key that wait, only the newest is done."""
         with self._guard:
             waits = key in self._asked
             self._asked[key] = act
         if not waits:
-            self.beside.submit(self._newest, key)
+            (threads or self.beside).submit(self._newest, key)
 
     def _newest(self, key: object) -> None:
         with self._guard:

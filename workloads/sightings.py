@@ -3,7 +3,7 @@
 A burst of pods is three sightings each within seconds. They gather while one round is acted on, and for a moment or twice
 as long as that took; of several of one run only the newest counts. One that only tells that it is on its way is left to
 the listing. Whatever is more than "it runs now" is converged by itself, as after a listing, and what no longer runs at
-once: somebody may wait for what it frees.
+once: somebody may wait for what it frees. What is left of it to tidy up has threads of its own.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Beside = Callable[[object, Callable[[], object]], None]
 
 
 class Sightings(threading.Thread):
-    """Runs until `closing` is set. `beside` has something done in another thread, once for each key."""
+    """Runs until `closing` is set. `beside` and `tidy` have something done in other threads, once for each key."""
 
-    def __init__(self, closing: threading.Event, beside: Beside) -> None:
+    def __init__(self, closing: threading.Event, beside: Beside, tidy: Beside) -> None:
         super().__init__(name="sightings", daemon=True)
-        self.closing, self.beside = closing, beside
+        self.closing, self.beside, self.tidy = closing, beside, tidy
         self._told: dict[str, tuple[Cluster, Observed]] = {}  # by submission id
         self._guard, self._some, self._urgent = threading.Lock(), threading.Event(), threading.Event()
 
@@ -106,11 +106,14 @@ class Sightings(threading.Thread):
             elif steps == (Happened(Event.STARTED, run),):
                 begun.append((attempt, run))
             elif steps:
-                self.beside(run.ref.name, partial(_closer, attempt.claim.public_id, seen))
+                self.beside(run.ref.name, partial(self._closer, attempt.claim.public_id, seen))
         starting.begun(begun)
         return early
 
+    def _closer(self, claim: str, seen: Seen) -> None:
+        _converge(claim, seen, lambda: self.tidy(("tidy", claim), partial(_converge, claim, seen)))
 
-def _closer(claim: str, seen: Seen) -> None:
+
+def _converge(claim: str, seen: Seen, later: Callable[[], object] | None = None) -> None:
     for attempt in BY_CLAIM.all(claim):
-        converge(attempt, driver_for(attempt.cluster), seen)
+        converge(attempt, driver_for(attempt.cluster), seen, later)

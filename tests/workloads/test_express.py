@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import os
@@ -24,7 +25,7 @@ from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Pool
 from tests import builders as make
 from workloads import actions, express, sightings, starting
-from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
+from workloads.clusters.base import LogChunk, Observed, Phase, Refused, RunSpec, Unreachable
 from workloads.clusters.doubles import InMemoryCluster, Life
 from workloads.converge import STARTED_WITHIN, converge_cluster
 from workloads.express import Express
@@ -168,7 +169,7 @@ def test_sightings_of_many_that_began_to_run_are_one_transaction(
 ) -> None:
     made = [submit(alice, pool) for _ in range(6)]
     starting.start(admitted(pool), creators)
-    told = Sightings(threading.Event(), at_once)
+    told = Sightings(threading.Event(), at_once, at_once)
     for spec in cluster.specs:
         told.tell(*running(pool, spec))
     with CaptureQueriesContext(connection) as queries:
@@ -190,7 +191,7 @@ def test_a_sighting_before_its_creation_is_noted_is_acted_on_after_it(
 ) -> None:
     workload = submit(alice, pool)
     [claim] = admitted(pool)
-    told = Sightings(threading.Event(), at_once)
+    told = Sightings(threading.Event(), at_once, at_once)
     ensure, looked = cluster.ensure, []
 
     def seen_meanwhile(spec: RunSpec) -> None:
@@ -206,6 +207,27 @@ def test_a_sighting_before_its_creation_is_noted_is_acted_on_after_it(
     told.act()
     assert state(workload) == "running"
     assert looked == [1], "nobody else asked the cluster for it meanwhile"
+
+
+def test_what_ended_frees_its_capacity_before_anybody_tidies_up_after_it(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = submit(alice, pool)
+    starting.start(admitted(pool), creators)
+    left: dict[object, Callable[[], object]] = {}
+    asked: list[str] = []
+    monkeypatch.setattr(cluster, "logs", lambda ref, **_: asked.append("logs") or LogChunk(b"all of it", 0, end=True))
+    monkeypatch.setattr(cluster, "remove", lambda ref: asked.append("remove"))
+    told = Sightings(threading.Event(), at_once, left.__setitem__)
+    where, run = running(pool, cluster.specs[0])
+    told.tell(where, dataclasses.replace(run, phase=Phase.SUCCEEDED, exit_code=0))
+    told.act()
+    claim = Claim.objects.get()
+    assert (state(workload), claim.state, asked) == ("succeeded", ClaimState.RELEASED, [])
+    [tidy] = left.values()
+    tidy()
+    assert asked == ["logs", "remove"], "the end of a log is not asked for once more"
+    assert workload.attempts.get().removed_at is not None
 
 
 def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
