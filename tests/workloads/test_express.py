@@ -1,4 +1,4 @@
-"""Hints taken in a heap, workloads started in batches, and one of several watchers: what makes the portal quick."""
+"""Hints taken in a heap, and workloads started in batches: what makes the portal quick."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from django.utils import timezone
 from portal import lane, wake
 from portal.access import Actor
 from portal.models import Event as EventRow
-from portal.models import Heartbeat
 from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Pool
 from tests import builders as make
@@ -32,7 +31,6 @@ from workloads.express import Express
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
 from workloads.sightings import Sightings
-from workloads.watcher import LONG_AGO, Lease
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -391,15 +389,3 @@ def eventually(fact: Any, seconds: float = 20) -> None:
             return
         end.wait(0.05)
     pytest.fail("it did not happen")
-
-
-def test_one_of_two_watchers_has_the_lease_until_it_expires_or_is_given_up() -> None:
-    first, second = Lease("watch:here"), Lease("watch:here")
-    assert (first.take(), second.take(), first.take()) == (True, False, True)
-    row = Heartbeat.objects.get(name="watch:here")
-    assert row.data == {"holder": first.holder}
-    Heartbeat.objects.update(at=timezone.now() - timezone.timedelta(seconds=11))
-    assert (second.take(), first.take()) == (True, False)
-    second.give_up()
-    assert Heartbeat.objects.get().at == LONG_AGO
-    assert first.take()
