@@ -52,7 +52,7 @@ from workloads.specs import BY_CLAIM, ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
-STARTED_WITHIN = dt.timedelta(seconds=15)
+STARTED_WITHIN, TIDIED_WITHIN = dt.timedelta(seconds=15), dt.timedelta(seconds=30)
 
 
 def converge_cluster(cluster: Cluster) -> int:
@@ -78,6 +78,8 @@ def converge_cluster(cluster: Cluster) -> int:
         if quick and _is_being_started(attempt, began):
             continue
         steps = next_steps(view_of(attempt), seen, began)
+        if quick and _is_tidied_up(attempt, steps, began):
+            continue
         if run is not None and steps == (Happened(Event.STARTED, run),):
             begun.append((attempt, run))
             continue
@@ -95,6 +97,12 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     since = attempt.claim.answered_at
     new = attempt.workload.state in (State.QUEUED, State.ADMITTED) and attempt.claim.state == ClaimState.HOLDING
     return new and since is not None and abs(now - since) < STARTED_WITHIN
+
+
+def _is_tidied_up(attempt: Attempt, steps: Iterable[Step], now: dt.datetime) -> bool:
+    """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it."""
+    over = attempt.finished_at
+    return over is not None and abs(now - over) < TIDIED_WITHIN and any(isinstance(step, Remove) for step in steps)
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:

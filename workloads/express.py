@@ -47,6 +47,7 @@ class Express(threading.Thread):
         self.tidying = ThreadPoolExecutor(TIDYING, thread_name_prefix="tidy")
         self.sightings = Sightings(closing, self._beside, partial(self._beside, threads=self.tidying))
         self._asked: dict[object, Callable[[], object]] = {}  # what waits for a thread; a newer one replaces it
+        self._doing: set[object] = set()
         self._admitted: dict[str, None] = {}  # claims to be started, in the order of the plan
         self._rest = 0.0  # s before the next hints are taken
         self._burst = False  # more hints are on their way
@@ -139,17 +140,23 @@ class Express(threading.Thread):
             self._beside((name, cluster.pk), partial(act, cluster))
 
     def _beside(self, key: object, act: Callable[[], object], threads: ThreadPoolExecutor | None = None) -> None:
-        """In another thread; of several of one key that wait, only the newest is done."""
+        """In another thread, one of each key at a time; of several that wait, only the newest is done."""
         with self._guard:
-            waits = key in self._asked
+            busy = key in self._asked or key in self._doing
             self._asked[key] = act
-        if not waits:
-            (threads or self.beside).submit(self._newest, key)
+        if not busy:
+            (threads or self.beside).submit(self._newest, key, threads or self.beside)
 
-    def _newest(self, key: object) -> None:
+    def _newest(self, key: object, threads: ThreadPoolExecutor) -> None:
         with self._guard:
             act = self._asked.pop(key)
+            self._doing.add(key)
         self._do(act)
+        with self._guard:
+            self._doing.discard(key)
+            again = key in self._asked
+        if again and not self.closing.is_set():
+            threads.submit(self._newest, key, threads)
 
     def _do(self, act: Callable[[], object]) -> None:
         try:
