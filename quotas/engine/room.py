@@ -235,10 +235,9 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     with ExitStack() as taken:
         for place in placed if claim.pods > 1 else ():
             taken.enter_context(room.also([dict(pod_vector(claim, pool, place))], -1))
-        if len(placed) == claim.pods or best_in(room, bare, pool) is None:
-            return None
-        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
-        if node is None or _shares(claim, node, room)[0] >= 1:
+        has_cards = len(placed) < claim.pods and best_in(room, bare, pool) is not None
+        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first() if has_cards else None
+        if node is None:
             return None
         there = room.get(("cpu", node.name), claim.cpu_milli), room.get(("memory", node.name), claim.memory_mib)
         return Machine(node.name, *there, claim.cpu_milli, claim.memory_mib)
