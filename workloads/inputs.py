@@ -85,7 +85,7 @@ def needs_shell(text: str, words: list[str]) -> bool:
     """Whether a shell would do more with the line than split it into these words."""
     if SHELL_SIGNS & {*QUOTED.sub("", text)}:
         return True
-    return bool(words) and (words[0] in SHELL_WORDS or re.match(r"[A-Za-z_]\w*=", words[0]) is not None)
+    return words[0] in SHELL_WORDS or re.match(r"[A-Za-z_]\w*=", words[0]) is not None
 
 
 class CommandField(forms.CharField):
@@ -103,7 +103,7 @@ class CommandField(forms.CharField):
             words = shlex.split(text, comments=True)
         except ValueError:
             raise ValidationError(self.error_messages["quotes"], code="quotes") from None
-        return ("sh", "-ec", text) if needs_shell(text, words) else tuple(words)
+        return ("sh", "-ec", text) if words and needs_shell(text, words) else tuple(words)
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, str) or value is None:

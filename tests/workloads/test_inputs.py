@@ -66,6 +66,10 @@ def test_it_runs_with_the_words_that_a_shell_gives_it(tmp_path_factory: pytest.T
         assert ran[0] == ran[1]
 
 
+def test_a_remark_alone_is_no_command() -> None:
+    assert CommandField(required=False).clean("  # later") == ()
+
+
 def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
     with pytest.raises(ValidationError, match="not closed"):
         CommandField().clean("python 'train.py")
