@@ -14,8 +14,8 @@ from itertools import combinations
 from quotas.engine.books import Books
 from quotas.engine.permission import stoppable
 from quotas.engine.placement import Places, Vector, best_spot, occupied, shape_of
-from quotas.engine.reasons import Fragmented, Move, Reason
-from quotas.engine.room import best_in, free_units
+from quotas.engine.reasons import Fragmented, Machine, Move, Reason
+from quotas.engine.room import best_in, free_units, nearest_machine
 from quotas.engine.types import Claim, Node, Placed
 
 MOST_MOVES = 3
@@ -44,13 +44,25 @@ class Consolidation:
         self._books, self._pool, self._free = books, books.pool, books.free_now
         self._tries, self._looks = TRIES, LOOKS
         self._known: dict[tuple[object, ...], tuple[Move, ...]] = {}
+        self._machines: dict[tuple[object, ...], Machine | None] = {}
         self._running: dict[str, list[Running]] | None = None
 
     def hinted(self, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-        """The reasons why the claim waits; one that says "fragmented" also with the moves that would make room."""
+        """The reasons why the claim waits; one that says "fragmented" also with the moves that would make room, and with the
+        nearest machine if it is CPU or memory that is missing."""
         if not any(isinstance(reason, Fragmented) for reason in reasons):
             return reasons
-        return tuple(replace(r, moves=self.moves(claim)) if isinstance(r, Fragmented) else r for r in reasons)
+        machine, moves = self.machine(claim), self.moves(claim)
+        return tuple(replace(r, moves=moves, machine=machine) if isinstance(r, Fragmented) else r for r in reasons)
+
+    def machine(self, claim: Claim) -> Machine | None:
+        """See room.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
+        hold = self._books.holds.get(claim.id)
+        key = (*shape_of(claim), claim.pods, claim.same_domain, hold and claim.id)
+        if key not in self._machines:
+            with self._free.also([hold.now] if hold else []):
+                self._machines[key] = nearest_machine(claim, self._pool, self._free)
+        return self._machines[key]
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""

@@ -131,8 +131,7 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
         have = pods_that_fit(claim, books.pool, books.free_now)
         if claim.pods > 1:
             yield WaitingForGang(have, claim.pods)
-        machine = nearest_machine(claim, books.pool, books.free_now)
-        yield Fragmented(free, largest_pod(books.pool, books.free_now), machine=machine)
+        yield Fragmented(free, largest_pod(books.pool, books.free_now))
 
 
 def _missing(books: Books) -> Iterator[Reason]:
