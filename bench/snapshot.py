@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,21 +26,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--running", type=int, default=10000)
     parser.add_argument("--pending", type=int, default=10000)
     given = parser.parse_args(arguments)
-    from tests import servers
+    from bench import _database
 
-    os.environ |= {
-        "DEBUG": "true",
-        "DATABASE_URL": servers.postgres() or sys.exit("needs PostgreSQL"),
-        "REDIS_URL": servers.redis() or sys.exit("needs Redis"),
-        "DATA_DIR": tempfile.mkdtemp(prefix="gqp-bench-"),
-        "DJANGO_SETTINGS_MODULE": "portal.settings",
-    }
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
+    _database.made()
     pool = seed(given.departments)
     for part in (8, 4, 2, 1):
         fill(pool, given.running // part, given.pending // part)
