@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -26,6 +26,8 @@ from workloads.requests import WorkloadRequest
 @dataclass
 class Bed:
     """Departments vision and nlp with 2 guaranteed cards each of a node with 4, and a member of each."""
+
+    patience: ClassVar[float] = 30
 
     cluster: Cluster
     pool: Pool
@@ -65,12 +67,19 @@ class Bed:
 
         deadlines.keep(now=timezone.now())
 
-    def until(self, what: Callable[[], bool], seconds: float = 30) -> None:
-        end = time.monotonic() + seconds
+    def until(self, what: Callable[[], bool], seconds: float = 0) -> None:
+        end = time.monotonic() + (seconds or self.patience)
         while not what():
-            assert time.monotonic() < end, [(w.name, w.state, w.reason) for w in Workload.objects.all()]
+            assert time.monotonic() < end, self.told()
             self.turn()
             time.sleep(0.05)
+
+    def told(self) -> object:
+        """How things stand, for whoever reads of a wait that was in vain."""
+        return [
+            (w.name, w.state, w.reason, list(w.attempts.values_list("number", "outcome", "reason", "removed_at")))
+            for w in Workload.objects.all()
+        ]
 
     def state(self, workload: Workload) -> str:
         workload.refresh_from_db()
