@@ -32,7 +32,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
     slot = int(time.time()) // every * every
     # Claimed by a clock that was ahead: when their time comes, they would keep this job from running.
     JobRun.objects.filter(job=job, slot__gt=slot + 2 * every + AHEAD).delete()
-    if rest and _rests(job, rest, dt.timedelta(seconds=2 * every)):
+    if rest and _rests(job, rest):
         yield False
         return
     try:
@@ -51,12 +51,12 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
     JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now())
 
 
-def _rests(job: str, rest: int, patience: dt.timedelta) -> bool:
-    """Whether its last run has ended a short while ago, or is under way; after `patience` one without an end is no more."""
+def _rests(job: str, rest: int) -> bool:
+    """Whether its last run has ended a short while ago, or is under way; after LONGEST_REST one without an end is no more."""
     last = JobRun.objects.filter(job=job).order_by("-slot").first()
     if last is None:
         return False
-    since, pause = last.started_at, patience
+    since, pause = last.started_at, LONGEST_REST
     if last.finished_at is not None:
         since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
     return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead

@@ -69,6 +69,7 @@ def converge_cluster(cluster: Cluster) -> int:
     attempts = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
     moved, quick = 0, lane.alive()
     begun: list[tuple[Attempt, Observed]] = []
+    over: list[tuple[Attempt, Seen]] = []
     live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")
     for attempt in live:
         run = observed.pop(attempt.run_name, None)
@@ -78,18 +79,27 @@ def converge_cluster(cluster: Cluster) -> int:
         if quick and _is_being_started(attempt, began):
             continue
         steps = next_steps(view_of(attempt), seen, began)
-        if quick and _is_tidied_up(attempt, steps, began):
+        if any(isinstance(step, Remove) for step in steps):
+            over.append((attempt, seen))
             continue
         if run is not None and steps == (Happened(Event.STARTED, run),):
             begun.append((attempt, run))
             continue
-        try:
-            moved += bool(steps) and converge(BY_CLAIM.all(attempt.claim.public_id)[0], driver, seen)
-        except Exception:  # one attempt's trouble is not another's; the next turn tries again
-            log.exception("attempt.failed", cluster=cluster.name, attempt=attempt.run_name)
+        moved += bool(steps) and _by_itself(attempt, driver, seen)
     starting.begun(begun)
+    for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
+        moved += not (quick and _is_tidied_up(attempt, began)) and _by_itself(attempt, driver, seen)
     _remove_orphans(driver, observed.values(), cluster)
     return moved + len(begun)
+
+
+def _by_itself(attempt: Attempt, driver: ClusterDriver, seen: Seen) -> bool:
+    """One attempt's trouble is not another's; the next turn tries again."""
+    try:
+        return converge(BY_CLAIM.all(attempt.claim.public_id)[0], driver, seen)
+    except Exception:
+        log.exception("attempt.failed", cluster=attempt.cluster.name, attempt=attempt.run_name)
+        return False
 
 
 def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
@@ -99,10 +109,9 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     return new and since is not None and abs(now - since) < STARTED_WITHIN
 
 
-def _is_tidied_up(attempt: Attempt, steps: Iterable[Step], now: dt.datetime) -> bool:
+def _is_tidied_up(attempt: Attempt, now: dt.datetime) -> bool:
     """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it."""
-    over = attempt.finished_at
-    return over is not None and abs(now - over) < TIDIED_WITHIN and any(isinstance(step, Remove) for step in steps)
+    return attempt.finished_at is not None and abs(now - attempt.finished_at) < TIDIED_WITHIN
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:
@@ -117,6 +126,8 @@ def converge(
     """Takes every step that is due for one attempt. True if there was one. `later` is called instead of tidying up after a
     run that is over: its log is read and it is deleted, two calls to the cluster that nobody waits for."""
     moved = False
+    if attempt.removed_at is not None:  # somebody else has tidied up after it
+        return False
     with structlog.contextvars.bound_contextvars(workload=attempt.workload.public_id, attempt=attempt.number):
         for _ in range(ROUNDS):
             steps = next_steps(view_of(attempt), seen, timezone.now())

@@ -28,7 +28,11 @@ from workloads.sightings import Sightings
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-LONGEST_REST = 1.0  # s; before hints are taken again, a pass rests as long as it took, and hints gather meanwhile
+SHORT, LONGEST_REST = (
+    0.1,
+    2.0,
+)  # s; before hints are taken again, a pass rests as long as it took, and hints gather; one
+# over a large pool rests three times as long: what it costs hardly depends on how many it admits
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
 CREATORS, STARTERS = 32, 2  # threads that create runs; that write down which
@@ -99,7 +103,7 @@ class Express(threading.Thread):
         for group in groups:
             began = time.monotonic()
             moved = self._plan(group)
-            self._rest = max(self._rest, min(LONGEST_REST, time.monotonic() - began))
+            self._rest = max(self._rest, _rest_after(time.monotonic() - began))
             self._burst = self._burst or len(moved) >= BURST
             self._begin(moved)
 
@@ -169,6 +173,10 @@ class Express(threading.Thread):
             log.exception("express.failed")
         finally:
             connections.close_all()  # a thread that waits needs none
+
+
+def _rest_after(took: float) -> float:
+    return took if took < SHORT else min(LONGEST_REST, 3 * took)
 
 
 def _claims_of(workload: str) -> list[str]:
