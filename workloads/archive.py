@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun
+from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun, last_lines
 from workloads.drivers import driver_for
 from workloads.models import Attempt, AttemptLog, Kind
 from workloads.specs import ref_of
@@ -20,19 +20,13 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
     service = attempt.workload.kind == Kind.SERVICE
     have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
     for rank in set(range(attempt.workload.pods)) - have:
-        data, offset = b"", 0
-        while True:
-            try:
-                chunk = driver.logs(ref_of(attempt), offset=offset, rank=rank)
-            except NoSuchRun:
-                break
-            data = (data + chunk.data)[-KEPT:]
-            offset = chunk.offset + len(chunk.data)
-            if chunk.end or not chunk.data:
-                break
-        whole = {"start": offset - len(data), "data": zlib.compress(data)}
-        keep = AttemptLog.objects.update_or_create if service and data else AttemptLog.objects.get_or_create
-        keep(attempt=attempt, rank=rank, defaults=whole)
+        try:
+            end = driver.logs(ref_of(attempt), tail=KEPT, rank=rank, limit=KEPT)  # no line is shorter than a byte
+        except NoSuchRun:
+            end = LogChunk(b"", 0, end=True)
+        kept = {"start": end.offset, "data": zlib.compress(end.data)}
+        keep = AttemptLog.objects.update_or_create if service and end.data else AttemptLog.objects.get_or_create
+        keep(attempt=attempt, rank=rank, defaults=kept)
 
 
 def read_log(
@@ -54,8 +48,7 @@ def read_log(
         return LogChunk(b"", offset, end=True)
     data = zlib.decompress(kept.data)
     if tail is not None:
-        lines = data.splitlines(keepends=True)
-        start = len(data) - sum(map(len, lines[-tail:])) if tail else len(data)
+        start = len(data) - len(last_lines(data, tail))
     else:
         start = max(0, offset - kept.start)
     piece = data[start : start + limit]

@@ -257,6 +257,8 @@ class TestLog:
         chunk = bed.driver.logs(spec.ref, tail=2)
         assert (chunk.data, chunk.end) == (b"line 198\nline 199\n", True)
         assert chunk.offset == len(LINES) - len(chunk.data)
+        end = bed.driver.logs(spec.ref, tail=10**6, limit=100)
+        assert (end.data, end.offset, end.end) == (LINES[-100:], len(LINES) - 100, True)
 
     def test_of_a_living_run_has_no_end(self, bed: Bed) -> None:
         spec = bed.spec("forever")

@@ -10,20 +10,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from urllib.parse import parse_qsl
 
 import orjson
 import pytest
 import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.clusters.beds import PlainBed
 from workloads.clusters import kubeapi
-from workloads.clusters.base import Refused, Unreachable
+from workloads.clusters.base import Refused, RunRef, Unreachable
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import Connection, KubernetesCluster
 from workloads.clusters.pod_orders import Orders
+from workloads.manifests import SUBMISSION
 
 Reply = tuple[int, Any]
+RUN = RunRef("w-one-1", "gqp-vision", "s-1")
+POD = {"name": RUN.name, "namespace": RUN.namespace, "annotations": {SUBMISSION: RUN.submission_id}}
+LOGS = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r"]), max_size=30).map(b"".join)
 
 
 def response(status: int, body: Any, **headers: str) -> urllib3.HTTPResponse:
@@ -187,6 +194,46 @@ class TestWatch:
     def test_gives_a_refusal_as_an_event(self) -> None:
         client, _ = api((410, {"code": 410}))
         assert list(client.watch("/api/v1/pods", "1", 5)) == [{"type": "ERROR", "object": {"code": 410}}]
+
+
+class TestLog:
+    """Read in pieces, of which the driver keeps no more than it was asked for."""
+
+    def driver(self, log: bytes | Exception) -> KubernetesCluster:
+        def answer(method: str, path: str) -> urllib3.HTTPResponse:
+            if not path.endswith("/log"):
+                return response(200, {"metadata": POD, "spec": {}, "status": {"phase": "Succeeded"}})
+            if isinstance(log, Exception):
+                broken = response(200, b"")
+                broken.stream = mock.Mock(side_effect=log)  # type: ignore[method-assign]
+                return broken
+            most = server.asked[-1][2].get("limitBytes")
+            return response(200, log[: int(most)] if most else log)
+
+        server, driver = Server(answer), KubernetesCluster("east", Connection("", {}))
+        driver.api = Api(lambda: server)
+        return driver
+
+    @given(log=LOGS, offset=st.integers(0, 40), limit=st.integers(1, 40))
+    def test_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
+        with mock.patch.object(kubeapi, "PIECE", 3):
+            chunk = self.driver(log).logs(RUN, offset=offset, limit=limit)
+        offset = offset if offset <= len(log) else 0  # it began anew
+        assert (chunk.data, chunk.offset) == (log[offset:][:limit], offset)
+        assert chunk.end is (offset + limit >= len(log))
+
+    @given(log=LOGS, tail=st.integers(0, 40), limit=st.integers(1, 40))
+    def test_its_last_lines(self, log: bytes, tail: int, limit: int) -> None:
+        with mock.patch.object(kubeapi, "PIECE", 3):
+            chunk = self.driver(log).logs(RUN, tail=tail, limit=limit)
+        lines = [line + b"\n" for line in log.split(b"\n")]
+        lines[-1:] = [lines[-1][:-1]] if lines[-1] != b"\n" else []
+        last = b"".join(lines[max(0, len(lines) - tail) :])[-limit:]
+        assert (chunk.data, chunk.offset, chunk.end) == (last, len(log) - len(last), True)
+
+    def test_that_breaks_off_is_unreachable(self) -> None:
+        with pytest.raises(Unreachable, match="cut"):
+            self.driver(urllib3.exceptions.ProtocolError("cut")).logs(RUN)
 
 
 def test_a_process_that_was_forked_makes_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

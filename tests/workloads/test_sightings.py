@@ -106,6 +106,8 @@ def test_what_ended_frees_its_capacity_before_anybody_tidies_up_after_it(
     [tidy] = left.values()
     tidy()
     assert asked == ["logs", "remove"], "the end of a log is not asked for once more"
+    tidy()
+    assert asked == ["logs", "remove"], "nor anything after somebody has tidied up"
     assert workload.attempts.get().removed_at is not None
 
 

@@ -300,6 +300,16 @@ class LogChunk:
     end: bool  # the run is over and nothing will be added
 
 
+def last_lines(data: bytes, count: int) -> bytes:
+    """The last `count` lines of a log, of which the very last may not be at its end yet."""
+    if count > data.count(b"\n"):
+        return data
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :] if count else b""
+
+
 class ClusterDriver(Protocol):
     """See the table above; `name` is the Cluster row's name."""
 

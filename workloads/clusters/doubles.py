@@ -21,6 +21,7 @@ from workloads.clusters.base import (
     RunRef,
     RunSpec,
     VolumeRef,
+    last_lines,
 )
 
 SIGTERM, SIGKILL = 128 + 15, 128 + 9
@@ -136,8 +137,7 @@ class InMemoryCluster:
             return LogChunk(b"", offset, end=True)
         whole = run.life.log if seen.started_at else b""
         if tail is not None:
-            lines = whole.splitlines(keepends=True)
-            offset = len(whole) - min(limit, sum(map(len, lines[len(lines) - min(tail, len(lines)) :])))
+            offset = len(whole) - min(limit, len(last_lines(whole, tail)))
         part = whole[offset : offset + limit]
         over = seen.phase not in (Phase.PENDING, Phase.RUNNING)
         return LogChunk(part, offset, end=over and offset + len(part) == len(whole))

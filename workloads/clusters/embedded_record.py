@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from workloads.clusters import embedded_process
-from workloads.clusters.base import LogChunk, Observed, Phase, Rank, RunRef
+from workloads.clusters.base import LogChunk, Observed, Phase, Rank, RunRef, last_lines
 from workloads.clusters.embedded_process import read_json, write_atomically
 
 START_AGAIN_AFTER = 3.0  # seconds a claimed run may be without a supervisor before another one is started
@@ -162,7 +162,7 @@ class Record:
             return LogChunk(b"", 0, over)
         end = over and start + len(data) >= size
         if tail is not None:
-            kept = b"".join(data.splitlines(keepends=True)[-tail:]) if tail else b""
+            kept = last_lines(data, tail)
             start, data = start + len(data) - len(kept), kept
         return LogChunk(data, start, end)
 

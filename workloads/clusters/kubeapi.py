@@ -24,6 +24,7 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 3.0, 15.0  # s
 KNOCK_TIMEOUT, KNOCK_EVERY = 5.0, 5.0  # s
 MERGE_PATCH = "application/merge-patch+json"
 PAGE = 500
+PIECE = 1 << 20  # bytes
 
 Json = Mapping[str, Any]
 
@@ -74,18 +75,20 @@ class Api:
             self._client = None
 
     def _send(
-        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float
-    ) -> urllib3.BaseHTTPResponse:
+        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float, *,
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:  # fmt: skip
         if self._silent:
             self._knock()
-        answer = self._request(method, path, query, body, content_type, read_timeout)
+        answer = self._request(method, path, query, body, content_type, read_timeout, stream=stream)
         if answer.status in (401, 429) or answer.status >= 500:
             raise _no_answer(answer)
         return answer
 
     def _request(
-        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float
-    ) -> urllib3.BaseHTTPResponse:
+        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float, *,
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:  # fmt: skip
         client = self.client()
         headers = {"Accept": "application/json, */*", "Content-Type": content_type}
         client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
@@ -97,7 +100,7 @@ class Api:
                 headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout),
                 retries=False,
-                preload_content="watch" not in query,
+                preload_content=not stream,
             )
         except self._errors as error:
             if isinstance(error, urllib3.exceptions.TimeoutError):
@@ -130,12 +133,19 @@ class Api:
             raise Unreachable(_short(error)) from error
         return Answer(answer.status, parsed)
 
-    def text(self, path: str, **query: Any) -> tuple[int, bytes]:
-        answer = self._send("GET", path, query, None, "application/json", READ_TIMEOUT)
+    def text(self, path: str, keep: int, **query: Any) -> tuple[int, bytes, int]:
+        """The status, the last `keep` bytes of a text of whatever length, and its length."""
+        answer = self._send("GET", path, query, None, "application/json", READ_TIMEOUT, stream=True)
+        kept, size = bytearray(), 0
         try:
-            return answer.status, answer.data
+            for piece in answer.stream(PIECE):
+                size += len(piece)
+                kept += piece
+                if len(kept) > 2 * keep:
+                    del kept[:-keep]
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(_short(error)) from error
+        return answer.status, bytes(kept[-keep:]), size
 
     def get(self, path: str) -> dict[str, Any] | None:
         """An object, or None if it is not there."""
@@ -166,7 +176,7 @@ class Api:
     def watch(self, path: str, version: str, seconds: int, **query: Any) -> Iterator[dict[str, Any]]:
         """Events after `version` until the server ends the stream; raises Unreachable when it breaks."""
         query |= {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
-        answer = self._send("GET", path, query, None, "application/json", seconds + READ_TIMEOUT)
+        answer = self._send("GET", path, query, None, "application/json", seconds + READ_TIMEOUT, stream=True)
         try:
             if answer.status != 200:
                 yield {"type": "ERROR", "object": orjson.loads(answer.data)}

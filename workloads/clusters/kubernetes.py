@@ -44,6 +44,7 @@ from workloads.clusters.base import (
     RunSpec,
     Unreachable,
     VolumeRef,
+    last_lines,
     volume_of,
 )
 from workloads.clusters.homes import Homes
@@ -252,21 +253,21 @@ class KubernetesCluster:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
         if previous:
             query["previous"] = "true"
-        status, data = self.api.text(f"{path_of(pod)}/log", **query)
+        status, data, size = self.api.text(f"{path_of(pod)}/log", limit + (tail is None), **query)
         if status == 403:
             raise Unreachable(f"the log may not be read: {said(data)}")
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
             # not started yet, never started again, or its container is gone
             return LogChunk(b"", offset, end=previous or pods.is_over(pod))
         if tail is not None:
-            lines = data.splitlines(keepends=True)[-tail:] if tail else []
-            part = b"".join(lines)[-limit:]
-            offset = len(data) - len(part)
+            part = last_lines(data, tail)
+            offset = size - len(part)
+        elif offset > size:  # it began anew
+            return self.logs(ref, rank=rank, limit=limit, previous=previous)
         else:
-            offset = offset if offset <= len(data) else 0
-            part = data[offset : offset + limit]
+            part = data[offset - size + len(data) :][:limit]
         ended = previous or pods.is_over(pod)
-        return LogChunk(part, offset, end=ended and offset + len(part) == len(data))
+        return LogChunk(part, offset, end=ended and offset + len(part) == size)
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         """The pod's own address: the portal must be able to reach the pod network."""
