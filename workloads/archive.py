@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun, last_lines
+from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
 from workloads.drivers import driver_for
 from workloads.models import Attempt, AttemptLog, Kind
 from workloads.specs import ref_of
@@ -12,7 +12,7 @@ from workloads.specs import ref_of
 KEPT = 4 * 2**20  # bytes of each rank's log that outlive the run
 
 
-def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
+def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
     """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing.
 
     A service is copied before it is stopped, because its pod goes with its log, and again afterwards where more is there.
@@ -21,7 +21,7 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver) -> None:
     have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
     for rank in set(range(attempt.workload.pods)) - have:
         try:
-            end = driver.logs(ref_of(attempt), tail=KEPT, rank=rank, limit=KEPT)  # no line is shorter than a byte
+            end = driver.logs(ref, tail=KEPT, rank=rank, limit=KEPT)  # no line is shorter than a byte
         except NoSuchRun:
             end = LogChunk(b"", 0, end=True)
         kept = {"start": end.offset, "data": zlib.compress(end.data)}

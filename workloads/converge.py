@@ -208,11 +208,12 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
                 return happenings.waits(attempt, reason, message)
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
-                    archive.keep_logs(attempt, driver)
+                    archive.keep_logs(attempt, driver, ref)
                 driver.stop(ref, grace)
-            case Remove():
-                archive.keep_logs(attempt, driver)
-                driver.remove(ref)
+            case Remove(found):
+                at_its_end = replace(ref, ended=found.ended)
+                archive.keep_logs(attempt, driver, at_its_end)
+                driver.remove(at_its_end)
                 happenings.forgotten(attempt, now=timezone.now())
             case Forgotten():
                 happenings.forgotten(attempt, now=timezone.now())

@@ -10,7 +10,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.clusters.base import Observed, Phase
+from workloads.clusters.base import Observed, Phase, RunRef
 from workloads.clusters.gangs import as_rows
 from workloads.lifecycle import Event, State
 
@@ -107,6 +107,8 @@ class Stop:
 class Remove:
     """Keep its log; then the cluster may forget it."""
 
+    ref: RunRef
+
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
@@ -144,7 +146,7 @@ def _left_over(seen: Seen | None) -> tuple[Step, ...]:
     if seen is None or seen.run is None:
         return (Forgotten(),) if seen else ()
     if seen.run.phase in ENDED:
-        return (Remove(),)
+        return (Remove(seen.run.ref),)
     return () if seen.run.stopping else (Stop(0),)
 
 

@@ -66,7 +66,7 @@ def keep_deadlines(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.inventory")
 def take_inventory(*, tick: bool = False, **_: Any) -> None:
-    with claimed_tick("workloads.inventory", tick=tick) as run:
+    with claimed_tick("workloads.inventory", tick=tick, rest=4) as run:
         if not run:
             return
         for cluster in Cluster.objects.filter(active=True, unreachable_since=None):

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.clusters.beds import PlainBed
 from workloads.clusters import kubeapi
-from workloads.clusters.base import Refused, RunRef, Unreachable
+from workloads.clusters.base import LogChunk, Refused, RunRef, Unreachable
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes import Connection, KubernetesCluster
 from workloads.clusters.pod_orders import Orders
@@ -230,6 +231,16 @@ class TestLog:
         lines[-1:] = [lines[-1][:-1]] if lines[-1] != b"\n" else []
         last = b"".join(lines[max(0, len(lines) - tail) :])[-limit:]
         assert (chunk.data, chunk.offset, chunk.end) == (last, len(log) - len(last), True)
+
+    def test_and_removal_of_a_pod_that_was_seen_at_its_end_need_no_further_look(self) -> None:
+        driver = self.driver(b"all of it")
+        driver.orders = Orders(driver.api)
+        ended = replace(RUN, ended="uid-1")
+        assert driver.logs(ended) == LogChunk(b"all of it", 0, end=True)
+        driver.remove(ended)
+        pod = "/api/v1/namespaces/gqp-vision/pods/w-one-1"
+        asked = [(method, path) for method, path, _ in driver.api.client().asked]
+        assert asked == [("GET", f"{pod}/log"), ("PATCH", pod), ("DELETE", pod)]
 
     def test_that_breaks_off_is_unreachable(self) -> None:
         with pytest.raises(Unreachable, match="cut"):

@@ -29,6 +29,7 @@ from workloads.reconcile import (
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
+REF = RunRef("w", "ns", "s")
 RUNNING = View(
     state=State.RUNNING, claim="holding", grace=10, created_at=NOW - 5 * MINUTE,
     started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, checkpointed_at=None, ready=False,
@@ -42,7 +43,7 @@ def a(state: State, **changes: object) -> View:
 
 
 def run(phase: Phase, **facts: object) -> Seen:
-    return Seen(NOW, Observed(RunRef("w", "ns", "s"), "w", 1, phase, **facts))  # type: ignore[arg-type]
+    return Seen(NOW, Observed(REF, "w", 1, phase, **facts))  # type: ignore[arg-type]
 
 
 ABSENT = Seen(NOW, None)
@@ -115,7 +116,7 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("gone after its max_runtime", a(State.STOPPING, stop_cause="expired"), run(Phase.FAILED), Event.GONE_EXPIRED),
     ("stopped before anyone knows whether it was created", a(State.STOPPING, stop_cause="cancelled", created_at=None),
      None, (Stop(10),)),
-    ("a finished one is forgotten by the cluster", a(State.RUNNING, finished=True), run(Phase.SUCCEEDED), (Remove(),)),
+    ("a finished one is forgotten by the cluster", a(State.RUNNING, finished=True), run(Phase.SUCCEEDED), (Remove(REF),)),
     ("a lost one that came back is stopped at once", a(State.QUEUED, finished=True), run(Phase.RUNNING), (Stop(0),)),
     ("a finished one the cluster forgot", a(State.QUEUED, finished=True), ABSENT, (Forgotten(),)),
     ("a final one rests", a(State.SUCCEEDED), None, ()),

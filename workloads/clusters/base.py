@@ -77,12 +77,14 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it; it identifies nothing."""
+    """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it, and `ended` which object
+    `observe()` saw at its end, so that it need not look again; neither identifies anything."""
 
     name: str
     namespace: str
     submission_id: str
     kind: str = field(default="", compare=False)
+    ended: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

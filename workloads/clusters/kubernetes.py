@@ -213,6 +213,8 @@ class KubernetesCluster:
     def remove(self, ref: RunRef) -> None:
         if ref.kind in COLLECTIONS:
             self.owners.remove(ref)
+        elif ref.ended:
+            self.orders.remove(_named(ref))
         elif (pod := self._find(ref)) is not None and pods.is_over(pod):
             self.orders.remove(pod)
 
@@ -245,9 +247,10 @@ class KubernetesCluster:
         self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
         previous: bool = False,
     ) -> LogChunk:  # fmt: skip
-        pod = self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
+        pod = _named(ref) if ref.ended else self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
         if pod is None:
             raise NoSuchRun(f"no pod {ref.name}")
+        ended = previous or bool(ref.ended) or pods.is_over(pod)
         query: Json = {"container": manifests.CONTAINER}
         if tail is None:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
@@ -258,7 +261,7 @@ class KubernetesCluster:
             raise Unreachable(f"the log may not be read: {said(data)}")
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
             # not started yet, never started again, or its container is gone
-            return LogChunk(b"", offset, end=previous or pods.is_over(pod))
+            return LogChunk(b"", offset, end=ended)
         if tail is not None:
             part = last_lines(data, tail)
             offset = size - len(part)
@@ -266,7 +269,6 @@ class KubernetesCluster:
             return self.logs(ref, rank=rank, limit=limit, previous=previous)
         else:
             part = data[offset - size + len(data) :][:limit]
-        ended = previous or pods.is_over(pod)
         return LogChunk(part, offset, end=ended and offset + len(part) == size)
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
@@ -326,6 +328,11 @@ def _seen(pod: Json) -> Observed | None:
 def _tell(tell: Callable[[Observed | None], None], run: Observed | None, gone: bool) -> None:
     lost = gone and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
     tell(replace(run, phase=Phase.LOST) if lost and run is not None else run)
+
+
+def _named(ref: RunRef) -> Json:
+    """As much of a pod that has ended as its log and its removal need."""
+    return {"metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.ended}}
 
 
 def _pod(ref: RunRef) -> str:

@@ -48,7 +48,7 @@ def observed(pod: Json) -> Observed:
     reason, message = _reason(pod, container, ended)
     system = sharing.SYSTEMS.get(notes.get(SHARING, ""))
     return Observed(
-        ref=RunRef(name=meta["name"], namespace=meta["namespace"], submission_id=notes[SUBMISSION]),
+        ref=RunRef(meta["name"], meta["namespace"], notes[SUBMISSION], ended=meta["uid"] if is_over(pod) else ""),
         workload_id=notes[WORKLOAD],
         attempt=int(meta["labels"][ATTEMPT]),
         phase=phase,
