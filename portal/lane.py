@@ -7,7 +7,7 @@ passes. Without Redis, or when nobody has taken from the lane lately, hints go t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from django.conf import settings
 
 from portal.shared_redis import shared
 
-HINTS, TAKEN = "portal:hints", "portal:hints-taken"
+HINTS, TAKEN, TIDIED = "portal:hints", "portal:hints-taken", "portal:tidied"
 KEPT = 60  # s; older hints are of no use, the beat was there
 ALIVE = 10  # s; a taker says so at least this often, with a pass over the largest pool between two takes
 AT_ONCE = 10_000
@@ -53,8 +53,24 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 
 def alive() -> bool:
     """Whether somebody takes hints, as far as can be seen."""
+    return _lately(TAKEN)
+
+
+def tidied() -> None:
+    """Tells that whoever takes hints has just tidied up after something that ended."""
+    if settings.REDIS_URL:
+        with suppress(redis.RedisError):
+            shared().set(TIDIED, 1, ex=ALIVE)
+
+
+def tidies() -> bool:
+    """Whether somebody does, as far as can be seen."""
+    return _lately(TIDIED)
+
+
+def _lately(what: str) -> bool:
     try:
-        return bool(settings.REDIS_URL and shared().exists(TAKEN))
+        return bool(settings.REDIS_URL and shared().exists(what))
     except redis.RedisError:
         return False
 

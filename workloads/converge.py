@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import structlog
+from django.db import close_old_connections
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -52,7 +53,11 @@ from workloads.specs import BY_CLAIM, ref_of, to_start
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
-STARTED_WITHIN, TIDIED_WITHIN = dt.timedelta(seconds=15), dt.timedelta(seconds=30)
+STARTED_WITHIN = dt.timedelta(seconds=15)
+TIDIED_WITHIN, TIDIED_IN_A_ROW = (
+    dt.timedelta(seconds=30),
+    dt.timedelta(minutes=5),
+)  # by a watcher that has been; that goes on
 
 
 def converge_cluster(cluster: Cluster) -> int:
@@ -87,8 +92,9 @@ def converge_cluster(cluster: Cluster) -> int:
             continue
         moved += bool(steps) and _by_itself(attempt, driver, seen)
     starting.begun(begun)
+    left = quick and (TIDIED_IN_A_ROW if lane.tidies() else TIDIED_WITHIN)
     for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
-        moved += not (quick and _is_tidied_up(attempt, began)) and _by_itself(attempt, driver, seen)
+        moved += not (left and _ended_within(left, attempt, began)) and _by_itself(attempt, driver, seen)
     _remove_orphans(driver, observed.values(), cluster)
     return moved + len(begun)
 
@@ -109,9 +115,9 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     return new and since is not None and abs(now - since) < STARTED_WITHIN
 
 
-def _is_tidied_up(attempt: Attempt, now: dt.datetime) -> bool:
-    """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it."""
-    return attempt.finished_at is not None and abs(now - attempt.finished_at) < TIDIED_WITHIN
+def _ended_within(time: dt.timedelta, attempt: Attempt, now: dt.datetime) -> bool:
+    """So lately that the watcher, which tidies up when it has nothing better to do, is still at it."""
+    return attempt.finished_at is not None and abs(now - attempt.finished_at) < time
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:
@@ -187,7 +193,8 @@ def view_of(attempt: Attempt) -> View:
 
 
 def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
-    """One step. False ends the round: a race was lost, or the cluster does not answer."""
+    """One step. False ends the round: a race was lost, or the cluster does not answer. While it takes its time, others may
+    have the connection to the database: a process has fewer of them than threads that wait for the cluster."""
     ref = ref_of(attempt)
     try:
         match step:
@@ -209,10 +216,12 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
                     archive.keep_logs(attempt, driver, ref)
+                close_old_connections()
                 driver.stop(ref, grace)
             case Remove(found):
                 at_its_end = replace(ref, ended=found.ended)
                 archive.keep_logs(attempt, driver, at_its_end)
+                close_old_connections()
                 driver.remove(at_its_end)
                 happenings.forgotten(attempt, now=timezone.now())
             case Forgotten():

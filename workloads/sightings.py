@@ -17,6 +17,7 @@ import structlog
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
+from portal import lane
 from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
@@ -25,7 +26,7 @@ from workloads.converge import converge, view_of, viewed
 from workloads.drivers import driver_for
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
-from workloads.reconcile import Happened, Seen, next_steps
+from workloads.reconcile import Happened, Remove, Seen, next_steps
 from workloads.specs import BY_CLAIM
 
 log = structlog.get_logger(__name__)
@@ -105,15 +106,22 @@ class Sightings(threading.Thread):
                 early.append(attempt.submission_id)
             elif steps == (Happened(Event.STARTED, run),):
                 begun.append((attempt, run))
+            elif any(isinstance(step, Remove) for step in steps):
+                self._tidy_up(attempt.claim.public_id, seen)
             elif steps:
                 self.beside(run.ref.name, partial(self._closer, attempt.claim.public_id, seen))
         starting.begun(begun)
         return early
 
     def _closer(self, claim: str, seen: Seen) -> None:
-        _converge(claim, seen, lambda: self.tidy(("tidy", claim), partial(_converge, claim, seen)))
+        for attempt in BY_CLAIM.all(claim):
+            converge(attempt, driver_for(attempt.cluster), seen, later=lambda: self._tidy_up(claim, seen))
+
+    def _tidy_up(self, claim: str, seen: Seen) -> None:
+        self.tidy(("tidy", claim), partial(_tidy_up, claim, seen))
 
 
-def _converge(claim: str, seen: Seen, later: Callable[[], object] | None = None) -> None:
+def _tidy_up(claim: str, seen: Seen) -> None:
     for attempt in BY_CLAIM.all(claim):
-        converge(attempt, driver_for(attempt.cluster), seen, later)
+        if converge(attempt, driver_for(attempt.cluster), seen):
+            lane.tidied()

@@ -36,7 +36,7 @@ from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
 from workloads import actions, starting
 from workloads.clusters.base import LogChunk, Observed, Phase, RunSpec
 from workloads.clusters.doubles import Life
-from workloads.converge import STARTED_WITHIN, TIDIED_WITHIN, converge_cluster
+from workloads.converge import STARTED_WITHIN, TIDIED_IN_A_ROW, TIDIED_WITHIN, converge_cluster
 from workloads.express import Express
 from workloads.sightings import Sightings
 
@@ -169,9 +169,11 @@ def test_a_listing_notes_together_all_that_began_to_run(
     assert {state(workload) for workload in made} == {"running"}
 
 
+@pytest.mark.parametrize(("goes_on", "within"), [(False, TIDIED_WITHIN), (True, TIDIED_IN_A_ROW)])
 def test_a_listing_leaves_it_to_the_watcher_to_tidy_up_after_what_ended_a_moment_ago(
-    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, with_redis: Any
-) -> None:
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, with_redis: Any, goes_on: bool,
+    within: dt.timedelta,
+) -> None:  # fmt: skip
     cluster.life_of = lambda spec: Life(runs=0)
     workload = submit(alice, pool)
     starting.start(admitted(pool), creators)
@@ -181,7 +183,9 @@ def test_a_listing_leaves_it_to_the_watcher_to_tidy_up_after_what_ended_a_moment
     told.tell(pool.group.cluster, ended)
     told.act()
     assert state(workload) == "succeeded"
-    for late, removed in ((dt.timedelta(0), False), (TIDIED_WITHIN, True)):
+    if goes_on:
+        lane.tidied()  # after others
+    for late, removed in ((dt.timedelta(0), False), (within - dt.timedelta(seconds=5), False), (within, True)):
         attempts.update(finished_at=timezone.now() - late)
         converge_cluster(pool.group.cluster)
         assert (attempts.get().removed_at is not None) is removed
