@@ -95,8 +95,12 @@ def test_what_ended_frees_its_capacity_before_anybody_tidies_up_after_it(
     starting.start(admitted(pool), creators)
     left: dict[object, Callable[[], object]] = {}
     asked: list[str] = []
-    monkeypatch.setattr(cluster, "logs", lambda ref, **_: asked.append("logs") or LogChunk(b"all of it", 0, end=True))
-    monkeypatch.setattr(cluster, "remove", lambda ref: asked.append("remove"))
+
+    def ask(what: str) -> None:
+        asked.append(what if connection.connection is None else f"{what}, while it held a connection to the database")
+
+    monkeypatch.setattr(cluster, "logs", lambda ref, **_: ask("logs") or LogChunk(b"all of it", 0, end=True))
+    monkeypatch.setattr(cluster, "remove", lambda ref: ask("remove"))
     told = Sightings(threading.Event(), at_once, left.__setitem__)
     where, run = running(pool, cluster.specs[0])
     told.tell(where, dataclasses.replace(run, phase=Phase.SUCCEEDED, exit_code=0))
