@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, close_old_connections, connection, transaction
 
 from portal.errors import Busy
 
@@ -29,3 +29,9 @@ def is_lock_timeout(error: OperationalError) -> bool:
     if connection.vendor == "postgresql":
         return getattr(error.__cause__, "sqlstate", "") in {"55P03", "40P01"}  # lock not available, deadlock
     return "locked" in str(error)
+
+
+def lend_connection() -> None:
+    """To the pool, for others, before a call that takes its time; never out of an open transaction."""
+    if not connection.in_atomic_block:
+        close_old_connections()

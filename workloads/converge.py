@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import structlog
-from django.db import close_old_connections
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from portal import lane
+from portal.locks import lend_connection
 from quotas.models import ClaimState, Cluster
 from workloads import archive, happenings, homes, lost_nodes, starting
 from workloads.clusters.base import (
@@ -216,12 +216,12 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
                     archive.keep_logs(attempt, driver, ref)
-                close_old_connections()
+                lend_connection()
                 driver.stop(ref, grace)
             case Remove(found):
                 at_its_end = replace(ref, ended=found.ended)
                 archive.keep_logs(attempt, driver, at_its_end)
-                close_old_connections()
+                lend_connection()
                 driver.remove(at_its_end)
                 happenings.forgotten(attempt, now=timezone.now())
             case Forgotten():

@@ -126,9 +126,9 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     asked: set[tuple[str, str]] = set()
     send = Api._send
 
-    def recorded(self: Api, method: str, path: str, query: dict[str, Any], *rest: Any) -> Any:
+    def recorded(self: Api, method: str, path: str, query: dict[str, Any], *rest: Any, **how: Any) -> Any:
         asked.add(right_of(method, path, query))
-        return send(self, method, path, query, *rest)
+        return send(self, method, path, query, *rest, **how)
 
     monkeypatch.setattr(Api, "_send", recorded)
     driver, stop = kubernetes_bed.driver, threading.Event()

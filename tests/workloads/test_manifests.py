@@ -165,7 +165,7 @@ def seen(status: dict[str, Any], **metadata: Any) -> tuple[Phase, str, int | Non
     made = manifests.pod(spec(), OPTIONS)
     made["spec"]["nodeName"] = metadata.pop("node", "n1")
     made["metadata"]["annotations"] |= metadata.pop("annotations", {})
-    made["metadata"] |= metadata
+    made["metadata"] |= {"uid": "u1"} | metadata
     made["status"] = status
     run = pods.observed(made)
     return run.phase, run.reason, run.exit_code
@@ -314,6 +314,7 @@ class TestObserved:
 
     def test_of_a_container_that_never_started_has_no_start(self) -> None:
         made = manifests.pod(spec(), OPTIONS)
+        made["metadata"]["uid"] = "u1"
         made["status"] = {"phase": "Failed", "containerStatuses": ended(128, "StartError")}
         made["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"] = "1970-01-01T00:00:00Z"
         run = pods.observed(made)

@@ -26,13 +26,13 @@ STOPPED = {STOPPED_AT: T1}
 
 def job(notes: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
     made = manifests.job(gang(), Options())
-    made["metadata"]["annotations"] = made["metadata"]["annotations"] | (notes or {})
+    made["metadata"] |= {"uid": "u0", "annotations": made["metadata"]["annotations"] | (notes or {})}
     return made | {"status": status}
 
 
 def deployment(notes: dict[str, str] | None = None) -> dict[str, Any]:
     made = manifests.deployment(served(), Options())
-    made["metadata"]["annotations"] = made["metadata"]["annotations"] | (notes or {})
+    made["metadata"] |= {"uid": "u0", "annotations": made["metadata"]["annotations"] | (notes or {})}
     return made | {"status": {}}
 
 
@@ -42,7 +42,11 @@ def pod(owner: dict[str, Any], status: dict[str, Any], rank: int | None = None, 
     body["spec"].pop("schedulingGates", None)
     body["spec"]["nodeName"] = "n1"
     index = {} if rank is None else {INDEX: str(rank)}
-    names = {"name": f"{owner['metadata']['name']}-7f9c-{rank}", "namespace": owner["metadata"]["namespace"]}
+    names = {
+        "name": f"{owner['metadata']['name']}-7f9c-{rank}",
+        "uid": f"u-{rank}",
+        "namespace": owner["metadata"]["namespace"],
+    }
     owners = {"ownerReferences": [{"name": owner["metadata"]["name"] + ("" if index else "-7f9c")}]}
     body["metadata"] |= names | owners | {"creationTimestamp": T0, "labels": body["metadata"]["labels"] | index} | meta
     return body | {"status": status}
@@ -170,12 +174,14 @@ class TestAPod:
     def test_that_is_out_of_memory_says_so_whoever_deleted_it(self) -> None:
         killed = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": T1, "message": "oom"}
         made = manifests.pod(spec(), Options())
+        made["metadata"]["uid"] = "u1"
         made["status"] = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": killed}}]}
         run = pods.observed(made)
         assert (run.phase, run.reason, run.message) == (Phase.FAILED, "OOMKilled", "oom")
 
     def test_that_failed_for_a_reason_of_its_own_says_it(self) -> None:
         made = manifests.pod(spec(), Options())
+        made["metadata"]["uid"] = "u1"
         made["status"] = {"phase": "Failed", "reason": "StartError", "message": "no such file"}
         run = pods.observed(made)
         assert (run.phase, run.reason, run.message) == (Phase.FAILED, "StartError", "no such file")
