@@ -54,10 +54,8 @@ from workloads.specs import BY_CLAIM, ref_of, to_start
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
 STARTED_WITHIN = dt.timedelta(seconds=15)
-TIDIED_WITHIN, TIDIED_IN_A_ROW = (
-    dt.timedelta(seconds=30),
-    dt.timedelta(minutes=5),
-)  # by a watcher that has been; that goes on
+TIDIED_WITHIN = dt.timedelta(seconds=30)  # by a watcher that takes hints
+TIDIED_IN_A_ROW = dt.timedelta(minutes=5)  # by one that is at it
 
 
 def converge_cluster(cluster: Cluster) -> int:

@@ -28,11 +28,7 @@ from workloads.sightings import Sightings
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-SHORT, LONGEST_REST = (
-    0.1,
-    2.0,
-)  # s; before hints are taken again, a pass rests as long as it took, and hints gather; one
-# over a large pool rests three times as long: what it costs hardly depends on how many it admits
+SHORT, LONGEST_REST = 0.1, 2.0  # s
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
 CREATORS, STARTERS = 32, 2  # threads that create runs; that write down which
@@ -176,6 +172,8 @@ class Express(threading.Thread):
 
 
 def _rest_after(took: float) -> float:
+    """As long as a pass took, while hints gather; three times as long after one over a large pool: what that costs hardly
+    depends on how many it admits."""
     return took if took < SHORT else min(LONGEST_REST, 3 * took)
 
 
