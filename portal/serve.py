@@ -11,7 +11,7 @@ import copy
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -85,12 +85,14 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
-    servers = [in_process(application, port) for port in (settings.PORT, settings.NOTEBOOK_PORT)]
+    ports = settings.PORT, settings.NOTEBOOK_PORT
+    servers = [in_process(application, port) for port in ports]
     tasks = [asyncio.create_task(server.serve()) for server in servers]
-    await asyncio.sleep(0)  # each binds its port in its first step
+    ends = [asyncio.create_task(told.wait()), *tasks]
+    await asyncio.wait([asyncio.create_task(_opened(ports)), *ends], return_when=asyncio.FIRST_COMPLETED)
     runtime.start()
     await asyncio.to_thread(listening)  # it may ask the database, which must not happen on the loop
-    await asyncio.wait([asyncio.create_task(told.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     log.info("serve.stopping", held=held.count())
     held.close()
     for server in servers:
@@ -101,6 +103,17 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=LAST_WORD)
+
+
+async def _opened(ports: Iterable[int]) -> None:
+    """Granian does not tell when it listens."""
+    for port in ports:
+        while True:
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(settings.BIND_HOST, port)
+                writer.close()
+                break
+            await asyncio.sleep(0.02)
 
 
 def in_process(application: Any, port: int) -> InProcess:
