@@ -20,6 +20,7 @@ from tests.servers import free_port
 BASE = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 READY = 90  # s
+INTERRUPTED = "ERR_NETWORK_CHANGED"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,14 +87,14 @@ class Person:
     """Somebody logged in at their own browser. Whatever their console complains of fails the test."""
 
     def __init__(self, browser: Any, base: str, username: str, language: str, theme: str, width: int) -> None:
-        self.base, self.complaints = base, list[str]()
+        self.base, self.heard = base, list[str]()
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False
         )
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
-        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("pageerror", lambda error: self.heard.append(f"error: {error}"))
         self.page.on("console", self._heard)
         if username:
             self.go("/login/")
@@ -103,15 +104,23 @@ class Person:
             self.page.wait_for_url(base + "/")
 
     def _heard(self, message: Any) -> None:
-        if message.type != "error":
-            return
-        # A page that was left while it asked for something says so twice, and it is not the page's fault; nor is a network
-        # interface that comes or goes on this machine (a test cluster's).
-        before = message.text.replace("sendAbort", "afterRequest")
-        if before != message.text and self.complaints[-1:] == [before]:
-            self.complaints.pop()
-        elif "ERR_NETWORK_CHANGED" not in message.text:
-            self.complaints.append(message.text)
+        if message.type == "error":
+            self.heard.append(message.text)
+
+    def complaints(self) -> list[str]:
+        """What the console said and the page is to blame for. A page that was left while it asked for something says so
+        twice; so it does when a network interface comes or goes on this machine, a test cluster's, which Chromium tells."""
+        found = list[str]()
+        interrupted = sum(INTERRUPTED in text for text in self.heard)
+        for text in self.heard:
+            failed = "sendError" in text and interrupted > 0
+            before = text.replace("sendError" if failed else "sendAbort", "afterRequest")
+            if before != text and found[-1:] == [before]:
+                found.pop()
+                interrupted -= failed
+            elif INTERRUPTED not in text:
+                found.append(text)
+        return found
 
     def go(self, path: str) -> Any:
         from playwright.sync_api import Error
@@ -121,7 +130,7 @@ class Person:
                 self.page.goto(self.base + path)
                 return self.page
             except Error as error:
-                if "ERR_NETWORK_CHANGED" not in error.message:
+                if INTERRUPTED not in error.message:
                     raise
 
     def axe(self) -> list[str]:
@@ -141,7 +150,7 @@ def person(chromium: Any, demo: str) -> Iterator[Callable[..., Person]]:
         return made[-1]
 
     yield arrive
-    complaints = [text for each in made for text in each.complaints]
+    complaints = [text for each in made for text in each.complaints()]
     for each in made:
         each.context.close()
     assert complaints == []

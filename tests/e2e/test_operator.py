@@ -63,7 +63,7 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arriv
     page.get_by_role("button", name="Save").click()
     expect(page.locator("main")).to_contain_text(re.compile(r"promised 17 .* has 16"))
     expect(page.locator("#id_guaranteed")).to_have_value("5")
-    oscar.complaints = [text for text in oscar.complaints if "422" not in text]
+    oscar.heard = [text for text in oscar.heard if "422" not in text]
 
 
 def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:

@@ -214,7 +214,7 @@ def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str
     assert told == f"w-{workload}-1 True"
     page.get_by_role("button", name="Stop").first.click()
     ines.context.close()
-    assert ines.complaints == []
+    assert ines.complaints() == []
 
 
 def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_follows(
