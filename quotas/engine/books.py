@@ -51,17 +51,20 @@ class Books(Rights):
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
         self.held_now = 0
         self.some_young = self.some_recalls = False
+        held: Vector = {}
         for claim in mine:
             if claim.state is ClaimState.HOLDING:
-                self._enter_holding(claim)
+                self._enter_holding(claim, held)
             elif claim.state is ClaimState.LEAVING:
                 self._enter_leaving(claim)
+        self.free_now.add(held, -1)
+        self.free_later.add(held, -1)
         for claim in sorted(self.pending, key=lambda claim: (not self.departures.of(claim), claim.id)):
             if claim.reserved is not None:  # those whom others leave for first: the free part is theirs
                 self.reserve(claim, claim.reserved.places, self.departures.of(claim), claim.reserved.units)
                 self.unsettle(claim)
 
-    def _enter_holding(self, claim: Claim) -> None:
+    def _enter_holding(self, claim: Claim, held: Vector) -> None:
         charge = self.standing.charges[claim.id]
         vector = self.vectors[claim.id] = self._occupied(claim, charge)
         self.ledger.add(claim.department, charge)
@@ -69,8 +72,8 @@ class Books(Rights):
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now
         self.some_recalls = self.some_recalls or claim.is_recall
-        self.free_now.add(vector, -1)
-        self.free_later.add(vector, -1)
+        for key, amount in vector.items():
+            held[key] = held.get(key, 0) + amount
 
     def _settle_in(self, claim: Claim) -> None:
         """The claim holds: it stands in its department and on its nodes."""
