@@ -90,12 +90,12 @@ def prepared(**environment: str) -> Path:
 
 
 @contextlib.contextmanager
-def installed(nodes: int, cards: int, **environment: str) -> Iterator[Installation]:
+def installed(nodes: int, cards: int, lease: int = 40, **environment: str) -> Iterator[Installation]:
     """Migrated and empty, with the cluster named `bench` in its inventory; no process of the portal runs yet."""
     folder = prepared(**environment)
     from tests.clusters.realcluster import Admin
 
-    arguments = ["start", "--apart", "--nodes", str(nodes), "--cards", str(cards)]
+    arguments = ["start", "--apart", "--nodes", str(nodes), "--cards", str(cards), "--lease", str(lease)]
     info = json.loads(subprocess.run([KIT, *arguments], check=True, stdout=subprocess.PIPE).stdout)
     made = Installation(Admin(info), info, folder)
     try:

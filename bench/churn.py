@@ -169,11 +169,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=625)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=int, default=5, help="pods a second")
+    parser.add_argument("--lease", type=int, default=300, help="s, of a simulated node; renewed four times as often")
     parser.add_argument("--out", type=Path, default=Path("churn"))
     arguments = parser.parse_args(
         None if __name__ == "__main__" else ["--pods", "500", "--nodes", "63", "--minutes", "1"]
     )
-    with installed(arguments.nodes, 8) as made:
+    with installed(arguments.nodes, 8, arguments.lease) as made:
         from quotas.models import Pool, Quota
         from tests import servers
 

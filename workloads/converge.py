@@ -93,7 +93,7 @@ def converge_cluster(cluster: Cluster) -> int:
     left = quick and (TIDIED_IN_A_ROW if lane.tidies() else TIDIED_WITHIN)
     for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
         moved += not (left and _ended_within(left, attempt, began)) and _by_itself(attempt, driver, seen)
-    _remove_orphans(driver, observed.values(), cluster)
+    _remove_orphans(driver, observed.values(), cluster, began)
     return moved + len(begun)
 
 
@@ -265,11 +265,14 @@ def patience_of(attempt: Attempt) -> dt.timedelta:
     return dt.timedelta(seconds=attempt.cluster.options.get("give_up_after", Options().give_up_after))
 
 
-def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster) -> None:
-    """Runs that carry our labels and belong to no attempt any more (a restored database, a removed department)."""
-    for run in runs:
-        if Attempt.objects.filter(submission_id=run.ref.submission_id, removed_at=None).exists():
-            continue  # created after our list of attempts was read
+def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster, listed_at: dt.datetime) -> None:
+    """Runs that carry our labels and belong to no attempt any more (a restored database, a removed department). Who was
+    created, or tidied up by somebody else, since the listing is none."""
+    left = {run.ref.submission_id: run for run in runs}
+    known = Attempt.objects.filter(submission_id__in=left).exclude(removed_at__lt=listed_at)
+    for submission in known.values_list("submission_id", flat=True):
+        del left[submission]
+    for run in left.values():
         log.warning("cluster.orphan", cluster=cluster.name, run=run.ref.name)
         _forget(driver, run.ref, ended=run.phase in ENDED)
 

@@ -42,7 +42,11 @@ def make_certificates(d: Path) -> None:
 
 
 class ControlPlane:
-    def __init__(self, binaries: Path, processes: Processes) -> None:
+    """Simulated nodes renew their leases of `lease` seconds four times as often: 625 of them 62 times a second with the
+    usual 40."""
+
+    def __init__(self, binaries: Path, processes: Processes, lease: int = 40) -> None:
+        self.lease = lease
         self.bin, self.processes, self.state = binaries, processes, processes.state
         self.pki = self.state / "pki"
         self.seconds: dict[str, float] = {}
@@ -81,12 +85,13 @@ class ControlPlane:
         etcd = self._etcd()
         self._apiserver(etcd)
         d = self.pki
-        issue = (
+        more = (
             f"--root-ca-file={d}/ca.crt",
             f"--service-account-private-key-file={d}/sa.key",
             "--use-service-account-credentials=true",
+            f"--node-monitor-grace-period={self.lease + 10}s",  # as far from the lease as by default
         )
-        for name, extra in (("kube-scheduler", ()), ("kube-controller-manager", issue)):
+        for name, extra in (("kube-scheduler", ()), ("kube-controller-manager", more)):
             config = self.kubeconfig(name)
             self.processes.spawn(
                 name,
@@ -163,7 +168,7 @@ class ControlPlane:
             f"--kubeconfig={self.kubeconfig('kwok')}",
             f"--config={config}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-            "--node-lease-duration-seconds=40",
+            f"--node-lease-duration-seconds={self.lease}",
             "--cidr=10.244.0.0/16",
             "--node-ip=127.0.0.1",
             f"--node-port={port}",

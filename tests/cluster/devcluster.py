@@ -134,11 +134,11 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
         return info
 
 
-def start_apart(nodes: int, cards: int) -> dict[str, Any]:
+def start_apart(nodes: int, cards: int, lease: int) -> dict[str, Any]:
     """A cluster beside the shared one, without a real node: for those who break or fill it. `stop --state` ends it."""
     require(ALWAYS)
     state = Path(tempfile.mkdtemp(prefix="gpu-quota-portal-apart-"))
-    plane = ControlPlane(build(), Processes(state))
+    plane = ControlPlane(build(), Processes(state), lease)
     try:
         plane.start()
         plane.add_many_nodes(nodes, cards)
@@ -189,6 +189,7 @@ def main() -> int:
     starter.add_argument("--apart", action="store_true", help="another cluster beside it, with simulated nodes only")
     starter.add_argument("--nodes", type=int, default=4, help="with --apart: how many")
     starter.add_argument("--cards", type=int, default=8, help="with --apart: of each node")
+    starter.add_argument("--lease", type=int, default=40, help="with --apart: s, after which a silent node is lost")
     bringer = commands.add_parser("bring", help="bring another image onto the running real node; prints its name")
     bringer.add_argument("image", choices=images.EXTRA)
     commands.add_parser("status", help="print the running cluster as JSON, or fail")
@@ -201,7 +202,7 @@ def main() -> int:
         case "build":
             print(build())
         case "start" if arguments.apart:
-            print(json.dumps(start_apart(arguments.nodes, arguments.cards)))
+            print(json.dumps(start_apart(arguments.nodes, arguments.cards, arguments.lease)))
         case "start":
             print(json.dumps(start(arguments), indent=1))
         case "bring":
