@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import redis
 import structlog
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from portal.celery import TIMETABLE
 from portal.models import JobRun
+from portal.shared_redis import shared
 
 AHEAD = 60  # s; so far the clocks of several machines may differ
 LONGEST_REST = dt.timedelta(seconds=30)
+LONGEST_RUN = dt.timedelta(minutes=10)  # whoever is at it
+GOES_ON = 20  # s for which it is known that a run was under way
 log = structlog.get_logger(__name__)
 
 
@@ -42,7 +48,8 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
         yield False
         return
     try:
-        yield True
+        with _told_that_it_goes_on(job, told=rest > 0):
+            yield True
     except Exception as error:
         JobRun.objects.filter(pk=run.pk).update(
             finished_at=timezone.now(), error=f"{type(error).__name__}: {error}"[:2000]
@@ -51,12 +58,40 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
     JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now())
 
 
+@contextmanager
+def _told_that_it_goes_on(job: str, *, told: bool) -> Iterator[None]:
+    """To other processes: they need not guess whether a run that has no end yet was killed."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.is_set():
+            with suppress(redis.RedisError):
+                shared().set(f"portal:goes-on:{job}", 1, ex=GOES_ON)
+            over.wait(GOES_ON / 4)
+
+    if told and settings.REDIS_URL:
+        threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
 def _rests(job: str, rest: int) -> bool:
-    """Whether its last run has ended a short while ago, or is under way; after LONGEST_REST one without an end is no more."""
+    """Whether its last run has ended a short while ago, or is under way. One without an end of which nothing is heard is no
+    more after LONGEST_REST."""
     last = JobRun.objects.filter(job=job).order_by("-slot").first()
     if last is None:
         return False
     since, pause = last.started_at, LONGEST_REST
     if last.finished_at is not None:
         since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
+    elif _goes_on(job):
+        pause = LONGEST_RUN
     return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead
+
+
+def _goes_on(job: str) -> bool:
+    with suppress(redis.RedisError):
+        return bool(settings.REDIS_URL and shared().exists(f"portal:goes-on:{job}"))
+    return False
