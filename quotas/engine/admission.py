@@ -46,6 +46,8 @@ def decide(snapshot: Snapshot) -> Plan:
         planned.run()
     decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]
     stay = [claim for done in passes for claim in withdrawn(done.books, done.answers)]
+    for done in passes:
+        done.books.close()
     return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(stay)))
 
 

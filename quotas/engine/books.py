@@ -7,16 +7,16 @@ start; `free_later` counts leaving claims as gone and reservations whole – wha
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from quotas.engine.departures import Departures
+from quotas.engine.departures import Departures, Turn
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, best_in, find_places
 from quotas.engine.shares import Borrowers
-from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Snapshot
-from quotas.engine.units import grace_of, must_stay_inside, notice_of, young_until
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
+from quotas.engine.units import gone_by, must_stay_inside, young_until
 
 
 class Books(Rights):
@@ -34,7 +34,7 @@ class Books(Rights):
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self._leaving_on: dict[str, set[ClaimId]] = {}
-        self.departures = Departures(lambda leaver: (self.gone_by(leaver), leaver.id))
+        self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
@@ -363,11 +363,19 @@ class Books(Rights):
         return {leaver for node in nodes for leaver in self._leaving_on.get(node, ())}
 
     def gone_by(self, leaver: Claim) -> int:
-        """The latest time at which the claim's units are free: those told now, or soon, get notice and grace."""
-        grace = grace_of(leaver, self.pool, self.settings)
-        if leaver.state is ClaimState.LEAVING:
-            return (self.now if leaver.leave_by is None else leaver.leave_by) + grace
-        return max(self.now, young_until(leaver, self.now)) + notice_of(leaver, self.pool, self.settings) + grace
+        """The latest time at which the claim's units are free."""
+        return gone_by(leaver, self.pool, self.settings, self.now)
+
+    def close(self) -> None:
+        """Nothing is asked any more. What the rooms remember refers to them, and to the books: it goes at once, without
+        anybody looking for garbage among thousands of entries."""
+        for room in (self.free_now, self.free_later, self.__dict__.get("empty")):
+            if room is not None:
+                room.forget()
+
+
+def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:
+    return gone_by(leaver, pool, settings, now), leaver.id
 
 
 def free_vectors(snapshot: Snapshot) -> tuple[Room, Room]:

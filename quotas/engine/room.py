@@ -39,6 +39,10 @@ class Room(dict[Key, int]):
         for node in nodes:
             self._note(node, True)
 
+    def forget(self) -> None:
+        """All that was asked."""
+        self._rankings.clear()
+
     def _note(self, node: str, more: bool) -> None:
         self._changes.append(node)
         self._versions[node] = len(self._changes)

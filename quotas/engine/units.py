@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from quotas.engine.mig import profile_of
-from quotas.engine.types import Claim, ClaimId, Department, Node, Policy, Pool, Settings
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, Node, Policy, Pool, Settings
 
 
 def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
@@ -86,6 +86,14 @@ def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
     if claim.grace is not None:
         return claim.grace
     return settings.grace if pool.grace is None else pool.grace
+
+
+def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
+    """The latest time at which a leaver's units are free: those told now, or soon, get notice and grace."""
+    grace = grace_of(claim, pool, settings)
+    if claim.state is ClaimState.LEAVING:
+        return (now if claim.leave_by is None else claim.leave_by) + grace
+    return max(now, young_until(claim, now)) + notice_of(claim, pool, settings) + grace
 
 
 def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:

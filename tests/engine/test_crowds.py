@@ -1,5 +1,6 @@
 """Among many departments and nodes most are not looked at: the answers are those that looking at all of them gives."""
 
+import gc
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -57,3 +58,21 @@ def test_in_a_tree_too_victims_are_found_for_hundreds(nodes: bool) -> None:
     assert of_plan(snapshot, plan) == ()
     assert len(plan.decisions) == 200
     assert sum(len(decision.victims) for decision in plan.decisions) > 50
+
+
+def garbage_of(snapshot: Snapshot) -> int:
+    """Objects that a plan leaves behind and that only Python's search for garbage finds."""
+    gc.collect()
+    gc.disable()
+    try:
+        decide(snapshot)
+        return gc.collect()
+    finally:
+        gc.enable()
+
+
+def test_what_a_plan_worked_with_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = a_snapshot(20, 200, 200, with_nodes=True)
+    few = garbage_of(snapshot)
+    monkeypatch.setattr(Books, "close", lambda self: None)
+    assert few * 10 < garbage_of(snapshot)

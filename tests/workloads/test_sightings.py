@@ -193,3 +193,24 @@ def test_a_listing_leaves_it_to_the_watcher_to_tidy_up_after_what_ended_a_moment
         attempts.update(finished_at=timezone.now() - late)
         converge_cluster(pool.group.cluster)
         assert (attempts.get().removed_at is not None) is removed
+
+
+@pytest.mark.parametrize(("since", "removed"), [(dt.timedelta(0), 0), (-dt.timedelta(hours=1), 1)])
+def test_what_somebody_tidied_up_after_since_the_listing_is_no_orphan_of_it(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch,
+    since: dt.timedelta, removed: int,
+) -> None:  # fmt: skip
+    cluster.life_of = lambda spec: Life(runs=0)
+    workload = submit(alice, pool)
+    starting.start(admitted(pool), creators)
+    observe, asked = cluster.observe, list[str]()
+
+    def listed() -> tuple[Observed, ...]:
+        found = observe()
+        workload.attempts.update(finished_at=timezone.now() + since, removed_at=timezone.now() + since)
+        return found
+
+    monkeypatch.setattr(cluster, "observe", listed)
+    monkeypatch.setattr(cluster, "remove", lambda ref: asked.append(ref.name))
+    converge_cluster(pool.group.cluster)
+    assert len(asked) == removed
