@@ -75,4 +75,4 @@ def test_what_a_plan_worked_with_goes_with_it(monkeypatch: pytest.MonkeyPatch) -
     snapshot = a_snapshot(20, 200, 200, with_nodes=True)
     few = garbage_of(snapshot)
     monkeypatch.setattr(Books, "close", lambda self: None)
-    assert few * 10 < garbage_of(snapshot)
+    assert few * 5 < garbage_of(snapshot)
