@@ -82,7 +82,7 @@ def converge_cluster(cluster: Cluster) -> int:
         if quick and _is_being_started(attempt, began):
             continue
         steps = next_steps(view_of(attempt), seen, began)
-        if any(isinstance(step, Remove) for step in steps):
+        if steps and run is not None and attempt.finished_at is not None:
             over.append((attempt, seen))
             continue
         if run is not None and steps == (Happened(Event.STARTED, run),):
@@ -90,9 +90,8 @@ def converge_cluster(cluster: Cluster) -> int:
             continue
         moved += bool(steps) and _by_itself(attempt, driver, seen)
     starting.begun(begun)
-    left = quick and (TIDIED_IN_A_ROW if lane.tidies() else TIDIED_WITHIN)
     for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
-        moved += not (left and _ended_within(left, attempt, began)) and _by_itself(attempt, driver, seen)
+        moved += not (quick and _is_tidied_up(attempt, seen, began)) and _by_itself(attempt, driver, seen)
     _remove_orphans(driver, observed.values(), cluster, began)
     return moved + len(begun)
 
@@ -113,9 +112,13 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     return new and since is not None and abs(now - since) < STARTED_WITHIN
 
 
-def _ended_within(time: dt.timedelta, attempt: Attempt, now: dt.datetime) -> bool:
-    """So lately that the watcher, which tidies up when it has nothing better to do, is still at it."""
-    return attempt.finished_at is not None and abs(now - attempt.finished_at) < time
+def _is_tidied_up(attempt: Attempt, seen: Seen, listed_at: dt.datetime) -> bool:
+    """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it; or that
+    a listing which shows it as it ran is only older."""
+    ended = seen.run is not None and seen.run.phase in ENDED
+    within = TIDIED_IN_A_ROW if ended and lane.tidies() else TIDIED_WITHIN
+    over = attempt.finished_at
+    return over is not None and listed_at - within < over < timezone.now() + within  # not where its clock was ahead
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:

@@ -214,3 +214,30 @@ def test_what_somebody_tidied_up_after_since_the_listing_is_no_orphan_of_it(
     monkeypatch.setattr(cluster, "remove", lambda ref: asked.append(ref.name))
     converge_cluster(pool.group.cluster)
     assert len(asked) == removed
+
+
+def test_a_listing_that_is_older_than_an_end_stops_nothing(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch,
+    with_redis: Any,
+) -> None:  # fmt: skip
+    workload = submit(alice, pool)
+    starting.start(admitted(pool), creators)
+    lane.take(0.1)  # a watcher lives
+    told, stopped = Sightings(threading.Event(), at_once, lambda key, act: None), list[str]()
+    where, run = running(pool, cluster.specs[0])
+    told.tell(where, run)
+    told.act()
+    ended = dataclasses.replace(run, phase=Phase.SUCCEEDED, exit_code=0, finished_at=timezone.now())
+
+    def listed() -> tuple[Observed, ...]:
+        told.tell(where, ended)  # while the listing is on its way
+        told.act()
+        return (run,)
+
+    monkeypatch.setattr(cluster, "observe", listed)
+    monkeypatch.setattr(cluster, "stop", lambda ref, grace: stopped.append(ref.name))
+    converge_cluster(pool.group.cluster)
+    assert (state(workload), stopped) == ("succeeded", [])
+    workload.attempts.update(finished_at=timezone.now() - TIDIED_WITHIN)
+    converge_cluster(pool.group.cluster)
+    assert stopped, "one that lives on when its attempt is over must not live beside the next"
