@@ -52,6 +52,8 @@ class Books(Rights):
         self.held_now = 0
         self.some_young = self.some_recalls = False
         held: Vector = {}
+        charges = self.standing.charges
+        self.ledger.fill((claim.department, charges[claim.id]) for claim in mine if claim.id in charges)
         for claim in mine:
             if claim.state is ClaimState.HOLDING:
                 self._enter_holding(claim, held)
@@ -65,9 +67,7 @@ class Books(Rights):
                 self.unsettle(claim)
 
     def _enter_holding(self, claim: Claim, held: Vector) -> None:
-        charge = self.standing.charges[claim.id]
-        vector = self.vectors[claim.id] = self._occupied(claim, charge)
-        self.ledger.add(claim.department, charge)
+        vector = self.vectors[claim.id] = self._occupied(claim, self.standing.charges[claim.id])
         self._settle_in(claim)
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now

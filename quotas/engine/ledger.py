@@ -101,6 +101,14 @@ class Ledger:
             moved.add(department)
         self.lend(department, units)
 
+    def fill(self, charges: Iterable[tuple[DepartmentId, int]]) -> None:
+        """Charge many at once, each to its department."""
+        sums: dict[DepartmentId, int] = {}
+        for department, units in charges:
+            sums[department] = sums.get(department, 0) + units
+        for department, units in sums.items():
+            self.add(department, units)
+
     def lend(self, department: DepartmentId, units: int) -> None:
         """The same for a while: who watches need not know, as it will be undone."""
         mine = self.accounts[department]

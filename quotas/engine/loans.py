@@ -40,10 +40,8 @@ def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     holding = [c for c in snapshot.claims if c.pool == pool_id and c.state is ClaimState.HOLDING]
     charges = standing_of(holding, snapshot.now).charges
     ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
-    entries = []
-    for claim in holding:
-        ledger.add(claim.department, charges[claim.id])
-        entries.append(Entry(claim.id, claim.department, charges[claim.id], (0, entered_at(claim))))
+    ledger.fill((claim.department, charges[claim.id]) for claim in holding)
+    entries = [Entry(claim.id, claim.department, charges[claim.id], (0, entered_at(claim))) for claim in holding]
     borrower = {claim.id: claim.department for claim in holding}
     return tuple(
         Loan(claim, borrower[claim], lender, units)

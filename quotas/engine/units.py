@@ -1,10 +1,10 @@
 """Units: how much a pool has, and how a claim's units, work and times are counted."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from quotas.engine.mig import profile_of
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, Node, Policy, Pool, Settings
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, Node, Placed, Policy, Pool, Settings
 
 
 def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
@@ -38,16 +38,20 @@ def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
 def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
     """What claims occupy that is not present: on lost, drained or quarantined nodes and cards. It takes nothing of the
     present capacity, and ending it gives nothing back. Claims that stand on present cards alone are left out."""
-    nodes = {node.name: node for node in pool.nodes or () if node_units(pool, node)}
-    return {claim.id: units for claim in claims if (units := sum(_stranded(pool, nodes, claim)))}
+    if pool.nodes is None:
+        return {}
+    present = {
+        node.name: {index for index, card in enumerate(node.cards) if card.units}
+        for node in pool.nodes
+        if node_units(pool, node)
+    }
 
+    def is_gone(placed: Placed) -> bool:
+        cards = present.get(placed.node)
+        return cards is None or not cards.issuperset(placed.cards)
 
-def _stranded(pool: Pool, nodes: Mapping[str, Node], claim: Claim) -> Iterator[int]:
-    for placed in (claim.placement or ()) if pool.nodes is not None else ():
-        node = nodes.get(placed.node)
-        cards = () if node is None else node.cards
-        if node is None or any(index >= len(cards) or not cards[index].units for index in placed.cards):
-            yield claim.units_per_pod
+    pods = ((claim, sum(map(is_gone, claim.placement or ()))) for claim in claims)
+    return {claim.id: gone * claim.units_per_pod for claim, gone in pods if gone}
 
 
 def lost_work(claim: Claim, now: int, settings: Settings) -> int:
