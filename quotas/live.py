@@ -60,8 +60,8 @@ class Live:
         return self.presence.get(pool, 0)
 
 
-def read(pools: Iterable[Pool] | None = None) -> Live:
-    """Nine queries, whatever the size."""
+def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
+    """Nine queries, whatever the size; without claims six, for ceilings, which depend on quotas and cards alone."""
     wanted = {pool.pk: pool for pool in (Pool.objects.select_related("group__cluster") if pools is None else pools)}
     live = Live(wanted, {department.pk: department for department in Department.objects.all()})
     for department in live.departments.values():
@@ -72,9 +72,10 @@ def read(pools: Iterable[Pool] | None = None) -> Live:
         live.quotas[quota.department_id, quota.pool_id] = quota
     for cap in UserCap.objects.filter(pool__in=wanted):
         live.caps[cap.department_id, cap.pool_id] = cap.units
-    _read_claims(live)
     _read_presence(live)
-    _read_stranded(live)
+    if claims:
+        _read_claims(live)
+        _read_stranded(live)
     return live
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import structlog
-from django.db.models import Q
+from django.db.models import F, Q, Sum
 
 from portal.models import Department
 from quotas import live
@@ -24,7 +24,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
     """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
-    books, kept = live.read(_pools(cluster)), 0
+    books, kept = live.read(_pools(cluster), claims=False), 0
     concerned = Q(quotas__pool__group__cluster=cluster) | Q(
         pk__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload__department")
     )
@@ -56,7 +56,7 @@ def home_of(
 
     Each of its two namespaces is given all of that: which of them its work will be in, nobody knows beforehand.
     """
-    books = books or live.read(_pools(cluster))
+    books = books or live.read(_pools(cluster), claims=False)
     options = Options.from_json(cluster.options)
     parts = []
     for pool in books.pools.values():
@@ -76,8 +76,8 @@ def _pools(cluster: Cluster) -> list[Pool]:
 
 def _held(department: Department, pool: Pool) -> int:
     """Leaving ones too: their pods are still there."""
-    claims = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING)
-    return sum(claim.units for claim in claims if not claim.is_recall)
+    work = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING, pods__gt=0)  # no recalls
+    return work.aggregate(units=Sum(F("units_per_pod") * F("pods")))["units"] or 0
 
 
 def _requests(pool: Pool) -> list[sharing.Request]:
