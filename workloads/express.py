@@ -32,7 +32,7 @@ SHORT, LONGEST_REST = 0.1, 2.0  # s
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
 CREATORS, STARTERS = 32, 2  # threads that create runs; that write down which
-BESIDE, TIDYING = 4, 8  # for everything else; and for what nobody waits for, which is mostly waiting for the cluster
+BESIDE, TIDYING = 4, 16  # for everything else; and for what nobody waits for, which is mostly waiting for the cluster
 
 
 class Express(threading.Thread):
