@@ -70,7 +70,7 @@ def converge_cluster(cluster: Cluster) -> int:
     happenings.cluster_reached(cluster, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
     attempts = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
-    moved, quick = 0, lane.alive()
+    moved, quick, tidies = 0, lane.alive(), lane.tidies()
     begun: list[tuple[Attempt, Observed]] = []
     over: list[tuple[Attempt, Seen]] = []
     live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")
@@ -91,7 +91,7 @@ def converge_cluster(cluster: Cluster) -> int:
         moved += bool(steps) and _by_itself(attempt, driver, seen)
     starting.begun(begun)
     for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
-        moved += not (quick and _is_tidied_up(attempt, seen, began)) and _by_itself(attempt, driver, seen)
+        moved += not (quick and _is_tidied_up(attempt, seen, began, tidies)) and _by_itself(attempt, driver, seen)
     _remove_orphans(driver, observed.values(), cluster, began)
     return moved + len(begun)
 
@@ -112,11 +112,11 @@ def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
     return new and since is not None and abs(now - since) < STARTED_WITHIN
 
 
-def _is_tidied_up(attempt: Attempt, seen: Seen, listed_at: dt.datetime) -> bool:
+def _is_tidied_up(attempt: Attempt, seen: Seen, listed_at: dt.datetime, tidies: bool) -> bool:
     """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it; or that
     a listing which shows it as it ran is only older."""
     ended = seen.run is not None and seen.run.phase in ENDED
-    within = TIDIED_IN_A_ROW if ended and lane.tidies() else TIDIED_WITHIN
+    within = TIDIED_IN_A_ROW if ended and tidies else TIDIED_WITHIN
     over = attempt.finished_at
     return over is not None and listed_at - within < over < timezone.now() + within  # not where its clock was ahead
 
