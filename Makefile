@@ -38,7 +38,7 @@ test: install-dev  ## all tests, on real servers that start and stop by themselv
 
 # The rooms that only compute (the contract "pure-rooms" of .importlinter names them), by their own tests.
 PURE_TESTS := tests/engine tests/sharing $(addprefix tests/workloads/test_,lifecycle.py manifests.py gang_manifests.py \
-	manifest_objects.py distributed.py exports.py gangs.py homes.py owned.py)
+	manifest_objects.py distributed.py exports.py gangs.py homes.py last_lines.py owned.py)
 
 coverage: install-dev  ## every branch of the rooms that only compute is taken by a test (pyproject.toml, tool.coverage)
 	@QUICK=1 $(RUN) -m coverage run -m pytest -q -n 0 --hypothesis-seed=0 -p no:cacheprovider $(PURE_TESTS) && $(RUN) -m coverage report
