@@ -6,9 +6,8 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import redis
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -16,7 +15,7 @@ from django.utils import timezone
 
 from portal.celery import TIMETABLE
 from portal.models import JobRun
-from portal.shared_redis import shared
+from portal.shared_redis import said, say
 
 AHEAD = 60  # s; so far the clocks of several machines may differ
 LONGEST_REST = dt.timedelta(seconds=30)
@@ -65,8 +64,7 @@ def _told_that_it_goes_on(job: str, *, told: bool) -> Iterator[None]:
 
     def tell() -> None:
         while not over.is_set():
-            with suppress(redis.RedisError):
-                shared().set(f"portal:goes-on:{job}", 1, ex=GOES_ON)
+            say(_goes_on(job), GOES_ON)
             over.wait(GOES_ON / 4)
 
     if told and settings.REDIS_URL:
@@ -86,12 +84,10 @@ def _rests(job: str, rest: int) -> bool:
     since, pause = last.started_at, LONGEST_REST
     if last.finished_at is not None:
         since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
-    elif _goes_on(job):
+    elif said(_goes_on(job)):
         pause = LONGEST_RUN
     return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead
 
 
-def _goes_on(job: str) -> bool:
-    with suppress(redis.RedisError):
-        return bool(settings.REDIS_URL and shared().exists(f"portal:goes-on:{job}"))
-    return False
+def _goes_on(job: str) -> str:
+    return f"portal:goes-on:{job}"

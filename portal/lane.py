@@ -7,15 +7,14 @@ passes. Without Redis, or when nobody has taken from the lane lately, hints go t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
 import orjson
-import redis
 from django.conf import settings
 
-from portal.shared_redis import shared
+from portal.shared_redis import said, say, shared
 
 HINTS, TAKEN, TIDIED = "portal:hints", "portal:hints-taken", "portal:tidied"
 KEPT = 60  # s; older hints are of no use, the beat was there
@@ -53,26 +52,17 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 
 def alive() -> bool:
     """Whether somebody takes hints, as far as can be seen."""
-    return _lately(TAKEN)
+    return said(TAKEN)
 
 
 def tidied() -> None:
     """Tells that whoever takes hints has just tidied up after something that ended."""
-    if settings.REDIS_URL:
-        with suppress(redis.RedisError):
-            shared().set(TIDIED, 1, ex=ALIVE)
+    say(TIDIED, ALIVE)
 
 
 def tidies() -> bool:
     """Whether somebody does, as far as can be seen."""
-    return _lately(TIDIED)
-
-
-def _lately(what: str) -> bool:
-    try:
-        return bool(settings.REDIS_URL and shared().exists(what))
-    except redis.RedisError:
-        return False
+    return said(TIDIED)
 
 
 def take(seconds: float) -> list[Hint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import redis
 from django.conf import settings
@@ -19,3 +20,18 @@ def shared() -> redis.Redis:
             made = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
             _clients[settings.REDIS_URL] = made
         return _clients[settings.REDIS_URL]
+
+
+def say(what: str, seconds: int) -> None:
+    """Every process knows it for so long, where there is a Redis."""
+    if settings.REDIS_URL:
+        with suppress(redis.RedisError):
+            shared().set(what, 1, ex=seconds)
+
+
+def said(what: str) -> bool:
+    """Whether anybody has said it lately, as far as can be seen."""
+    try:
+        return bool(settings.REDIS_URL and shared().exists(what))
+    except redis.RedisError:
+        return False

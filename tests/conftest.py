@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+import redis
 
 
 def pytest_report_header() -> list[str]:
@@ -55,3 +56,14 @@ def nothing_is_remembered() -> None:
     verdicts = sys.modules.get("workloads.verdicts")
     if verdicts is not None:
         verdicts._possible.clear()
+
+
+@pytest.fixture
+def with_redis(settings: Any) -> Any:
+    """An empty one, by which processes know of each other."""
+    if not os.environ["TEST_REDIS_URL"]:
+        pytest.skip("needs Redis")
+    settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.flushdb()
+        yield client

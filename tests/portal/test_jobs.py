@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 import time_machine
 
 from portal.jobs import LONGEST_REST, LONGEST_RUN, claimed_tick
@@ -19,18 +16,6 @@ JOB = "workloads.converge_all"  # every five seconds
 NOON = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def together(settings: Any) -> Iterator[redis.Redis]:
-    """A Redis by which processes know of each other."""
-    if not os.environ["TEST_REDIS_URL"]:
-        pytest.skip("needs Redis")
-    settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/6"
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        client.flushdb()
-        yield client
-        client.flushdb()
 
 
 def ticks(at: dt.datetime, *, takes: dt.timedelta = dt.timedelta(0)) -> bool:
@@ -63,11 +48,11 @@ def test_two_never_run_side_by_side_unless_the_first_is_no_more() -> None:
     assert ticks(NOON + LONGEST_REST)
 
 
-def test_one_that_says_so_is_under_way_however_long_but_not_for_ever(together: redis.Redis) -> None:
+def test_one_that_says_so_is_under_way_however_long_but_not_for_ever(with_redis: Any) -> None:
     with time_machine.travel(NOON, tick=False), claimed_tick(JOB, tick=True, rest=4) as runs:
         assert runs
         end = time.monotonic() + 10
-        while not together.keys("*goes-on*"):
+        while not with_redis.keys("*goes-on*"):
             assert time.monotonic() < end
         assert not ticks(NOON + 2 * LONGEST_REST)
         assert not ticks(NOON + LONGEST_RUN - SECOND)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
 
 from portal import lane
 from portal.access import Actor
@@ -85,16 +83,6 @@ def running(pool: Pool, spec: RunSpec) -> tuple[Cluster, Observed]:
 
 def at_once(key: object, act: Callable[[], object]) -> None:
     act()
-
-
-@pytest.fixture
-def with_redis(settings: Any) -> Any:
-    if not os.environ["TEST_REDIS_URL"]:
-        pytest.skip("needs Redis")
-    settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        client.flushdb()
-        yield client
 
 
 def state(workload: Workload) -> str:

@@ -27,7 +27,6 @@ from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
     pool,
     state,
     submit,
-    with_redis,
 )
 from workloads import express, starting
 from workloads.clusters.base import RunSpec

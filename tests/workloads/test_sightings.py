@@ -31,7 +31,6 @@ from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
     running,
     state,
     submit,
-    with_redis,
 )
 from workloads import actions, starting
 from workloads.clusters.base import LogChunk, Observed, Phase, RunSpec
