@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -93,12 +94,17 @@ def where_of(attempt: Attempt, claim: Claim) -> str:
     return "; ".join(place_text(each["node"], each.get("cards", [])) for each in places) or attempt.node
 
 
+UUID = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
 def place_text(node: str, cards: Sequence[object]) -> str:
-    """n3, cards 4, 5"""
+    """n3, cards 4, 5. Of several UUIDs as much as CUDA needs to tell them apart, too: eight of them whole fill a page."""
     if not cards:
         return node
-    text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(cards))
-    return text % {"node": node, "cards": ", ".join(map(str, cards))}
+    names = list(map(str, cards))
+    short = sorted({match[1] for name in names if (match := UUID.fullmatch(name))})
+    text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(names))
+    return text % {"node": node, "cards": ", ".join(short if 1 < len(short) == len(names) else names)}
 
 
 def lenders_of(claim: Claim) -> list[Department | None]:
