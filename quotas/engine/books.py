@@ -148,17 +148,22 @@ class Books(Rights):
             surplus = max(0, self.free_now[pool]) + hold.now[pool] + sum(given) - hold.charged
             return surplus < min(given, default=0) and not self.departures.for_nobody
         if claim.pods == 1 and not claim.same_domain and best_in(self.free_later, claim, self.pool) is None:
-            return not any(self._fits_there(claim, hold, self.vectors[leaver]) for leaver in leavers)
+            return not any(self._fits_there(hold, leaver) for leaver in leavers)
         with self.free_later.also([hold.later]):
             return not any(self._fits_beside(claim, self.vectors[leaver], hold.charged) for leaver in leavers)
 
-    def _fits_there(self, claim: Claim, hold: Hold, vector: Vector) -> bool:
+    def _fits_there(self, hold: Hold, leaver: ClaimId) -> bool:
         """Whether its own place would do beside a claim that stays, where no other is free."""
-        if self.free_later["pool", self.pool.id] < vector["pool", self.pool.id]:
+        free, vector = self.free_later, self.vectors[leaver]
+        if free["pool", self.pool.id] < vector["pool", self.pool.id]:
             return False
-        nodes = (self.nodes.get(str(node_of(key))) for key in hold.later)
-        node = next((node for node in nodes if node is not None), None)
-        return node is not None and self.free_later.fits_with(claim, self.pool, node, hold.later, vector)
+        node = next((self.nodes[name] for key in hold.later if (name := node_of(key)) in self.nodes), None)
+        if node is None or hold.needed.get(leaver) == free.version(node.name):
+            return False
+        if free.spot_with(hold.claim, self.pool, [node], [hold.later], vector) is None:
+            hold.needed[leaver] = free.version(node.name)
+            return False
+        return True
 
     def _fits_beside(self, claim: Claim, vector: Vector, asked: int) -> bool:
         with self.free_later.also([vector], -1):

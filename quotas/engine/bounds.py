@@ -90,6 +90,10 @@ def cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
     """The least that gifts which cover the need cost. They come by priority, so the last of a set is its ceiling."""
     if need <= 0:
         return 0, 0, -(10**9), 0
+    amounts = [given for _, given in gifts]
+    if need > sum(amounts) - min(amounts, default=0):  # without one of them it is not covered
+        offers = [offer for offer, _ in gifts]
+        return _all_of(offers, by_units) if need <= sum(amounts) else None
     found: list[Least] = []
     table: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
     for (priority, short, lost, units, _), given in gifts:
@@ -102,3 +106,8 @@ def cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
                     if state == need:
                         found.append((value[0], value[1], priority, value[2]))
     return min(found, default=None)
+
+
+def _all_of(offers: list[Offer], by_units: bool) -> Least:
+    units = sum([offer[3] for offer in offers]) if by_units else 0
+    return units, sum([offer[1] for offer in offers]), offers[-1][0], sum([offer[2] for offer in offers])

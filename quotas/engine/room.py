@@ -11,7 +11,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from quotas.engine.placement import Key, Places, Spot, free_on, largest_on, pod_vector, shape_of, spot_on
+from quotas.engine.placement import Key, Places, Spot, best_spot, free_on, largest_on, pod_vector, shape_of, spot_on
 from quotas.engine.reasons import Machine
 from quotas.engine.types import Claim, Node, Placed, Pool
 
@@ -20,24 +20,43 @@ Rank = tuple[Any, ...]
 
 class Room(dict[Key, int]):
     """A vector of free amounts. Change it only with `add` and `also`, which remember the nodes that changed, and of which
-    of them there is more of something."""
+    of them there is more of something. What was taken and given back between two questions has not changed: often
+    there is no more where a victim goes and its successor comes, and what is known of such a node still bounds it."""
 
     def __init__(self, free: Mapping[Key, int]) -> None:
         super().__init__(free)
         self._changes: list[str] = []
         self._versions: dict[str, int] = {}
         self._risen: dict[str, int] = {}
+        self._touched: dict[str, int] = {}
+        self._since_asked: dict[Key, int] = {}
         self._rankings: dict[tuple[object, ...], Ranking] = {}
 
     def add(self, vector: Mapping[Key, int], times: int = 1) -> None:
         """self += times × vector; keys that are not there (a lost node's) are left out."""
-        for node, more in self._count(vector, times).items():
-            self._note(node, more)
+        since = self._since_asked
+        for key, amount in vector.items():
+            if key in self:
+                self[key] += times * amount
+                since[key] = since.get(key, 0) + times * amount
+
+    def _settle(self) -> None:
+        """Note what has changed since somebody asked."""
+        if self._since_asked:
+            for node, more in _nodes_changed(self._since_asked).items():
+                self._note(node, more)
+            self._since_asked.clear()
 
     def touch(self, nodes: Iterable[str]) -> None:
         """Ask these nodes anew: something else that ranks depend on has changed."""
         for node in nodes:
             self._note(node, True)
+            self._touched[node] = len(self._changes)
+
+    def version(self, node: str) -> int:
+        """As long as this is the same, so is what is free on the node."""
+        self._settle()
+        return self._versions.get(node, 0)
 
     def forget(self) -> None:
         """All that was asked."""
@@ -52,42 +71,52 @@ class Room(dict[Key, int]):
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
-        lent = list(vectors)
-        nodes = [node for vector in lent for node in self._count(vector, times)]
-        before = {node: self._versions.get(node, 0) for node in nodes}
+        self._settle()
+        lent: dict[Key, int] = {}
+        for vector in vectors:
+            for key, amount in vector.items():
+                lent[key] = lent.get(key, 0) + times * amount
+        before = {node: self._versions.get(node, 0) for node in _nodes_changed(lent)}
         mine = -1 - len(self._changes)
-        self._changes += before
+        self._lend(lent)
         self._versions |= dict.fromkeys(before, mine)
-        self._risen |= dict.fromkeys(before, len(self._changes))
         try:
             yield
         finally:
-            for vector in lent:
-                self._count(vector, -times)
-            self._changes += before
-            self._risen |= dict.fromkeys(before, len(self._changes))
+            self._lend({key: -amount for key, amount in lent.items()})
             for node, version in before.items():
                 self._versions[node] = version if self._versions[node] == mine else len(self._changes)
 
-    def fits_with(self, claim: Claim, pool: Pool, node: Node, more: Mapping[Key, int], less: Mapping[Key, int]) -> bool:
-        """Whether a pod of the claim would fit on the node if `more` were free, but not `less`."""
-        self._count(more, 1)
-        self._count(less, -1)
-        fits = spot_on(node, claim, pool, self) is not None
-        self._count(less, 1)
-        self._count(more, -1)
-        return fits
+    def _lend(self, vector: Mapping[Key, int]) -> None:
+        """self += vector; which version of the nodes that makes is for the caller to say."""
+        self._count(vector, 1)
+        for node, more in _nodes_changed(vector).items():
+            self._changes.append(node)
+            if more:
+                self._risen[node] = len(self._changes)
 
-    def _count(self, vector: Mapping[Key, int], times: int) -> dict[str, bool]:
-        """self += times × vector; the nodes that it changes, and whether there is more of something now."""
-        nodes: dict[str, bool] = {}
+    def spot_with(
+        self,
+        claim: Claim,
+        pool: Pool,
+        nodes: Iterable[Node],
+        more: Iterable[Mapping[Key, int]],
+        less: Mapping[Key, int],
+    ) -> Spot | None:
+        """The best spot on these nodes for a pod of the claim if `more` were free, but not `less`."""
+        lent = [(vector, 1) for vector in more] + [(less, -1)]
+        for vector, times in lent:
+            self._count(vector, times)
+        spot = best_spot(claim, pool, nodes, self)
+        for vector, times in lent:
+            self._count(vector, -times)
+        return spot
+
+    def _count(self, vector: Mapping[Key, int], times: int) -> None:
+        """self += times × vector, for a while."""
         for key, amount in vector.items():
             if key in self:
                 self[key] += times * amount
-                if key[0] != "pool":
-                    node: Any = key[2] if len(key) > 2 else key[1]  # node_of, without a call for each key
-                    nodes[node] = times * amount > 0 or nodes.get(node, False)
-        return nodes
 
     def ranking(
         self,
@@ -98,12 +127,25 @@ class Room(dict[Key, int]):
         bounds: bool = False,
     ) -> "Ranking":
         """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node. Where nothing rises
-        no rank comes of None, and if ranks are `bounds`, none falls."""
+        no rank comes of None. Of `bounds` none falls where no node is touched, whatever rises; and what a walk asks for (see
+        there) falls only where something rises."""
+        self._settle()
         key = pool.id, domain, question
         if key not in self._rankings:
             nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
-            self._rankings[key] = Ranking(self._changes, self._versions, self._risen, nodes, rank, bounds)
+            noted = self._changes, self._versions, self._risen, self._touched
+            self._rankings[key] = Ranking(*noted, nodes, rank, bounds)
         return self._rankings[key]
+
+
+def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
+    """The nodes of which there is more or less of something, and whether there is more."""
+    nodes: dict[str, bool] = {}
+    for key, amount in amounts.items():
+        if amount and key[0] != "pool":
+            node: Any = key[2] if len(key) > 2 else key[1]  # node_of, without a call for each key
+            nodes[node] = amount > 0 or nodes.get(node, False)
+    return nodes
 
 
 class Ranking:
@@ -115,14 +157,17 @@ class Ranking:
         changes: list[str],
         versions: Mapping[str, int],
         risen: Mapping[str, int],
+        touched: Mapping[str, int],
         nodes: Sequence[Node],
         rank: Callable[[Node], Rank | None],
         bounds: bool,
     ) -> None:
-        self._changes, self._seen, self._versions, self._risen = changes, len(changes), versions, risen
+        self._changes, self._seen = changes, len(changes)
+        self._versions, self._risen, self._touched = versions, risen, touched
         self._nodes, self._rank, self._bounds = nodes, rank, bounds
         self._at = {node.name: index for index, node in enumerate(nodes)}
         self._ranks = [rank(node) for node in nodes]
+        self._answers = [*self._ranks]
         self._known = [{versions.get(node.name, 0): known} for node, known in zip(nodes, self._ranks, strict=True)]
         self._heap: list[tuple[Rank, int]] = []
         self._order()
@@ -147,7 +192,7 @@ class Ranking:
                 if enough(rank):
                     heappush(self._heap, (rank, index))
                     return
-                now = self._ranks[index] = ask(self._nodes[index])
+                now = self._keep(index, ask(self._nodes[index]))
                 if now == rank:
                     passed[index] = rank
                     yield rank, self._nodes[index]
@@ -163,24 +208,26 @@ class Ranking:
             index = self._at.get(name)
             if index is None:
                 continue
-            before = self._ranks[index]
-            if self._risen.get(name, 0) > self._seen or not (before is None or self._bounds):
-                known = self._known[index]
-                version = self._versions[name]
-                rank = self._ranks[index] = known[version] if version in known else self._ask(index)
-                if rank is not None and rank != before:
-                    heappush(self._heap, (rank, index))
+            before, known, version = self._ranks[index], self._known[index], self._versions[name]
+            risen, touched = self._risen.get(name, 0) > self._seen, self._touched.get(name, 0) > self._seen
+            if version in known:
+                rank = self._ranks[index] = known[version]
+            elif touched or not (self._bounds or (before is None and not risen)):
+                rank = self._answers[index] = self._keep(index, self._rank(self._nodes[index]))
+            else:
+                rank = self._keep(index, self._answers[index] if risen and self._bounds else before)
+            if rank is not None and rank != before:
+                heappush(self._heap, (rank, index))
         self._seen = len(self._changes)
         if len(self._heap) > 4 * len(self._nodes):
             self._order()
         return self._ranks
 
-    def _ask(self, index: int) -> Rank | None:
-        """The node's rank as it is now."""
-        node = self._nodes[index]
-        version, rank = self._versions.get(node.name, 0), self._rank(node)
-        kept = self._known[index] if version < 0 else {}
-        self._known[index] = {**{v: known for v, known in kept.items() if v >= 0}, version: rank}
+    def _keep(self, index: int, rank: Rank | None) -> Rank | None:
+        """The node's rank as it is now, beside that which it has again when what is only for a while is over."""
+        version = self._versions.get(self._nodes[index].name, 0)
+        lasting = {v: known for v, known in self._known[index].items() if v >= 0} if version < 0 else {}
+        self._known[index] = {**lasting, version: rank}
         self._ranks[index] = rank
         return rank
 

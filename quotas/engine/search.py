@@ -11,6 +11,7 @@ from quotas.engine.books import Books
 from quotas.engine.exact import need_of
 from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.placement import Places, pod_vector, spot_on
+from quotas.engine.room import best_in
 from quotas.engine.types import Claim
 from quotas.engine.units import entered_at, lost_work
 
@@ -155,8 +156,33 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) 
 def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places | None:
     """Places for the taker once the victims and all who leave are gone, by right and in space; None if there are none.
     The books are the same afterwards."""
-    with books.as_if(tuple(victims), gone=True):
-        return books.places(taker.claim, books.free_later) if books.entitled(taker.claim) else None
+    victims, charges = tuple(victims), books.standing.charges
+    for victim in victims:
+        books.ledger.lend(victim.department, -charges[victim.id])
+    entitled = books.entitled(taker.claim)
+    for victim in victims:
+        books.ledger.lend(victim.department, charges[victim.id])
+    return _places_without(books, taker.claim, victims) if entitled else None
+
+
+def _places_without(books: Books, claim: Claim, victims: tuple[Claim, ...]) -> Places | None:
+    """Places for the claim once these are gone, too. One pod that fits nowhere yet can only go where they stand."""
+    free, pool, vectors = books.free_later, books.pool, [books.vectors[victim.id] for victim in victims]
+    anywhere = (
+        pool.nodes is None or claim.pods > 1 or claim.same_domain or claim.is_recall or claim.reserved is not None
+    )
+    if anywhere or best_in(free, claim, pool) is not None:
+        with free.also(vectors):
+            return books.places(claim, free)
+    given = sum(vector["pool", pool.id] for vector in vectors)
+    if free["pool", pool.id] + given < books.asked(claim):
+        return None
+    names = books.nodes.keys() & {placed.node for victim in victims for placed in victim.placement or ()}
+    nodes = [books.nodes[name] for name in names]
+    if len(nodes) > 1:  # of equals the first in the pool's order
+        nodes = [node for node in pool.nodes or () if node.name in names]
+    spot = free.spot_with(claim, pool, nodes, vectors, {})
+    return None if spot is None else (spot.placed,)
 
 
 def waste(books: Books, taker: Taker, victims: tuple[Claim, ...]) -> tuple[float, ...]:

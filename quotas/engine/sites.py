@@ -89,10 +89,18 @@ def _here(books: Books, node: Node, offers: list[Offer]) -> Here:
             if key[0] != "pool":
                 at.setdefault(key, []).append((offer, amount))
     piles = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
-    cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-    whole = max([card.units for card in node.cards], default=0)
+    cards, whole = _cards_of(books, node)
     least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
     return Here(offers, piles, cards, whole, least, min([offer[3] for offer in offers], default=0))
+
+
+def _cards_of(books: Books, node: Node) -> tuple[list[Key], int]:
+    """The keys of the node's cards, and the units of a whole one."""
+    key = "cards", node.name
+    if key not in books.offers:
+        cards = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
+        books.offers[key] = cards, max([card.units for card in node.cards], default=0)
+    return books.offers[key]  # type: ignore[no-any-return]
 
 
 def _offer(books: Books, claim: Claim) -> Offer:
@@ -115,31 +123,45 @@ class Place(NamedTuple):
     only: bool
 
 
-def _places(books: Books, taker: Taker, node: Node, here: Here) -> Iterator[Place]:
+def _places(books: Books, taker: Taker, node: Node, here: Here) -> list[Place]:
     """The places on the node that the claims here can free."""
     machine = _lacking_of_machine(books, taker.claim, node, here)
     if machine is None:
-        return
-    free, single = books.free_later, []
-    for keys, amount in _site_keys(books.pool, taker.claim, node, here):
-        if len(keys) == 1:
-            (gifts, given), lacking = here.at.get(keys[0], NOTHING), amount - free[keys[0]]
-        else:
-            gifts, given = _together([here.at[key][0] for key in keys if key in here.at])
-            lacking = amount - sum([free[key] for key in keys])
-        if given >= lacking:
-            single.append((gifts, lacking))
+        return []
+    parts = _parts(books, taker.claim, node, here)
     count = 1 if books.pool.mig is not None or here.whole <= 1 else max(1, taker.claim.on_card // here.whole)
-    for several in islice(combinations(single, count), CHOICES):
-        if count == 1:
-            ((gifts, lacking),) = several
-        else:
-            gifts, _ = _together([gifts for gifts, _ in several])
-            lacking = sum([max(0, lacking) for _, lacking in several])
-        needed, need = (gifts, lacking) if lacking > 0 else machine
-        if need <= 0:  # something that is not counted here, such as a card's compute
-            needed, need = [(offer, 1) for offer in here.offers], 1
-        yield Place(gifts, lacking, needed, need, count == 1 and lacking > 0 and machine[1] <= 0)
+    if count == 1:
+        return [_place(here, gifts, lacking, machine, lacking > 0 and machine[1] <= 0) for gifts, lacking in parts]
+    several = islice(combinations(parts, count), CHOICES)
+    together = ((_together([gifts for gifts, _ in cards])[0], sum([max(0, u) for _, u in cards])) for cards in several)
+    return [_place(here, gifts, lacking, machine, False) for gifts, lacking in together]
+
+
+def _place(here: Here, gifts: list[Gift], lacking: int, machine: Pile, only: bool) -> Place:
+    needed, need = (gifts, lacking) if lacking > 0 else machine
+    if need <= 0:  # something that is not counted here, such as a card's compute
+        needed, need = [(offer, 1) for offer in here.offers], 1
+    return Place(gifts, lacking, needed, need, only)
+
+
+def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Pile]:
+    """What places on the node are made of, where the claims give enough of it, and how much of it lacks: all its whole cards
+    together; or each card of those that others share, of which it takes one or several; or the instances of a profile."""
+    pool, free, asked, whole = books.pool, books.free_later, claim.on_card, here.whole
+    if pool.mig is None and whole > 1:
+        need = min(asked, whole)
+        cards = here.cards if asked <= whole or asked % whole == 0 else ()
+        piles = ((need - free[card], here.at.get(card, NOTHING)) for card in cards)
+        return [(pile[0], lacking) for lacking, pile in piles if pile[1] >= lacking]
+    if pool.mig is None:
+        keys, need = here.cards, asked
+    else:
+        keys, need = [("instance", pool.id, node.name, claim.profile or "")], 1
+    if not keys or keys[0] not in free:
+        return []
+    gifts, given = _together([here.at[key][0] for key in keys if key in here.at])
+    lacking = need - sum([free[key] for key in keys])
+    return [(gifts, lacking)] if given >= lacking else []
 
 
 def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
@@ -148,18 +170,6 @@ def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
     for offer, amount in (gift for gifts in several for gift in gifts):
         sums[offer] = sums.get(offer, 0) + amount
     return sorted(sums.items()), sum(sums.values())
-
-
-def _site_keys(pool: Pool, claim: Claim, node: Node, here: Here) -> Iterator[tuple[list[Key], int]]:
-    """The keys of the free vector that make up a place on the node, and how much of them the claim needs; or each card,
-    where it needs several whole ones of those that others share."""
-    if pool.mig is not None:
-        if claim.profile in (node.instances or {}):
-            yield [("instance", pool.id, node.name, claim.profile or "")], 1
-    elif here.whole == 1:
-        yield here.cards, claim.on_card
-    elif here.whole and (claim.on_card <= here.whole or claim.on_card % here.whole == 0):
-        yield from (([card], min(claim.on_card, here.whole)) for card in here.cards)
 
 
 def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> tuple[list[Gift], int] | None:

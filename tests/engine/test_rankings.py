@@ -10,6 +10,7 @@ from quotas.engine.books import Books, free_vectors
 from quotas.engine.permission import open_to, own_candidates, taker_of
 from quotas.engine.placement import Key, capacity_vector
 from quotas.engine.room import Rank, Room
+from quotas.engine.search import makes_room
 from quotas.engine.sites import nodes_to_try, sites_on
 from quotas.engine.types import Node, Snapshot
 from quotas.engine.victims import choose
@@ -38,12 +39,11 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
         return None if free < 0 else (free + weights[node.name],)
 
     def cost(node: Node) -> Rank | None:  # the less is free the more
-        known = rank(node)
-        return None if known is None else (20 + weights[node.name] - known[0],)
+        known, least = rank(node), below(node)
+        return None if known is None or least is None else (max(least[0], 20 + 2 * weights[node.name] - known[0]),)
 
-    def below(node: Node) -> Rank | None:
-        known = cost(node)
-        return None if known is None else (known[0] - 3,)
+    def below(node: Node) -> Rank | None:  # whatever is free
+        return None if weights[node.name] < 0 else (10 + weights[node.name],)
 
     def costs() -> list[tuple[Rank, int]]:
         found = ((cost(node), index) for index, node in enumerate(POOL.nodes or ()))
@@ -54,7 +54,7 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
             room.add(vector)
         elif step == "touch":  # something else that ranks depend on has changed
             names = {str(key[2]) for key in vector}
-            weights |= {name: weights[name] + 1 for name in names}
+            weights |= {name: weights[name] + (1 if sum(vector.values()) % 3 else -1) for name in names}
             room.touch(names)
         elif step == "also":
             lent.append((ExitStack(), dict(room)))
@@ -76,6 +76,52 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
             assert ranking.ranks() == [rank(node) for node in POOL.nodes or ()]
     for stack, _ in reversed(lent):
         stack.close()
+
+
+def test_only_what_differs_from_the_last_question_is_asked_again() -> None:
+    room, asked = Room(capacity_vector(POOL, ())), list[str]()
+    first, second = KEYS[0], KEYS[-1]
+
+    def rank(node: Node) -> Rank | None:
+        asked.append(node.name)
+        return (sum(room["card", POOL.id, node.name, index] for index in range(len(node.cards))),)
+
+    def ask(bounds: bool) -> list[str]:
+        asked.clear()
+        room.ranking(("question", bounds), POOL, rank, bounds=bounds).first()
+        return sorted(asked)
+
+    assert ask(False) == ask(True) == ["n1", "n2", "n3", "n4"]
+    room.add({first: 2, second: -1})
+    room.add({first: -2, second: 1})
+    assert ask(False) == ask(True) == []
+    room.add({first: 2})
+    room.add({first: -3})
+    assert (ask(False), ask(True)) == (["n1"], [])  # less than before: what bounds it bounds it still
+    with room.also([{first: 1}, {first: 1}], -1):
+        assert (ask(False), ask(True)) == (["n1"], [])
+    assert ask(False) == ask(True) == []
+    with room.also([{second: 1}]):
+        assert (ask(False), ask(True)) == (["n4"], [])  # what bounds it whatever is free is known
+    assert ask(False) == ask(True) == []
+    room.touch(["n2"])
+    assert ask(False) == ask(True) == ["n2"]
+
+
+@settings(max_examples=examples(150, 2000), deadline=None)
+@given(snapshots(fair=False, placed=True, takers=6), st.randoms(use_true_random=False))
+def test_who_fits_nowhere_yet_is_looked_for_only_where_the_victims_stand(snapshot: Snapshot, chance: Random) -> None:
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    for claim in books.pending:
+        taker = taker_of(books, claim)
+        held = sorted((claim for claims in books.holding.values() for claim in claims.values()), key=lambda c: c.id)
+        victims = chance.sample(held, chance.randint(0, len(held)))
+        with books.as_if(victims, gone=True):
+            places = books.places(claim, books.free_later) if books.entitled(claim) else None
+        assert makes_room(books, taker, victims) == places
+        if places is not None and chance.random() < 0.5:
+            books.tell(tuple(victims))
+            books.reserve(claim, places, victims)
 
 
 def test_what_was_lent_leaves_no_trace() -> None:
