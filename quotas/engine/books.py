@@ -158,12 +158,12 @@ class Books(Rights):
         if free["pool", self.pool.id] < vector["pool", self.pool.id]:
             return False
         node = next((self.nodes[name] for key in hold.later if (name := node_of(key)) in self.nodes), None)
-        if node is None or hold.needed.get(leaver) == free.version(node.name):
+        if node is None or hold.needed.get(leaver) == (version := free.version(node.name)):
             return False
-        if free.spot_with(hold.claim, self.pool, [node], [hold.later], vector) is None:
-            hold.needed[leaver] = free.version(node.name)
-            return False
-        return True
+        fits = free.spot_with(hold.claim, self.pool, [node], [(hold.later, 1), (vector, -1)]) is not None
+        if not fits:
+            hold.needed[leaver] = version
+        return fits
 
     def _fits_beside(self, claim: Claim, vector: Vector, asked: int) -> bool:
         with self.free_later.also([vector], -1):
@@ -312,12 +312,18 @@ class Books(Rights):
     @contextmanager
     def as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
         """As if the claims were gone, or as if they stayed, for a while."""
+        vectors = [self.vectors[claim.id] for claim in claims]
+        with self.by_right_as_if(claims, gone), self.free_later.also(vectors, 1 if gone else -1):
+            yield
+
+    @contextmanager
+    def by_right_as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
+        """The same for the quotas alone, wherever the claims stand."""
         charges, times = self.standing.charges, 1 if gone else -1
         for claim in claims:
             self.ledger.lend(claim.department, -times * charges[claim.id])
         try:
-            with self.free_later.also([self.vectors[claim.id] for claim in claims], times):
-                yield
+            yield
         finally:
             for claim in claims:
                 self.ledger.lend(claim.department, times * charges[claim.id])

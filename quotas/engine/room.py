@@ -5,7 +5,7 @@ in order for each shape, and only those of changed nodes are worked out anew. Th
 nodes: the lowest waste, then the first in the pool's order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -43,8 +43,7 @@ class Room(dict[Key, int]):
     def _settle(self) -> None:
         """Note what has changed since somebody asked."""
         if self._since_asked:
-            for node, more in _nodes_changed(self._since_asked).items():
-                self._note(node, more)
+            self._note_all(self._since_asked)
             self._since_asked.clear()
 
     def touch(self, nodes: Iterable[str]) -> None:
@@ -61,6 +60,10 @@ class Room(dict[Key, int]):
     def forget(self) -> None:
         """All that was asked."""
         self._rankings.clear()
+
+    def _note_all(self, amounts: Mapping[Key, int]) -> None:
+        for node, more in _nodes_changed(amounts).items():
+            self._note(node, more)
 
     def _note(self, node: str, more: bool) -> None:
         self._changes.append(node)
@@ -83,28 +86,22 @@ class Room(dict[Key, int]):
         try:
             yield
         finally:
+            as_before = {node: version for node, version in before.items() if self._versions[node] == mine}
             self._lend({key: -amount for key, amount in lent.items()})
-            for node, version in before.items():
-                self._versions[node] = version if self._versions[node] == mine else len(self._changes)
+            self._versions |= as_before
 
     def _lend(self, vector: Mapping[Key, int]) -> None:
-        """self += vector; which version of the nodes that makes is for the caller to say."""
         self._count(vector, 1)
-        for node, more in _nodes_changed(vector).items():
-            self._changes.append(node)
-            if more:
-                self._risen[node] = len(self._changes)
+        self._note_all(vector)
 
     def spot_with(
         self,
         claim: Claim,
         pool: Pool,
         nodes: Iterable[Node],
-        more: Iterable[Mapping[Key, int]],
-        less: Mapping[Key, int],
+        lent: Collection[tuple[Mapping[Key, int], int]],
     ) -> Spot | None:
-        """The best spot on these nodes for a pod of the claim if `more` were free, but not `less`."""
-        lent = [(vector, 1) for vector in more] + [(less, -1)]
+        """The best spot on these nodes for a pod of the claim if so many times each vector were free, too."""
         for vector, times in lent:
             self._count(vector, times)
         spot = best_spot(claim, pool, nodes, self)

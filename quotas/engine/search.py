@@ -156,12 +156,9 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) 
 def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places | None:
     """Places for the taker once the victims and all who leave are gone, by right and in space; None if there are none.
     The books are the same afterwards."""
-    victims, charges = tuple(victims), books.standing.charges
-    for victim in victims:
-        books.ledger.lend(victim.department, -charges[victim.id])
-    entitled = books.entitled(taker.claim)
-    for victim in victims:
-        books.ledger.lend(victim.department, charges[victim.id])
+    victims = tuple(victims)
+    with books.by_right_as_if(victims, gone=True):
+        entitled = books.entitled(taker.claim)
     return _places_without(books, taker.claim, victims) if entitled else None
 
 
@@ -181,7 +178,7 @@ def _places_without(books: Books, claim: Claim, victims: tuple[Claim, ...]) -> P
     nodes = [books.nodes[name] for name in names]
     if len(nodes) > 1:  # of equals the first in the pool's order
         nodes = [node for node in pool.nodes or () if node.name in names]
-    spot = free.spot_with(claim, pool, nodes, vectors, {})
+    spot = free.spot_with(claim, pool, nodes, [(vector, 1) for vector in vectors])
     return None if spot is None else (spot.placed,)
 
 
