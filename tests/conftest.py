@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.clusters.realcluster import cannot
+
 
 def pytest_report_header() -> list[str]:
     database = os.environ["DATABASE_URL"].split(":")[0]
@@ -62,7 +64,7 @@ def nothing_is_remembered() -> None:
 def with_redis(settings: Any) -> Any:
     """An empty one, by which processes know of each other."""
     if not os.environ["TEST_REDIS_URL"]:
-        pytest.skip("needs Redis")
+        cannot("needs Redis")
     settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.flushdb()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,12 +10,9 @@ from portal import shared_redis
 
 
 def test_threads_that_ask_first_at_the_same_moment_get_the_same_client(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
+    with_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two made at once would be one too many: when it is dropped it closes the connections that a thread still reads."""
-    if not os.environ["TEST_REDIS_URL"]:
-        pytest.skip("needs Redis")
-    settings.REDIS_URL = os.environ["TEST_REDIS_URL"]
     together = threading.Barrier(8)
 
     def ask(_: int) -> int:
