@@ -15,7 +15,7 @@ from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, f
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, best_in, find_places
 from quotas.engine.shares import Borrowers
-from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, Settings, Snapshot
 from quotas.engine.units import gone_by, must_stay_inside, young_until
 
 
@@ -41,11 +41,13 @@ class Books(Rights):
         self.recallable: dict[bool, Any] = {}
         self._usage_moved = self.ledger.watch()
         self._usage_seen: dict[DepartmentId, int] = {}
+        self.stirs: dict[str, list[ClaimId]] = {}
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()
         self._departments = snapshot.departments
         self.nodes = {node.name: node for node in pool.nodes or ()}
+        self._turn_of = {name: turn for turn, name in enumerate(self.nodes)}
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
@@ -118,6 +120,10 @@ class Books(Rights):
     def empty(self) -> Room:
         """The pool as it is present, without any claim. Few passes ask."""
         return Room({**self.free_now, **capacity_vector(self.pool, self._departments)})
+
+    def in_order(self, names: Iterable[str]) -> list[Node]:
+        """The nodes of these names that are there, in the pool's order: of equals the first is taken."""
+        return [self.nodes[name] for name in sorted(self.nodes.keys() & names, key=self._turn_of.__getitem__)]
 
     def fits_when_empty(self, claim: Claim) -> bool:
         """Whether the claim would fit into the pool as it is present, without any other; what fits now needs no such look."""
@@ -263,6 +269,7 @@ class Books(Rights):
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
                 self.on_node[placed.node].pop(victim.id, None)
+            self._stir(victim, cheaper=False)
             self.openings += 1
             self._changed(victim.department)
             self.told[victim.id] = victim
@@ -270,13 +277,25 @@ class Books(Rights):
             self._count_user(victim, -victim.units)
         self.go(victims)
 
-    def departments_grown(self) -> list[DepartmentId]:
-        """Departments that use more than when this was asked last."""
-        usage = {department: self.ledger[department].usage for department in self._usage_moved}
-        grown = [d for d, used in usage.items() if used > self._usage_seen.get(d, -1)]
-        self._usage_seen.update(usage)
+    def stir(self) -> None:
+        """Note on which nodes claims cost more or less to stop than when this was asked last: their departments use more, or
+        less. Where they may cost less, everything is asked anew."""
+        for department in self._usage_moved:
+            account = self.ledger.accounts[department]
+            before, now = self._usage_seen.get(department, account.guaranteed), account.usage
+            spare = min(before, now) - account.guaranteed  # smaller claims leave it at or above its guarantee as before
+            for claim in self.holding.get(department, {}).values():
+                if claim.units > spare or self.settings.fair_sharing:
+                    self._stir(claim, cheaper=before < now > account.guaranteed)
+            self._usage_seen[department] = now
         self._usage_moved.clear()
-        return grown
+
+    def _stir(self, claim: Claim, cheaper: bool) -> None:
+        nodes = [placed.node for placed in claim.placement or ()]
+        for node in nodes:
+            self.stirs.setdefault(node, []).append(claim.id)
+        if cheaper:
+            self.free_later.touch(nodes)
 
     def _changed(self, department: DepartmentId) -> None:
         self.moved.add(department)
@@ -289,6 +308,7 @@ class Books(Rights):
         for placed in victim.placement or ():
             self._leaving_on[placed.node].discard(victim.id)
         self._settle_in(victim)
+        self._stir(victim, cheaper=True)
         self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])

@@ -92,8 +92,10 @@ def cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
         return 0, 0, -(10**9), 0
     amounts = [given for _, given in gifts]
     if need > sum(amounts) - min(amounts, default=0):  # without one of them it is not covered
-        offers = [offer for offer, _ in gifts]
-        return _all_of(offers, by_units) if need <= sum(amounts) else None
+        if need > sum(amounts):
+            return None
+        every = all_of([offer for offer, _ in gifts])
+        return every if by_units else (0, *every[1:])
     found: list[Least] = []
     table: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
     for (priority, short, lost, units, _), given in gifts:
@@ -108,6 +110,7 @@ def cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
     return min(found, default=None)
 
 
-def _all_of(offers: list[Offer], by_units: bool) -> Least:
-    units = sum([offer[3] for offer in offers]) if by_units else 0
-    return units, sum([offer[1] for offer in offers]), offers[-1][0], sum([offer[2] for offer in offers])
+def all_of(offers: list[Offer]) -> Least:
+    """What it costs if all go. They come by priority."""
+    units, short = sum([offer[3] for offer in offers]), sum([offer[1] for offer in offers])
+    return units, short, offers[-1][0], sum([offer[2] for offer in offers])

@@ -114,9 +114,10 @@ class Ledger:
         mine = self.accounts[department]
         account: Account | None = mine
         while account is not None and units:
-            before = max(0, account.usage - account.kept)
+            before = account.usage - account.kept
             account.usage += units
-            units = max(0, account.usage - account.kept) - before
+            after = before + units
+            units = (after if after > 0 else 0) - (before if before > 0 else 0)  # max costs as much as all the rest
             account = account.parent
         if mine.usage > mine.guaranteed:
             self.above.add(department)

@@ -130,7 +130,7 @@ def spot_on(node: Node, claim: Claim, pool: Pool, free: Mapping[Key, int], pod: 
     """The least wasteful spot for one pod on the node, None when it does not fit there."""
     if not _machine_fits(claim, node, free):
         return None
-    return min(_spots(claim, pool, node, free, pod), key=lambda spot: spot.waste, default=None)
+    return _spot_on_cards(claim, pool, node, free, pod) if pool.mig is None else _instance(claim, pool, node, free, pod)
 
 
 def best_spot(claim: Claim, pool: Pool, nodes: Iterable[Node], free: Mapping[Key, int], pod: int = 0) -> Spot | None:
@@ -145,38 +145,35 @@ def _machine_fits(claim: Claim, node: Node, free: Mapping[Key, int]) -> bool:
     )
 
 
-def _spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
-    if pool.mig is not None:
-        profile = profile_of(pool.mig, claim.profile)
-        if profile is None:
-            return
-        if node.instances is not None:
-            left = free.get(("instance", pool.id, node.name, claim.profile or ""), 0)
-            if left > 0:
-                yield Spot((left,), Placed(pod, node.name))
-        else:
-            yield from _cuts(profile, pool, node, free, pod)
-    else:
-        yield from _card_spots(claim, pool, node, free, pod)
+def _instance(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Spot | None:
+    """An instance of the claim's profile: one that is there, or where it can be cut with the fewest other starts spoiled."""
+    profile = profile_of(pool.mig, claim.profile)
+    if profile is None:
+        return None
+    if node.instances is None:
+        return min(_cuts(profile, pool, node, free, pod), key=lambda spot: spot.waste, default=None)
+    left = free.get(("instance", pool.id, node.name, claim.profile or ""), 0)
+    return Spot((left,), Placed(pod, node.name)) if left > 0 else None
 
 
-def _card_spots(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Iterator[Spot]:
+def _spot_on_cards(claim: Claim, pool: Pool, node: Node, free: Mapping[Key, int], pod: int) -> Spot | None:
     """Part of one card, best fit; or, when one card is not enough, as many empty cards as it takes."""
-    whole = max([card.units for card in node.cards], default=0)
-    id, name, asked = pool.id, node.name, claim.on_card
-    left = [free["card", id, name, index] for index in range(len(node.cards))]
+    whole, asked = node.whole, claim.on_card
+    left = [free["card", pool.id, node.name, index] for index in range(len(node.cards))]
     if asked <= whole and not (whole == 1 or pool.unit == "card"):
         fitting = [i for i, u in enumerate(left) if u >= asked and _cores_fit(claim, pool, node, i, free)]
-        if fitting:
-            index = min(fitting, key=left.__getitem__)
-            over = (left[index] - asked) / whole
-            yield Spot((over + _waste(claim, node, sum(left) / whole, whole, free),), Placed(pod, node.name, (index,)))
+        if not fitting:
+            return None
+        cards: tuple[int, ...] = (min(fitting, key=left.__getitem__),)
+        over = (left[cards[0]] - asked) / whole
     elif whole and asked % whole == 0:
-        count = asked // whole
         empty = [i for i, units in enumerate(left) if units == whole and _cores_fit(claim, pool, node, i, free)]
-        if len(empty) >= count:
-            waste = _waste(claim, node, sum(left) / whole, whole, free)
-            yield Spot((waste,), Placed(pod, node.name, tuple(empty[:count])))
+        cards, over = tuple(empty[: asked // whole]), 0.0
+        if len(empty) < asked // whole:
+            return None
+    else:
+        return None
+    return Spot((over + _waste(claim, node, sum(left) / whole, whole, free),), Placed(pod, node.name, cards))
 
 
 def _waste(claim: Claim, node: Node, cards: float, whole: int, free: Mapping[Key, int]) -> float:
@@ -235,10 +232,10 @@ def free_on(pool: Pool, node: Node, free: Mapping[Key, int]) -> int:
 def largest_on(pool: Pool, node: Node, free: Mapping[Key, int]) -> int:
     """The most units one pod of any shape could get on the node (on one card, where cards are shared)."""
     left = [free["card", pool.id, node.name, i] for i in range(len(node.cards))] if pool.mig is None else []
-    whole = max((card.units for card in node.cards), default=0)
+    whole = node.whole
     best = max(left.count(whole) * whole, *left, 0)
     for name, profile in PRODUCTS.get(pool.mig or "", {}).items():
         probe = Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
-        if profile.size > best and any(True for _ in _spots(probe, pool, node, free, 0)):
+        if profile.size > best and _instance(probe, pool, node, free, 0) is not None:
             best = profile.size
     return best

@@ -25,10 +25,8 @@ class Room(dict[Key, int]):
 
     def __init__(self, free: Mapping[Key, int]) -> None:
         super().__init__(free)
-        self._changes: list[str] = []
-        self._versions: dict[str, int] = {}
-        self._risen: dict[str, int] = {}
-        self._touched: dict[str, int] = {}
+        self._changes: list[Changed] = []
+        self._nodes: dict[str, Changed] = {}
         self._since_asked: dict[Key, int] = {}
         self._rankings: dict[tuple[object, ...], Ranking] = {}
 
@@ -50,12 +48,17 @@ class Room(dict[Key, int]):
         """Ask these nodes anew: something else that ranks depend on has changed."""
         for node in nodes:
             self._note(node, True)
-            self._touched[node] = len(self._changes)
+            self._nodes[node].touched = len(self._changes)
 
     def version(self, node: str) -> int:
         """As long as this is the same, so is what is free on the node."""
         self._settle()
-        return self._versions.get(node, 0)
+        return self._changed(node).version
+
+    def _changed(self, node: str) -> "Changed":
+        if node not in self._nodes:
+            self._nodes[node] = Changed()
+        return self._nodes[node]
 
     def forget(self) -> None:
         """All that was asked."""
@@ -66,10 +69,11 @@ class Room(dict[Key, int]):
             self._note(node, more)
 
     def _note(self, node: str, more: bool) -> None:
-        self._changes.append(node)
-        self._versions[node] = len(self._changes)
+        changed = self._changed(node)
+        self._changes.append(changed)
+        changed.version = len(self._changes)
         if more:
-            self._risen[node] = len(self._changes)
+            changed.risen = changed.version
 
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
@@ -79,16 +83,18 @@ class Room(dict[Key, int]):
         for vector in vectors:
             for key, amount in vector.items():
                 lent[key] = lent.get(key, 0) + times * amount
-        before = {node: self._versions.get(node, 0) for node in _nodes_changed(lent)}
+        before = [(changed, changed.version) for changed in map(self._changed, _nodes_changed(lent))]
         mine = -1 - len(self._changes)
         self._lend(lent)
-        self._versions |= dict.fromkeys(before, mine)
+        for changed, _ in before:
+            changed.version = mine
         try:
             yield
         finally:
-            as_before = {node: version for node, version in before.items() if self._versions[node] == mine}
+            as_before = [(changed, version) for changed, version in before if changed.version == mine]
             self._lend({key: -amount for key, amount in lent.items()})
-            self._versions |= as_before
+            for changed, version in as_before:
+                changed.version = version
 
     def _lend(self, vector: Mapping[Key, int]) -> None:
         self._count(vector, 1)
@@ -124,14 +130,13 @@ class Room(dict[Key, int]):
         bounds: bool = False,
     ) -> "Ranking":
         """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node. Where nothing rises
-        no rank comes of None. Of `bounds` none falls where no node is touched, whatever rises; and what a walk asks for (see
-        there) falls only where something rises."""
+        no rank comes of None; of `bounds`, and of what a walk over them asks for, none falls there."""
         self._settle()
         key = pool.id, domain, question
         if key not in self._rankings:
             nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
-            noted = self._changes, self._versions, self._risen, self._touched
-            self._rankings[key] = Ranking(*noted, nodes, rank, bounds)
+            noted = [self._changed(node.name) for node in nodes]
+            self._rankings[key] = Ranking(self._changes, noted, nodes, rank, bounds)
         return self._rankings[key]
 
 
@@ -145,27 +150,35 @@ def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
     return nodes
 
 
+class Changed:
+    """When a node changed last: at all (below 0: only for a while), so that there is more of something, and in what else its
+    ranks depend on."""
+
+    __slots__ = ("risen", "touched", "version")
+
+    def __init__(self) -> None:
+        self.version = self.risen = self.touched = 0
+
+
 class Ranking:
     """Nodes by a rank that depends only on what is free there; None is no rank. `changes` grows by those that change.
-    Of each node it knows the rank as it is, and as it last would have been for a while (versions below 0)."""
+    Of each node it knows the rank as it is, as it was before what is only for a while, and as it last was in such a while."""
 
     def __init__(
         self,
-        changes: list[str],
-        versions: Mapping[str, int],
-        risen: Mapping[str, int],
-        touched: Mapping[str, int],
+        changes: list[Changed],
+        noted: Sequence[Changed],
         nodes: Sequence[Node],
         rank: Callable[[Node], Rank | None],
         bounds: bool,
     ) -> None:
         self._changes, self._seen = changes, len(changes)
-        self._versions, self._risen, self._touched = versions, risen, touched
-        self._nodes, self._rank, self._bounds = nodes, rank, bounds
-        self._at = {node.name: index for index, node in enumerate(nodes)}
+        self._noted, self._nodes, self._rank, self._bounds = noted, nodes, rank, bounds
+        self._at = {changed: index for index, changed in enumerate(noted)}
         self._ranks = [rank(node) for node in nodes]
-        self._answers = [*self._ranks]
-        self._known = [{versions.get(node.name, 0): known} for node, known in zip(nodes, self._ranks, strict=True)]
+        self._lasting = [*self._ranks]
+        self._lasting_of = [changed.version for changed in noted]
+        self._lent: dict[int, tuple[int, Rank | None]] = {}
         self._heap: list[tuple[Rank, int]] = []
         self._order()
 
@@ -201,18 +214,20 @@ class Ranking:
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""
-        for name in {*self._changes[self._seen :]}:
-            index = self._at.get(name)
+        seen, ranks = self._seen, self._ranks
+        for changed in {*self._changes[seen:]} if seen < len(self._changes) else ():
+            index = self._at.get(changed)
             if index is None:
                 continue
-            before, known, version = self._ranks[index], self._known[index], self._versions[name]
-            risen, touched = self._risen.get(name, 0) > self._seen, self._touched.get(name, 0) > self._seen
-            if version in known:
-                rank = self._ranks[index] = known[version]
-            elif touched or not (self._bounds or (before is None and not risen)):
-                rank = self._answers[index] = self._keep(index, self._rank(self._nodes[index]))
+            before, more = ranks[index], changed.risen > seen or changed.touched > seen
+            if changed.version == self._lasting_of[index]:
+                rank = ranks[index] = self._lasting[index]
+            elif index in self._lent and changed.version == self._lent[index][0]:
+                rank = ranks[index] = self._lent[index][1]
+            elif before is None and not more:
+                continue  # no rank comes of None
             else:
-                rank = self._keep(index, self._answers[index] if risen and self._bounds else before)
+                rank = self._keep(index, self._rank(self._nodes[index]) if more or not self._bounds else before)
             if rank is not None and rank != before:
                 heappush(self._heap, (rank, index))
         self._seen = len(self._changes)
@@ -222,10 +237,11 @@ class Ranking:
 
     def _keep(self, index: int, rank: Rank | None) -> Rank | None:
         """The node's rank as it is now, beside that which it has again when what is only for a while is over."""
-        version = self._versions.get(self._nodes[index].name, 0)
-        lasting = {v: known for v, known in self._known[index].items() if v >= 0} if version < 0 else {}
-        self._known[index] = {**lasting, version: rank}
-        self._ranks[index] = rank
+        self._ranks[index], version = rank, self._noted[index].version
+        if version < 0:
+            self._lent[index] = version, rank
+        else:
+            self._lasting[index], self._lasting_of[index] = rank, version
         return rank
 
     def _order(self) -> None:

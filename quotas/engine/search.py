@@ -174,11 +174,8 @@ def _places_without(books: Books, claim: Claim, victims: tuple[Claim, ...]) -> P
     given = sum(vector["pool", pool.id] for vector in vectors)
     if free["pool", pool.id] + given < books.asked(claim):
         return None
-    names = books.nodes.keys() & {placed.node for victim in victims for placed in victim.placement or ()}
-    nodes = [books.nodes[name] for name in names]
-    if len(nodes) > 1:  # of equals the first in the pool's order
-        nodes = [node for node in pool.nodes or () if node.name in names]
-    spot = free.spot_with(claim, pool, nodes, [(vector, 1) for vector in vectors])
+    names = {placed.node for victim in victims for placed in victim.placement or ()}
+    spot = free.spot_with(claim, pool, books.in_order(names), [(vector, 1) for vector in vectors])
     return None if spot is None else (spot.placed,)
 
 

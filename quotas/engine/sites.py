@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, islice, takewhile
 from operator import add
-from typing import NamedTuple
 
 from quotas.engine.books import Books
-from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheapest, fair_bound, is_wide
+from quotas.engine.bounds import Bound, Gift, Least, alone, bound, cheapest, fair_bound, is_wide
 from quotas.engine.exact import Goods
-from quotas.engine.permission import Taker, stoppable
+from quotas.engine.offers import NOTHING, Here, Pile, offer_of, offered, together
+from quotas.engine.permission import Taker
 from quotas.engine.placement import Key
 from quotas.engine.room import Rank
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
-from quotas.engine.units import lost_work
 
-Pile = tuple[list[Gift], int]
-"""What several claims give of something, in the order of priority, and how much in all."""
-NOTHING: Pile = ([], 0)
+Part = tuple[Pile, int]
+"""What claims give of something that a place is made of, and how much of it is lacking."""
 
 FEW = 4
 """Where fewer than one of so many nodes have claims that may be taken from, these are looked at alone."""
@@ -44,6 +42,11 @@ class Site:
     least: Bound
 
 
+Place = tuple[Pile, int, Pile, int, bool]
+"""What claims give at a place, and how much is lacking there; what its bound is of, and how much is needed of that; and
+whether nothing else is lacking."""
+
+
 def has_sites(pool: Pool) -> bool:
     """Whether what a pod needs of a place is a sum of units there."""
     return pool.mig is None or all(node.instances is not None for node in pool.nodes or ())
@@ -52,75 +55,20 @@ def has_sites(pool: Pool) -> bool:
 def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: list[Claim]) -> list[Site]:
     """The places on the node that these candidates can free, the taker's own and others', by what that costs at least."""
     mine = {claim.id for claim in own}
-    here = _here(books, node, sorted(_offer(books, claim) for claim in [*own, *theirs]))
+    here = Here(books, node, [offer_of(books, claim) for claim in [*own, *theirs]])
     found = [
-        Site(
-            {offer[4]: amount for offer, amount in place.gifts}, place.lacking, _bound(books, taker, node, place, mine)
-        )
+        Site({offer[4]: amount for offer, amount in place[0].gifts}, place[1], _bound(books, taker, node, place, mine))
         for place in _places(books, taker, node, here)
     ]
     return sorted(found, key=lambda site: site.least)
 
 
-def _bound(books: Books, taker: Taker, node: Node, place: "Place", mine: Container[ClaimId]) -> Bound:
+def _bound(books: Books, taker: Taker, node: Node, place: Place, mine: Container[ClaimId]) -> Bound:
+    _, _, needed, need, only = place
     if not books.settings.fair_sharing:
-        return bound(taker, place.needed, place.need, mine)
-    all_may_go = not place.only or is_wide(books, taker)
-    return fair_bound(books, taker, books.on_node[node.name], place.needed, place.need, mine, all_may_go)
-
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """What claims on a node could give: each of them, and by key of the free vector. No set of them costs less than the
-    cheapest alone: `least` (units below the guarantee, priority, lost work)."""
-
-    offers: list[Offer]
-    at: dict[Key, Pile]
-    cards: list[Key]
-    whole: int
-    least: tuple[int, int, int] | None
-    least_units: int
-
-
-def _here(books: Books, node: Node, offers: list[Offer]) -> Here:
-    at: dict[Key, list[Gift]] = {}
-    for offer in offers:
-        for key, amount in books.vectors[offer[4]].items():
-            if key[0] != "pool":
-                at.setdefault(key, []).append((offer, amount))
-    piles = {key: (gifts, sum([amount for _, amount in gifts])) for key, gifts in at.items()}
-    cards, whole = _cards_of(books, node)
-    least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
-    return Here(offers, piles, cards, whole, least, min([offer[3] for offer in offers], default=0))
-
-
-def _cards_of(books: Books, node: Node) -> tuple[list[Key], int]:
-    """The keys of the node's cards, and the units of a whole one."""
-    key = "cards", node.name
-    if key not in books.offers:
-        cards = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-        books.offers[key] = cards, max([card.units for card in node.cards], default=0)
-    return books.offers[key]  # type: ignore[no-any-return]
-
-
-def _offer(books: Books, claim: Claim) -> Offer:
-    return claim.priority, _short(books, claim), lost_work(claim, books.now, books.settings), claim.units, claim.id
-
-
-def _short(books: Books, claim: Claim) -> int:
-    account = books.ledger.accounts[claim.department]
-    return max(0, claim.units - account.usage + account.guaranteed)
-
-
-class Place(NamedTuple):
-    """What claims give at a place, and what is lacking there; the bound is that of what gives the `need`. Nothing else is
-    lacking if it is `only` that."""
-
-    gifts: list[Gift]
-    lacking: int
-    needed: list[Gift]
-    need: int
-    only: bool
+        return bound(taker, needed.gifts, need, mine)
+    all_may_go = not only or is_wide(books, taker)
+    return fair_bound(books, taker, books.on_node[node.name], needed.gifts, need, mine, all_may_go)
 
 
 def _places(books: Books, taker: Taker, node: Node, here: Here) -> list[Place]:
@@ -129,62 +77,54 @@ def _places(books: Books, taker: Taker, node: Node, here: Here) -> list[Place]:
     if machine is None:
         return []
     parts = _parts(books, taker.claim, node, here)
-    count = 1 if books.pool.mig is not None or here.whole <= 1 else max(1, taker.claim.on_card // here.whole)
-    if count == 1:
-        return [_place(here, gifts, lacking, machine, lacking > 0 and machine[1] <= 0) for gifts, lacking in parts]
-    several = islice(combinations(parts, count), CHOICES)
-    together = ((_together([gifts for gifts, _ in cards])[0], sum([max(0, u) for _, u in cards])) for cards in several)
-    return [_place(here, gifts, lacking, machine, False) for gifts, lacking in together]
+    count = _cards_asked(books, taker.claim, here)
+    only = machine[1] <= 0 and count == 1
+    if count > 1:
+        several = islice(combinations(parts, count), CHOICES)
+        parts = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
+    rest = machine
+    if machine[1] <= 0 and any(lacking <= 0 for _, lacking in parts):
+        rest = Pile((offer, 1) for offer in here.offers.values()), 1  # not counted here, such as a card's compute
+    return [
+        (pile, lacking, pile, lacking, only) if lacking > 0 else (pile, lacking, *rest, False)
+        for pile, lacking in parts
+    ]
 
 
-def _place(here: Here, gifts: list[Gift], lacking: int, machine: Pile, only: bool) -> Place:
-    needed, need = (gifts, lacking) if lacking > 0 else machine
-    if need <= 0:  # something that is not counted here, such as a card's compute
-        needed, need = [(offer, 1) for offer in here.offers], 1
-    return Place(gifts, lacking, needed, need, only)
+def _cards_asked(books: Books, claim: Claim, here: Here) -> int:
+    """How many cards that others share a pod asks for, each of them whole if it is more than one."""
+    return 1 if books.pool.mig is not None or here.whole <= 1 else max(1, claim.on_card // here.whole)
 
 
-def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Pile]:
+def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Part]:
     """What places on the node are made of, where the claims give enough of it, and how much of it lacks: all its whole cards
     together; or each card of those that others share, of which it takes one or several; or the instances of a profile."""
     pool, free, asked, whole = books.pool, books.free_later, claim.on_card, here.whole
     if pool.mig is None and whole > 1:
         need = min(asked, whole)
         cards = here.cards if asked <= whole or asked % whole == 0 else ()
-        piles = ((need - free[card], here.at.get(card, NOTHING)) for card in cards)
-        return [(pile[0], lacking) for lacking, pile in piles if pile[1] >= lacking]
-    if pool.mig is None:
-        keys, need = here.cards, asked
-    else:
+        return [(pile, lacking) for card, pile in cards if (lacking := need - free[card]) <= pile.given]
+    keys: list[Key] = [card for card, _ in here.cards]
+    need = asked
+    if pool.mig is not None:
         keys, need = [("instance", pool.id, node.name, claim.profile or "")], 1
     if not keys or keys[0] not in free:
         return []
-    gifts, given = _together([here.at[key][0] for key in keys if key in here.at])
+    pile = together([here.at[key] for key in keys if key in here.at])
     lacking = need - sum([free[key] for key in keys])
-    return [(gifts, lacking)] if given >= lacking else []
+    return [(pile, lacking)] if pile.given >= lacking else []
 
 
-def _together(several: list[list[Gift]]) -> tuple[list[Gift], int]:
-    """What each claim gives of all of them, and how much in all."""
-    sums: dict[Offer, int] = {}
-    for offer, amount in (gift for gifts in several for gift in gifts):
-        sums[offer] = sums.get(offer, 0) + amount
-    return sorted(sums.items()), sum(sums.values())
-
-
-def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> tuple[list[Gift], int] | None:
+def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> Part | None:
     """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
-    lacks: tuple[list[Gift], int] = [], 0
-    for kind, asked, present in (
-        ("memory", claim.memory_mib, node.memory_mib),
-        ("cpu", claim.cpu_milli, node.cpu_milli),
-    ):
-        lacking = 0 if present is None else asked - books.free_later[kind, node.name]
+    lacks: Part = NOTHING, 0
+    present = node.memory_mib, node.cpu_milli
+    for (key, pile), asked, there in zip(here.machine, (claim.memory_mib, claim.cpu_milli), present, strict=True):
+        lacking = 0 if there is None else asked - books.free_later[key]
         if lacking > 0:
-            gifts, given = here.at.get((kind, node.name), NOTHING)
-            if given < lacking:
+            if pile.given < lacking:
                 return None
-            lacks = gifts, lacking
+            lacks = pile, lacking
     return lacks
 
 
@@ -196,14 +136,13 @@ def nodes_to_try(
 ) -> Generator[tuple[Bound, Node, ClaimId | None], None, None]:
     """Every node that may have a place, with what a set there costs at least, until that is `beaten` by what was found; and
     the claim that costs no more, if it gives all that a place there lacks."""
-    nodes = books.pool.nodes or ()
-    mine = {placed.node for claim in own for placed in claim.placement or ()}
+    mine = books.in_order({placed.node for claim in own for placed in claim.placement or ()})
     if not taker.inside:
-        yield from (((0,), node, None) for node in nodes if node.name in mine)
+        yield from (((0,), node, None) for node in mine)
     if rivals:
         yield from _by_least_cost(books, taker, own, rivals, beaten)
     if taker.inside and not beaten((1,)):
-        yield from (((1,), node, None) for node in nodes if node.name in mine)
+        yield from (((1,), node, None) for node in mine)
 
 
 def _by_least_cost(
@@ -212,8 +151,7 @@ def _by_least_cost(
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
-    grown = [department for department in books.departments_grown() if department in books.ledger.above]
-    books.free_later.touch(_nodes_of(books, grown))
+    books.stir()
     below = None if taker.policy.reclaim == "any" else claim.priority
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
         theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
@@ -234,7 +172,7 @@ def _by_least_cost(
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,
-        lambda node: _floor(books, taker, _offered(books, taker.patient, below, node), node),
+        lambda node: _floor(books, taker, offered(books, taker.patient, below, node), node),
         bounds=True,
     )
     walk = ranking.walk(lambda node: _least_cost(books, taker, below, node), lambda rank: beaten(whole(rank)))
@@ -250,64 +188,47 @@ def _nodes_of(books: Books, departments: Iterable[DepartmentId]) -> Iterator[str
 def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     """What the taker's own claims cost at least that must go before it has a right to others'."""
     charges = books.standing.charges
-    gifts: list[Gift] = [((0, 0, *_offer(books, claim)[2:]), charges[claim.id]) for claim in own]
+    gifts: list[Gift] = [((0, 0, *offer_of(books, claim)[2:]), charges[claim.id]) for claim in own]
     least = cheapest(gifts, taker.beyond, by_units=False)
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
 def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
-    """A bound that is found quickly, whatever is asked: every set costs at least what its dearest claim does; with fair
-    sharing no more than all of them change."""
+    """A bound that is found quickly: every set costs at least what its dearest claim does, and what the units that are lacking
+    on the emptiest card cost at least; with fair sharing no more than all of them change."""
     if here.least is None:
         return None
     if not books.settings.fair_sharing:
-        return (0, *here.least) if taker.inside else (here.least_units, 0, -(10**9), 0)
+        lacking = _lacking_at_least(books, taker.claim, here)
+        if not taker.inside:
+            return max(here.least_units, lacking), 0, -(10**9), 0
+        short, priority, lost = here.least
+        return 0, short, priority, max(lost, lacking * here.least_pace)
     on_node = books.on_node[node.name]
-    changes = [alone(books, on_node[offer[4]]) for offer in here.offers]
+    changes = [alone(books, on_node[id]) for id in here.offers]
     return 0 if taker.inside else here.least_units, reduce(add, changes)
+
+
+def _lacking_at_least(books: Books, claim: Claim, here: Here) -> int:
+    """So many units the cards lack at least of what a pod needs of them, wherever it goes on the node."""
+    if books.pool.mig is not None or here.whole <= 1:
+        return 0
+    need, free = min(claim.on_card, here.whole), books.free_later
+    lacking = sorted([need - free[card] for card, _ in here.cards])
+    return sum([units for units in lacking[: _cards_asked(books, claim, here)] if units > 0])
 
 
 def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking. Where
     one claim alone is the best of all sets, it is its whole cost."""
-    here = _offered(books, taker.patient, below, node)
+    here = offered(books, taker.patient, below, node)
     places = _places(books, taker, node, here)
     if books.settings.fair_sharing:
         return min((_bound(books, taker, node, place, ()) for place in places), default=None)
-    one_may_do = taker.inside and books.ledger.flat
-    ranks = [rank for place in places if (rank := _rank(place, not taker.inside, one_may_do)) is not None]
+    by_units, one_may_do = not taker.inside, taker.inside and books.ledger.flat
+    found = [needed.rank(need, by_units, one_may_do and only) for _, _, needed, need, only in places]
+    ranks = [rank for rank in found if rank is not None]
     least = min(ranks, default=None)
-    if least is not None and sum([rank[:SAME] == least[:SAME] for rank in ranks]) > 1:  # it matters where they stand
-        return least[:4]
+    if least is not None and sum([rank[:SAME] == least[:SAME] for rank in ranks if rank[3] == least[3]]) > 1:
+        return least[:4]  # it matters where they stand
     return least
-
-
-def _rank(place: Place, by_units: bool, one_may_do: bool) -> Rank | None:
-    """What any set costs at least that frees the place; the whole cost of one claim that does it alone, if none is less."""
-    least = cheapest(place.needed, place.need, by_units)
-    if least is None or not (one_may_do and place.only):
-        return least
-    enough = [(0, o[1], o[0], o[2], 1, o[3], o[4]) for o, amount in place.gifts if amount >= place.lacking]
-    one = min(enough, default=least)
-    return one if one[:4] == least else least
-
-
-def _offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
-    """What may come back of the claims on the node, remembered as long as they are the same and cost the same."""
-    key, here = ("on", node.name, below, patient), books.on_node.get(node.name, {})
-    ids, shorts, open_here, offered = books.offers.get(key, (None, None, [], None))
-    same = ids == [*here]
-    if not same:
-        claims = (claim for claim in here.values() if below is None or claim.priority < below)
-        open_here = [
-            (claim.units + account.guaranteed, account, _offer(books, claim))
-            for claim in claims
-            if stoppable(books, patient, claim) and (account := books.ledger.accounts[claim.department])
-        ]
-    now = [short if (short := whole - account.usage) > 0 else 0 for whole, account, _ in open_here]
-    if not same or shorts != now:
-        entries = zip(now, open_here, strict=True)
-        offers = [(o[0], short, o[2], o[3], o[4]) for short, (_, _, o) in entries if short < o[3]]
-        offered = _here(books, node, sorted(offers))
-        books.offers[key] = [*here], now, open_here, offered
-    return offered  # type: ignore[no-any-return]

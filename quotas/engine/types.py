@@ -92,6 +92,11 @@ class Node:
     cpu_milli: int | None = None
     memory_mib: int | None = None
 
+    @property
+    def whole(self) -> int:
+        """Units of its largest card."""
+        return max([card.units for card in self.cards], default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:

@@ -1,0 +1,149 @@
+"""What claims on a node could give to who needs a place there, thing by thing, and what the cheapest of them cost.
+
+A node is asked hundreds of times in a pass, and between two questions mostly one of its claims has changed. So only what
+that one gives is entered anew, and each pile remembers what was asked of it until it changes.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+
+from quotas.engine.books import Books
+from quotas.engine.bounds import Gift, Least, Offer, all_of, cheapest
+from quotas.engine.permission import stoppable
+from quotas.engine.placement import Key
+from quotas.engine.room import Rank
+from quotas.engine.types import Claim, ClaimId, Node
+from quotas.engine.units import lost_work
+
+
+class Pile:
+    """What several claims give of something: the `gifts` in the order of priority, and how much is `given` in all."""
+
+    __slots__ = ("_all", "_most", "_ranks", "gifts", "given")
+
+    def __init__(self, gifts: Iterable[Gift] = ()) -> None:
+        self.gifts = sorted(gifts)
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        amounts = [amount for _, amount in self.gifts]
+        self.given = sum(amounts)
+        self._most = self.given - min(amounts, default=0)
+        self._all: Least | None = None
+        self._ranks: dict[tuple[int, bool, bool], Rank | None] = {}
+
+    def change(self, amount: int, old: Offer | None, new: Offer | None) -> None:
+        """A claim that gives the amount comes, goes or costs something else."""
+        if old is not None:
+            self.gifts.remove((old, amount))
+        if new is not None:
+            insort(self.gifts, (new, amount))
+        self._sum_up()
+
+    def rank(self, need: int, by_units: bool, one_may_do: bool) -> Rank | None:
+        """What any set costs at least that gives the need, None if there is none; if one claim may do and none costs less
+        than one, its whole cost."""
+        question = need, by_units, one_may_do
+        if question not in self._ranks:
+            self._ranks[question] = self._ranked(need, by_units, one_may_do)
+        return self._ranks[question]
+
+    def _ranked(self, need: int, by_units: bool, one_may_do: bool) -> Rank | None:
+        if one_may_do and len(self.gifts) == 1:  # as most are
+            ((priority, short, lost, units, id), amount) = self.gifts[0]
+            return (0, short, priority, lost, 1, units, id) if amount >= need else None
+        least = self._all_of(by_units) if self._most < need <= self.given else cheapest(self.gifts, need, by_units)
+        if least is None or not one_may_do:
+            return least
+        enough = [(0, o[1], o[0], o[2], 1, o[3], o[4]) for o, amount in self.gifts if amount >= need]
+        one = min(enough, default=least)
+        return one if one[:4] == least else least
+
+    def _all_of(self, by_units: bool) -> Least:
+        if self._all is None:
+            self._all = all_of([offer for offer, _ in self.gifts])
+        return self._all if by_units else (0, *self._all[1:])
+
+
+NOTHING = Pile()
+
+
+def together(piles: Iterable[Pile]) -> Pile:
+    """What each claim gives of all of them."""
+    sums: dict[Offer, int] = {}
+    for offer, amount in (gift for pile in piles for gift in pile.gifts):
+        sums[offer] = sums.get(offer, 0) + amount
+    return Pile(sums.items())
+
+
+class Here:
+    """What claims on a node could give: each of them, and by key of the free vector, of each of its `cards`, and of its
+    memory and CPU (`machine`). No set of them costs less than the cheapest alone: `least` (units below the guarantee,
+    priority, lost work), `least_units`, and for each unit `least_pace` lost work. A whole card has so many units."""
+
+    __slots__ = ("at", "cards", "least", "least_pace", "least_units", "machine", "offers", "seen", "whole")
+
+    def __init__(self, books: Books, node: Node, offers: Iterable[Offer]) -> None:
+        self.offers = {offer[4]: offer for offer in offers}
+        self.whole = node.whole
+        self.seen = 0
+        cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
+        machine: list[Key] = [("memory", node.name), ("cpu", node.name)]
+        gifts: dict[Key, list[Gift]] = {key: [] for key in (*cards, *machine)}
+        for offer in self.offers.values():
+            for key, amount in books.vectors[offer[4]].items():
+                if key[0] != "pool":
+                    gifts.setdefault(key, []).append((offer, amount))
+        self.at = {key: Pile(given) for key, given in gifts.items()}
+        self.cards = [(key, self.at[key]) for key in cards]
+        self.machine = [(key, self.at[key]) for key in machine]
+        self._find_least()
+
+    def _find_least(self) -> None:
+        offers = self.offers.values()
+        self.least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
+        self.least_units = min([offer[3] for offer in offers], default=0)
+        self.least_pace = min([offer[2] // offer[3] for offer in offers if offer[3]], default=0)
+
+    def change(self, id: ClaimId, vector: Mapping[Key, int], new: Offer | None) -> None:
+        """A claim that occupies the vector comes, goes or costs something else."""
+        old = self.offers.pop(id, None)
+        if new is not None:
+            self.offers[id] = new
+        if old == new:
+            return
+        for key, amount in vector.items():
+            if key[0] != "pool":
+                if key not in self.at:
+                    self.at[key] = Pile()
+                self.at[key].change(amount, old, new)
+        self._find_least()
+
+
+def offer_of(books: Books, claim: Claim) -> Offer:
+    """What the claim's leaving costs, were it the only one taken from its department."""
+    account = books.ledger.accounts[claim.department]
+    short = max(0, claim.units - account.usage + account.guaranteed)
+    return claim.priority, short, lost_work(claim, books.now, books.settings), claim.units, claim.id
+
+
+def offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
+    """What may come back of the claims on the node, of those of a priority `below`; remembered until they stir."""
+    known: dict[str, Here] = books.offers.setdefault((patient, below), {})
+    here, stirs = known.get(node.name), books.stirs.get(node.name, [])
+    if here is None:
+        found = (_open_offer(books, patient, below, claim) for claim in books.on_node.get(node.name, {}).values())
+        here = known[node.name] = Here(books, node, [offer for offer in found if offer is not None])
+    elif here.seen < len(stirs):
+        claims = books.on_node[node.name]
+        for id in {*stirs[here.seen :]}:
+            here.change(id, books.vectors[id], _open_offer(books, patient, below, claims[id]) if id in claims else None)
+    here.seen = len(stirs)
+    return here
+
+
+def _open_offer(books: Books, patient: bool, below: int | None, claim: Claim) -> Offer | None:
+    if (below is not None and claim.priority >= below) or not stoppable(books, patient, claim):
+        return None
+    offer = offer_of(books, claim)
+    return offer if offer[1] < claim.units else None
