@@ -122,9 +122,10 @@ class Holds:
         return best, max(books.now, self._ends[low - 1][0]) if low else books.now
 
     def _places_after(self, claim: Claim, count: int) -> Places | None:
-        """Places once the first `count` running claims with an end are gone."""
+        """Places once the first `count` running claims with an end are gone; what those give who are told is free already."""
         books = self._books
-        with books.free_later.also(books.vectors[ended] for _, ended in self._ends[:count]):
+        ended = [id for _, id in self._ends[:count] if id not in books.told]
+        with books.free_later.also(books.vectors[id] for id in ended):
             return books.places(claim, books.free_later)
 
     def _anywhere(self, claim: Claim) -> Places:

@@ -323,6 +323,20 @@ def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> 
     assert [newcomer(seconds) for seconds in (99, 100, 101, 200)] == ["admit", "admit", "wait", "wait"]
 
 
+def test_what_a_victim_gives_is_not_counted_again_at_its_end() -> None:
+    """What `h` gives is the owner's. So the three units that `w` waits for are free when `i` ends, at 200, not when `h` would."""
+    claims = [
+        holding("h", "b", 2, max_runtime=700),
+        holding("i", "c", 2, preemptible=False, max_runtime=800),
+        pending("owner", "a", 2),
+        pending("w", "d", 3, submitted_at=-9000),
+        pending("v", "e", 1, max_runtime=150),
+    ]
+    departments = [a_department("a", 2), a_department("b"), a_department("c", 2), a_department("d"), a_department("e")]
+    decided = answers(a_snapshot(a_pool(5), departments, claims, starvation_after=3600))
+    assert (decided["owner"].victims, decided["w"].decision, decided["v"].decision) == (("h",), "wait", "admit")
+
+
 def test_who_returns_inside_by_its_own_victim_takes_the_rest_from_the_cheapest_borrower() -> None:
     """One of its own must go for the right; of the three borrowers, of whom one is enough, the least work is lost with b."""
     claims = [
