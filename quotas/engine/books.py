@@ -15,6 +15,7 @@ from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, f
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, best_in, find_places
 from quotas.engine.shares import Borrowers
+from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, Settings, Snapshot
 from quotas.engine.units import gone_by, must_stay_inside, young_until
 
@@ -39,9 +40,7 @@ class Books(Rights):
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
         self.recallable: dict[bool, Any] = {}
-        self._usage_moved = self.ledger.watch()
-        self._usage_seen: dict[DepartmentId, int] = {}
-        self.stirs: dict[str, list[ClaimId]] = {}
+        self.stirs = Stirs(self.ledger, self.holding, free_later, self.settings.fair_sharing)
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()
@@ -269,33 +268,13 @@ class Books(Rights):
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
                 self.on_node[placed.node].pop(victim.id, None)
-            self._stir(victim, cheaper=False)
+            self.stirs.note(victim, cheaper=False)
             self.openings += 1
             self._changed(victim.department)
             self.told[victim.id] = victim
             self._leave(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
-
-    def stir(self) -> None:
-        """Note on which nodes claims cost more or less to stop than when this was asked last: their departments use more, or
-        less. Where they may cost less, everything is asked anew."""
-        for department in self._usage_moved:
-            account = self.ledger.accounts[department]
-            before, now = self._usage_seen.get(department, account.guaranteed), account.usage
-            spare = min(before, now) - account.guaranteed  # smaller claims leave it at or above its guarantee as before
-            for claim in self.holding.get(department, {}).values():
-                if claim.units > spare or self.settings.fair_sharing:
-                    self._stir(claim, cheaper=before < now > account.guaranteed)
-            self._usage_seen[department] = now
-        self._usage_moved.clear()
-
-    def _stir(self, claim: Claim, cheaper: bool) -> None:
-        nodes = [placed.node for placed in claim.placement or ()]
-        for node in nodes:
-            self.stirs.setdefault(node, []).append(claim.id)
-        if cheaper:
-            self.free_later.touch(nodes)
 
     def _changed(self, department: DepartmentId) -> None:
         self.moved.add(department)
@@ -308,7 +287,7 @@ class Books(Rights):
         for placed in victim.placement or ():
             self._leaving_on[placed.node].discard(victim.id)
         self._settle_in(victim)
-        self._stir(victim, cheaper=True)
+        self.stirs.note(victim, cheaper=True)
         self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])

@@ -5,7 +5,7 @@ that one gives is entered anew, and each pile remembers what was asked of it unt
 """
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from quotas.engine.books import Books
 from quotas.engine.bounds import Gift, Least, Offer, all_of, cheapest
@@ -77,47 +77,42 @@ def together(piles: Iterable[Pile]) -> Pile:
 
 
 class Here:
-    """What claims on a node could give: each of them, and by key of the free vector, of each of its `cards`, and of its
-    memory and CPU (`machine`). No set of them costs less than the cheapest alone: `least` (units below the guarantee,
-    priority, lost work), `least_units`, and for each unit `least_pace` lost work. A whole card has so many units."""
+    """What claims on a node could give: each of them, and by key of the free vector the `pile` of all. No set of them costs
+    less than the cheapest alone: `least` (units below the guarantee, priority, lost work) and `least_units`."""
 
-    __slots__ = ("at", "cards", "least", "least_pace", "least_units", "machine", "offers", "seen", "whole")
+    __slots__ = ("_piles", "_vectors", "cards", "least", "least_units", "offers", "seen", "whole")
 
     def __init__(self, books: Books, node: Node, offers: Iterable[Offer]) -> None:
         self.offers = {offer[4]: offer for offer in offers}
-        self.whole = node.whole
         self.seen = 0
+        self._vectors = books.vectors
+        self._piles: dict[Key, Pile] = {}
         cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-        machine: list[Key] = [("memory", node.name), ("cpu", node.name)]
-        gifts: dict[Key, list[Gift]] = {key: [] for key in (*cards, *machine)}
-        for offer in self.offers.values():
-            for key, amount in books.vectors[offer[4]].items():
-                if key[0] != "pool":
-                    gifts.setdefault(key, []).append((offer, amount))
-        self.at = {key: Pile(given) for key, given in gifts.items()}
-        self.cards = [(key, self.at[key]) for key in cards]
-        self.machine = [(key, self.at[key]) for key in machine]
+        self.cards, self.whole = [(key, self.pile(key)) for key in cards], node.whole
         self._find_least()
 
     def _find_least(self) -> None:
         offers = self.offers.values()
         self.least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
         self.least_units = min([offer[3] for offer in offers], default=0)
-        self.least_pace = min([offer[2] // offer[3] for offer in offers if offer[3]], default=0)
 
-    def change(self, id: ClaimId, vector: Mapping[Key, int], new: Offer | None) -> None:
-        """A claim that occupies the vector comes, goes or costs something else."""
+    def pile(self, key: Key) -> Pile:
+        """What all of them give of it."""
+        if key not in self._piles:
+            given = ((offer, self._vectors[id].get(key)) for id, offer in self.offers.items())
+            self._piles[key] = Pile((offer, amount) for offer, amount in given if amount is not None)
+        return self._piles[key]
+
+    def change(self, id: ClaimId, new: Offer | None) -> None:
+        """A claim comes, goes or costs something else."""
         old = self.offers.pop(id, None)
         if new is not None:
             self.offers[id] = new
-        if old == new:
-            return
-        for key, amount in vector.items():
-            if key[0] != "pool":
-                if key not in self.at:
-                    self.at[key] = Pile()
-                self.at[key].change(amount, old, new)
-        self._find_least()
+        if old != new:
+            for key, amount in self._vectors[id].items():
+                if key in self._piles:
+                    self._piles[key].change(amount, old, new)
+            self._find_least()
 
 
 def offer_of(books: Books, claim: Claim) -> Offer:
@@ -130,14 +125,14 @@ def offer_of(books: Books, claim: Claim) -> Offer:
 def offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
     """What may come back of the claims on the node, of those of a priority `below`; remembered until they stir."""
     known: dict[str, Here] = books.offers.setdefault((patient, below), {})
-    here, stirs = known.get(node.name), books.stirs.get(node.name, [])
+    here, stirs = known.get(node.name), books.stirs.on(node.name)
     if here is None:
         found = (_open_offer(books, patient, below, claim) for claim in books.on_node.get(node.name, {}).values())
         here = known[node.name] = Here(books, node, [offer for offer in found if offer is not None])
     elif here.seen < len(stirs):
         claims = books.on_node[node.name]
         for id in {*stirs[here.seen :]}:
-            here.change(id, books.vectors[id], _open_offer(books, patient, below, claims[id]) if id in claims else None)
+            here.change(id, _open_offer(books, patient, below, claims[id]) if id in claims else None)
     here.seen = len(stirs)
     return here
 

@@ -17,7 +17,6 @@ from quotas.engine.bounds import Bound, Gift, Least, alone, bound, cheapest, fai
 from quotas.engine.exact import Goods
 from quotas.engine.offers import NOTHING, Here, Pile, offer_of, offered, together
 from quotas.engine.permission import Taker
-from quotas.engine.placement import Key
 from quotas.engine.room import Rank
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
@@ -104,27 +103,26 @@ def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Part]:
         need = min(asked, whole)
         cards = here.cards if asked <= whole or asked % whole == 0 else ()
         return [(pile, lacking) for card, pile in cards if (lacking := need - free[card]) <= pile.given]
-    keys: list[Key] = [card for card, _ in here.cards]
-    need = asked
-    if pool.mig is not None:
-        keys, need = [("instance", pool.id, node.name, claim.profile or "")], 1
-    if not keys or keys[0] not in free:
-        return []
-    pile = together([here.at[key] for key in keys if key in here.at])
-    lacking = need - sum([free[key] for key in keys])
+    if pool.mig is None:
+        pile, lacking = together([pile for _, pile in here.cards]), asked - sum([free[card] for card, _ in here.cards])
+    else:
+        key = "instance", pool.id, node.name, claim.profile or ""
+        pile, lacking = here.pile(key), 1 - free.get(key, 0)
     return [(pile, lacking)] if pile.given >= lacking else []
 
 
 def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> Part | None:
     """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
     lacks: Part = NOTHING, 0
-    present = node.memory_mib, node.cpu_milli
-    for (key, pile), asked, there in zip(here.machine, (claim.memory_mib, claim.cpu_milli), present, strict=True):
-        lacking = 0 if there is None else asked - books.free_later[key]
+    for kind, asked, present in (
+        ("memory", claim.memory_mib, node.memory_mib),
+        ("cpu", claim.cpu_milli, node.cpu_milli),
+    ):
+        lacking = 0 if present is None else asked - books.free_later[kind, node.name]
         if lacking > 0:
-            if pile.given < lacking:
+            lacks = here.pile((kind, node.name)), lacking
+            if lacks[0].given < lacking:
                 return None
-            lacks = pile, lacking
     return lacks
 
 
@@ -151,7 +149,7 @@ def _by_least_cost(
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
-    books.stir()
+    books.stirs.settle()
     below = None if taker.policy.reclaim == "any" else claim.priority
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
         theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
@@ -194,22 +192,20 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
 
 
 def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
-    """A bound that is found quickly: every set costs at least what its dearest claim does, and what the units that are lacking
-    on the emptiest card cost at least; with fair sharing no more than all of them change."""
+    """A bound that is found quickly: every set costs at least what its dearest claim does, and has the units that are lacking;
+    with fair sharing no more than all of them change."""
     if here.least is None:
         return None
-    if not books.settings.fair_sharing:
-        lacking = _lacking_at_least(books, taker.claim, here)
-        if not taker.inside:
-            return max(here.least_units, lacking), 0, -(10**9), 0
-        short, priority, lost = here.least
-        return 0, short, priority, max(lost, lacking * here.least_pace)
-    on_node = books.on_node[node.name]
-    changes = [alone(books, on_node[id]) for id in here.offers]
-    return 0 if taker.inside else here.least_units, reduce(add, changes)
+    if books.settings.fair_sharing:
+        on_node = books.on_node[node.name]
+        changes = [alone(books, on_node[id]) for id in here.offers]
+        return 0 if taker.inside else here.least_units, reduce(add, changes)
+    if taker.inside:
+        return 0, *here.least
+    return max(here.least_units, _lacking(books, taker.claim, here)), 0, -(10**9), 0
 
 
-def _lacking_at_least(books: Books, claim: Claim, here: Here) -> int:
+def _lacking(books: Books, claim: Claim, here: Here) -> int:
     """So many units the cards lack at least of what a pod needs of them, wherever it goes on the node."""
     if books.pool.mig is not None or here.whole <= 1:
         return 0
