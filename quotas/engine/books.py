@@ -162,7 +162,7 @@ class Books(Rights):
         free, vector = self.free_later, self.vectors[leaver]
         if free["pool", self.pool.id] < vector["pool", self.pool.id]:
             return False
-        node = next((self.nodes[name] for key in hold.later if (name := node_of(key)) in self.nodes), None)
+        node = None if hold.node is None else self.nodes.get(hold.node)
         if node is None or hold.needed.get(leaver) == (version := free.version(node.name)):
             return False
         fits = free.spot_with(hold.claim, self.pool, [node], [(hold.later, 1), (vector, -1)]) is not None
@@ -206,7 +206,8 @@ class Books(Rights):
     def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
         charged = self.asked(claim) if units is None else units
-        hold = Hold(claim, charged, later=occupied(claim, self.pool, places, charged))
+        node = places[0].node if len(places) == 1 else None
+        hold = Hold(claim, charged, later=occupied(claim, self.pool, places, charged), node=node)
         for leaver in waiting_on:
             self.departures.hold(leaver, claim)
             for key, amount in self.vectors[leaver.id].items():

@@ -167,7 +167,7 @@ class Consolidation:
             for claim in (claim for claims in books.holding.values() for claim in claims.values()):
                 if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
                     for placed in claim.placement or ():
-                        one = replace(claim, pods=1, same_domain=False)
+                        one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
                         vector = occupied(one, self._pool, (placed,))
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():

@@ -13,8 +13,8 @@ from quotas.engine.units import must_stay_inside, policy_of, stranded_units
 @dataclass(slots=True)
 class Hold:
     """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
-    an `old` one came with the snapshot and was not looked at yet. `needed` has leavers it could not do without, and the
-    version of its node (room.py) at which that was so."""
+    an `old` one came with the snapshot and was not looked at yet. Of one on a single `node`, `needed` has leavers it could not
+    do without, and the version of the node (room.py) at which that was so."""
 
     claim: Claim
     charged: int
@@ -24,6 +24,7 @@ class Hold:
     start: int | None = None
     starving: bool = False
     old: bool = False
+    node: str | None = None
     needed: dict[ClaimId, int] = field(default_factory=dict)
 
     def needs(self, key: Key, amount: int) -> int:
