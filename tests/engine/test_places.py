@@ -141,6 +141,22 @@ def test_a_part_of_a_card_goes_to_the_fullest_card_that_has_room() -> None:
     assert decision.placement == (Placed(0, "n1", (1,)),)
 
 
+def test_a_part_leaves_rather_a_quarter_of_a_card_than_what_hardly_anybody_asks_for() -> None:
+    """Of cards of 100: beside h1 there would be 15 left, beside h2 25, beside h3 28. Beside h4 nothing is left: best of all."""
+
+    def chosen(*used: int) -> str:
+        held = [holding(f"h{n}", "a", u, placement=(Placed(0, f"n{n}", (0,)),)) for n, u in enumerate(used, start=1)]
+        pool = a_pool(nodes=nodes(*[1] * len(used), units=100), unit="milli", units_per_card=100)
+        [placed] = (
+            answers(a_snapshot(pool, [a_department("a", 400)], [*held, pending("w", "a", 50)]))["w"].placement or ()
+        )
+        return placed.node
+
+    assert [chosen(35, 25), chosen(35, 25, 22), chosen(35, 25, 22, 50)] == ["n2", "n2", "n4"]
+    assert [chosen(30, 29), chosen(31, 29)] == ["n1", "n2"]  # 20 are asked for, 19 are not
+    assert chosen(35, 10) == "n1"  # twice 15 are less than 40
+
+
 def test_memory_and_compute_of_a_card_bind_both() -> None:
     pool = a_pool(unit="MiB", nodes=(Node("n1", (Card(16384, 100), Card(16384, 100))),))
     claims = [

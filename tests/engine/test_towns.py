@@ -45,6 +45,8 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
     ("seed", "claim", "kind", "told"),
     [
         (3, "p047", "reclaim", ("h026",)),
+        (91, "p003", "admit", ()),
+        (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
         (227, "p021", "reclaim", ("h019",)),
         (228, "p028", "admit", ()),
