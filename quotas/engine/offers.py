@@ -19,7 +19,7 @@ from quotas.engine.units import lost_work
 class Pile:
     """What several claims give of something: the `gifts` in the order of priority, and how much is `given` in all."""
 
-    __slots__ = ("_all", "_most", "_ranks", "gifts", "given")
+    __slots__ = ("_all", "_but_one", "_ranks", "gifts", "given")
 
     def __init__(self, gifts: Iterable[Gift] = ()) -> None:
         self.gifts = sorted(gifts)
@@ -28,7 +28,7 @@ class Pile:
     def _sum_up(self) -> None:
         amounts = [amount for _, amount in self.gifts]
         self.given = sum(amounts)
-        self._most = self.given - min(amounts, default=0)
+        self._but_one = self.given - min(amounts, default=0)
         self._all: Least | None = None
         self._ranks: dict[tuple[int, bool, bool], Rank | None] = {}
 
@@ -52,7 +52,7 @@ class Pile:
         if one_may_do and len(self.gifts) == 1:  # as most are
             ((priority, short, lost, units, id), amount) = self.gifts[0]
             return (0, short, priority, lost, 1, units, id) if amount >= need else None
-        least = self._all_of(by_units) if self._most < need <= self.given else cheapest(self.gifts, need, by_units)
+        least = self._all_of(by_units) if self._but_one < need <= self.given else cheapest(self.gifts, need, by_units)
         if least is None or not one_may_do:
             return least
         enough = [(0, o[1], o[0], o[2], 1, o[3], o[4]) for o, amount in self.gifts if amount >= need]

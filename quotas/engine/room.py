@@ -48,7 +48,6 @@ class Room(dict[Key, int]):
         """Ask these nodes anew: something else that ranks depend on has changed."""
         for node in nodes:
             self._note(node, True)
-            self._nodes[node].touched = len(self._changes)
 
     def version(self, node: str) -> int:
         """As long as this is the same, so is what is free on the node."""
@@ -151,13 +150,12 @@ def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
 
 
 class Changed:
-    """When a node changed last: at all (below 0: only for a while), so that there is more of something, and in what else its
-    ranks depend on."""
+    """When a node changed last: at all (below 0: only for a while), and so that there is more of something, or it was touched."""
 
-    __slots__ = ("risen", "touched", "version")
+    __slots__ = ("risen", "version")
 
     def __init__(self) -> None:
-        self.version = self.risen = self.touched = 0
+        self.version = self.risen = 0
 
 
 class Ranking:
@@ -219,7 +217,7 @@ class Ranking:
             index = self._at.get(changed)
             if index is None:
                 continue
-            before, more = ranks[index], changed.risen > seen or changed.touched > seen
+            before, more = ranks[index], changed.risen > seen
             if changed.version == self._lasting_of[index]:
                 rank = ranks[index] = self._lasting[index]
             elif index in self._lent and changed.version == self._lent[index][0]:
