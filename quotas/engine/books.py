@@ -24,7 +24,8 @@ class Books(Rights):
     """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
-    collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give.
+    collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
+    `offered` what claims on nodes.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room) -> None:
@@ -39,8 +40,9 @@ class Books(Rights):
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
+        self.offered: dict[Any, Any] = {}
         self.recallable: dict[bool, Any] = {}
-        self.stirs = Stirs(self.ledger, self.holding, free_later, self.settings.fair_sharing)
+        self.stirs = Stirs(self.ledger, self.holding, self.settings.fair_sharing)
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()

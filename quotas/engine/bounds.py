@@ -23,12 +23,19 @@ Least = tuple[int, int, int, int]
 
 
 def bound(taker: Taker, gifts: list[Gift], need: int, mine: Container[ClaimId]) -> Bound:
-    """The least cost of gifts that cover the need: of others' claims alone, or with those of the taker's own department."""
-    theirs, given = _others(taker, gifts, mine)
-    least = cheapest(theirs, need - given, by_units=not taker.inside)
-    if least is None:
-        return (1,)
-    return least[:1] if given else (least[0], NO_CHANGE, *least[1:])
+    """The least cost of gifts that cover the need: of others' claims, and of the taker's own as far as they come before."""
+    if mine and taker.inside:  # its own go last
+        gifts = [gift for gift in gifts if gift[0][4] not in mine]
+    elif mine:
+        gifts = [(_for_nothing(offer) if offer[4] in mine else offer, amount) for offer, amount in gifts]
+    least = cheapest(gifts, need, by_units=not taker.inside)
+    return (1,) if least is None else (least[0], NO_CHANGE, *least[1:])
+
+
+def _for_nothing(own: Offer) -> Offer:
+    """What the taker's own claim costs: no units of others, nor does it matter how far its department falls."""
+    priority, _, lost, _, id = own
+    return priority, 0, lost, 0, id
 
 
 def fair_bound(

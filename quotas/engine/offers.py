@@ -122,23 +122,54 @@ def offer_of(books: Books, claim: Claim) -> Offer:
     return claim.priority, short, lost_work(claim, books.now, books.settings), claim.units, claim.id
 
 
-def offered(books: Books, patient: bool, below: int | None, node: Node) -> Here:
-    """What may come back of the claims on the node, of those of a priority `below`; remembered until they stir."""
-    known: dict[str, Here] = books.offers.setdefault((patient, below), {})
-    here, stirs = known.get(node.name), books.stirs.on(node.name)
-    if here is None:
-        found = (_open_offer(books, patient, below, claim) for claim in books.on_node.get(node.name, {}).values())
-        here = known[node.name] = Here(books, node, [offer for offer in found if offer is not None])
-    elif here.seen < len(stirs):
-        claims = books.on_node[node.name]
-        for id in {*stirs[here.seen :]}:
-            here.change(id, _open_offer(books, patient, below, claims[id]) if id in claims else None)
-    here.seen = len(stirs)
-    return here
+class Offered:
+    """What may come back of claims, node by node: of all, or of those of a priority `below`; remembered until they stir.
+    `cheaper` has who has come to cost less, and where, in turn."""
+
+    def __init__(self, books: Books, patient: bool, below: int | None) -> None:
+        self._books, self._patient, self._below = books, patient, below
+        self._here: dict[str, Here] = {}
+        self._seen = len(books.stirs.cheaper)
+        self.cheaper: list[tuple[str, Offer]] = []
+
+    def on(self, node: Node) -> Here:
+        """What claims on the node could give."""
+        here, stirs = self._here.get(node.name), self._books.stirs.on(node.name)
+        if here is None:
+            found = map(self._offer, self._books.on_node.get(node.name, {}).values())
+            here = self._here[node.name] = Here(self._books, node, [offer for offer in found if offer is not None])
+        elif here.seen < len(stirs):
+            claims = self._books.on_node[node.name]
+            for id in {*stirs[here.seen :]}:
+                here.change(id, self._offer(claims[id]) if id in claims else None)
+        here.seen = len(stirs)
+        return here
+
+    def settle(self) -> None:
+        """Note who has come to cost less since this was asked last."""
+        cheaper, on_node = self._books.stirs.cheaper, self._books.on_node
+        for name, id in {*cheaper[self._seen :]} if self._seen < len(cheaper) else ():
+            claim = on_node[name].get(id)
+            offer = None if claim is None else self._offer(claim)
+            if offer is not None:
+                self.cheaper.append((name, offer))
+        self._seen = len(cheaper)
+
+    def _offer(self, claim: Claim) -> Offer | None:
+        """What its leaving costs, if it may be taken and its department borrows."""
+        if (self._below is not None and claim.priority >= self._below) or not stoppable(
+            self._books, self._patient, claim
+        ):
+            return None
+        offer = offer_of(self._books, claim)
+        return offer if offer[1] < claim.units else None
 
 
-def _open_offer(books: Books, patient: bool, below: int | None, claim: Claim) -> Offer | None:
-    if (below is not None and claim.priority >= below) or not stoppable(books, patient, claim):
-        return None
-    offer = offer_of(books, claim)
-    return offer if offer[1] < claim.units else None
+def offered(books: Books, patient: bool, below: int | None) -> Offered:
+    """What may come back, as the books are now."""
+    books.stirs.settle()
+    known: dict[tuple[bool, int | None], Offered] = books.offered
+    if (patient, below) not in known:
+        known[patient, below] = Offered(books, patient, below)
+    known[patient, below].settle()
+    return known[patient, below]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from quotas.engine.placement import Key, Places, Spot, best_spot, free_on, largest_on, pod_vector, shape_of, spot_on
 from quotas.engine.reasons import Machine
@@ -43,11 +43,6 @@ class Room(dict[Key, int]):
         if self._since_asked:
             self._note_all(self._since_asked)
             self._since_asked.clear()
-
-    def touch(self, nodes: Iterable[str]) -> None:
-        """Ask these nodes anew: something else that ranks depend on has changed."""
-        for node in nodes:
-            self._note(node, True)
 
     def version(self, node: str) -> int:
         """As long as this is the same, so is what is free on the node."""
@@ -126,16 +121,16 @@ class Room(dict[Key, int]):
         pool: Pool,
         rank: Callable[[Node], Rank | None],
         domain: str | None = None,
-        bounds: bool = False,
+        falls: "Falls | None" = None,
     ) -> "Ranking":
         """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node. Where nothing rises
-        no rank comes of None; of `bounds`, and of what a walk over them asks for, none falls there."""
+        no rank comes of None; of bounds, and of what a walk over them asks for, none falls there but as `falls` tells."""
         self._settle()
         key = pool.id, domain, question
         if key not in self._rankings:
             nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
             noted = [self._changed(node.name) for node in nodes]
-            self._rankings[key] = Ranking(self._changes, noted, nodes, rank, bounds)
+            self._rankings[key] = Ranking(self._changes, noted, nodes, rank, falls)
         return self._rankings[key]
 
 
@@ -149,8 +144,16 @@ def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
     return nodes
 
 
+class Falls(NamedTuple):
+    """Why else bounds may fall: in turn, on which node what may have come to cost less, and the `least` that the bound of a
+    node may be for all that has, None if it does not matter."""
+
+    what: Sequence[tuple[str, Any]]
+    least: Callable[[Node, list[Any]], Rank | None]
+
+
 class Changed:
-    """When a node changed last: at all (below 0: only for a while), and so that there is more of something, or it was touched."""
+    """When a node changed last: at all (below 0: only for a while), and so that there is more of something."""
 
     __slots__ = ("risen", "version")
 
@@ -168,11 +171,13 @@ class Ranking:
         noted: Sequence[Changed],
         nodes: Sequence[Node],
         rank: Callable[[Node], Rank | None],
-        bounds: bool,
+        falls: Falls | None,
     ) -> None:
         self._changes, self._seen = changes, len(changes)
-        self._noted, self._nodes, self._rank, self._bounds = noted, nodes, rank, bounds
+        self._noted, self._nodes, self._rank, self._falls = noted, nodes, rank, falls
+        self._fallen = 0 if falls is None else len(falls.what)
         self._at = {changed: index for index, changed in enumerate(noted)}
+        self._index = {node.name: index for index, node in enumerate(nodes)}
         self._ranks = [rank(node) for node in nodes]
         self._lasting = [*self._ranks]
         self._lasting_of = [changed.version for changed in noted]
@@ -225,13 +230,34 @@ class Ranking:
             elif before is None and not more:
                 continue  # no rank comes of None
             else:
-                rank = self._keep(index, self._rank(self._nodes[index]) if more or not self._bounds else before)
+                rank = self._keep(index, self._rank(self._nodes[index]) if more or self._falls is None else before)
             if rank is not None and rank != before:
                 heappush(self._heap, (rank, index))
         self._seen = len(self._changes)
+        if self._falls is not None and self._fallen < len(self._falls.what):
+            self._fall(self._falls)
         if len(self._heap) > 4 * len(self._nodes):
             self._order()
         return self._ranks
+
+    def _fall(self, falls: Falls) -> None:
+        """Lower the bounds of the nodes where something may cost less."""
+        there: dict[str, list[Any]] = {}
+        for name, what in falls.what[self._fallen :]:
+            there.setdefault(name, []).append(what)
+        self._fallen = len(falls.what)
+        for index, what in [(self._index[name], what) for name, what in there.items() if name in self._index]:
+            least = falls.least(self._nodes[index], what)
+            if least is None:
+                continue
+            self._lasting[index] = _lower(self._lasting[index], least)
+            if index in self._lent:
+                version, rank = self._lent[index]
+                self._lent[index] = version, _lower(rank, least)
+            before = self._ranks[index]
+            rank = self._ranks[index] = _lower(before, least)
+            if rank is not before:
+                heappush(self._heap, (least, index))
 
     def _keep(self, index: int, rank: Rank | None) -> Rank | None:
         """The node's rank as it is now, beside that which it has again when what is only for a while is over."""
@@ -245,6 +271,11 @@ class Ranking:
     def _order(self) -> None:
         self._heap = [(rank, index) for index, rank in enumerate(self._ranks) if rank is not None]
         heapify(self._heap)
+
+
+def _lower(rank: Rank | None, least: Rank) -> Rank:
+    """The rank, or the `least` if it is higher than that."""
+    return least if rank is None or rank[: len(least)] > least else rank
 
 
 # Finding places -------------------------------------------------------------------------------------------------------
@@ -294,11 +325,12 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
         return tuple(-share for share in _shares(claim, node, room)) if fits else None
 
     placed = _place_pods(claim, pool, room, None)
+    if len(placed) == claim.pods:
+        return None
     with ExitStack() as taken:
-        for place in placed if claim.pods > 1 else ():
+        for place in placed:
             taken.enter_context(room.also([dict(pod_vector(claim, pool, place))], -1))
-        has_cards = len(placed) < claim.pods and best_in(room, bare, pool) is not None
-        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first() if has_cards else None
+        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
         if node is None:
             return None
         there = room.get(("cpu", node.name), claim.cpu_milli), room.get(("memory", node.name), claim.memory_mib)

@@ -13,11 +13,11 @@ from itertools import combinations, islice, takewhile
 from operator import add
 
 from quotas.engine.books import Books
-from quotas.engine.bounds import Bound, Gift, Least, alone, bound, cheapest, fair_bound, is_wide
+from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheapest, fair_bound, is_wide
 from quotas.engine.exact import Goods
-from quotas.engine.offers import NOTHING, Here, Pile, offer_of, offered, together
+from quotas.engine.offers import NOTHING, Here, Offered, Pile, offer_of, offered, together
 from quotas.engine.permission import Taker
-from quotas.engine.room import Rank
+from quotas.engine.room import Falls, Rank
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
 
@@ -149,12 +149,12 @@ def _by_least_cost(
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
-    books.stirs.settle()
     below = None if taker.policy.reclaim == "any" else claim.priority
+    open_ = offered(books, taker.patient, below)
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
         theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
         if len(theirs) * FEW < len(nodes):
-            costs = ((_least_cost(books, taker, below, node), node) for node in nodes if node.name in theirs)
+            costs = ((_least_cost(books, taker, open_.on(node), node), node) for node in nodes if node.name in theirs)
             found = ((least, node, None) for least, node in costs if least is not None)
             yield from takewhile(lambda one: not beaten(one[0]), sorted(found, key=lambda one: one[0]))
             return
@@ -170,10 +170,10 @@ def _by_least_cost(
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,
-        lambda node: _floor(books, taker, offered(books, taker.patient, below, node), node),
-        bounds=True,
+        lambda node: _floor(books, taker, open_.on(node), node),
+        falls=Falls(open_.cheaper, lambda node, offers: _fallen(books, taker, open_, node, offers)),
     )
-    walk = ranking.walk(lambda node: _least_cost(books, taker, below, node), lambda rank: beaten(whole(rank)))
+    walk = ranking.walk(lambda node: _least_cost(books, taker, open_.on(node), node), lambda rank: beaten(whole(rank)))
     yield from ((whole(rank), node, rank[SAME] if len(rank) > SAME else None) for rank, node in walk)
 
 
@@ -202,22 +202,31 @@ def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
         return 0 if taker.inside else here.least_units, reduce(add, changes)
     if taker.inside:
         return 0, *here.least
-    return max(here.least_units, _lacking(books, taker.claim, here)), 0, -(10**9), 0
+    return max(here.least_units, _lacking(books, taker.claim, node)), 0, -(10**9), 0
 
 
-def _lacking(books: Books, claim: Claim, here: Here) -> int:
+def _fallen(books: Books, taker: Taker, open_: Offered, node: Node, offers: Collection[Offer]) -> Rank | None:
+    """What every set with one of these claims on the node costs at least."""
+    if books.settings.fair_sharing:
+        return _floor(books, taker, open_.on(node), node)
+    if taker.inside:
+        return min([(0, short, priority, lost) for priority, short, lost, _, _ in offers])
+    return max(min([offer[3] for offer in offers]), _lacking(books, taker.claim, node)), 0, -(10**9), 0
+
+
+def _lacking(books: Books, claim: Claim, node: Node) -> int:
     """So many units the cards lack at least of what a pod needs of them, wherever it goes on the node."""
-    if books.pool.mig is not None or here.whole <= 1:
+    whole, free = node.whole, books.free_later
+    if books.pool.mig is not None or whole <= 1:
         return 0
-    need, free = min(claim.on_card, here.whole), books.free_later
-    lacking = sorted([need - free[card] for card, _ in here.cards])
-    return sum([units for units in lacking[: _cards_asked(books, claim, here)] if units > 0])
+    left = sorted([free["card", books.pool.id, node.name, index] for index in range(len(node.cards))], reverse=True)
+    need = min(claim.on_card, whole)
+    return sum([need - units for units in left[: max(1, claim.on_card // whole)] if units < need])
 
 
-def _least_cost(books: Books, taker: Taker, below: int | None, node: Node) -> Rank | None:
+def _least_cost(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking. Where
     one claim alone is the best of all sets, it is its whole cost."""
-    here = offered(books, taker.patient, below, node)
     places = _places(books, taker, node, here)
     if books.settings.fair_sharing:
         return min((_bound(books, taker, node, place, ()) for place in places), default=None)

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.room import Room
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 
 class Stirs:
-    """By node, who stirred there, in turn. Where a claim may cost less, `free` has the node asked anew. With fair sharing every
-    unit matters; else only those that bring a department below its guarantee."""
+    """By node, who stirred there, in turn; `cheaper` has those who may cost less. With fair sharing every unit matters; else
+    only those that bring a department below its guarantee."""
 
-    def __init__(
-        self, ledger: Ledger, holding: Mapping[DepartmentId, Mapping[ClaimId, Claim]], free: Room, fair: bool
-    ) -> None:
-        self._ledger, self._holding, self._free, self._fair = ledger, holding, free, fair
+    def __init__(self, ledger: Ledger, holding: Mapping[DepartmentId, Mapping[ClaimId, Claim]], fair: bool) -> None:
+        self._ledger, self._holding, self._fair = ledger, holding, fair
+        self.cheaper: list[tuple[str, ClaimId]] = []
         self._moved = ledger.watch()
         self._seen: dict[DepartmentId, int] = {}
         self._on: dict[str, list[ClaimId]] = {}
@@ -29,15 +27,16 @@ class Stirs:
         for node in nodes:
             self._on.setdefault(node, []).append(claim.id)
         if cheaper:
-            self._free.touch(nodes)
+            self.cheaper.extend((node, claim.id) for node in nodes)
 
     def settle(self) -> None:
         """Note whose departments use more, or less, than when this was asked last."""
         for department in self._moved:
             account = self._ledger.accounts[department]
             before, now = self._seen.get(department, account.guaranteed), account.usage
+            above = self._fair or max(before, now) > account.guaranteed  # else nothing of it is open, before and now
             spare = min(before, now) - account.guaranteed  # smaller claims leave it at or above its guarantee as before
-            for claim in self._holding.get(department, {}).values():
+            for claim in self._holding.get(department, {}).values() if before != now and above else ():
                 if claim.units > spare or self._fair:
                     self.note(claim, cheaper=before < now > account.guaranteed)
             self._seen[department] = now

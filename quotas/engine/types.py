@@ -91,11 +91,11 @@ class Node:
     domain: str | None = None
     cpu_milli: int | None = None
     memory_mib: int | None = None
+    whole: int = field(init=False, repr=False, compare=False)
+    """Units of its largest card."""
 
-    @property
-    def whole(self) -> int:
-        """Units of its largest card."""
-        return max([card.units for card in self.cards], default=0)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole", max((card.units for card in self.cards), default=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from quotas.engine.books import Books, free_vectors
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
-from quotas.engine.room import Room
+from quotas.engine.room import Falls, Room
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
 from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
@@ -119,12 +119,13 @@ def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
     def rank(node: Node) -> tuple[int, ...] | None:
         return ranks[node.name]
 
-    ranking = room.ranking("rank", pool, rank)
+    fell: list[tuple[str, tuple[int, ...]]] = []
+    ranking = room.ranking("rank", pool, rank, falls=Falls(fell, lambda node, ranks: min(ranks)))
     ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
     assert [node.name for _, node in ranking.walk(rank, lambda least: least > (4,))] == ["n3", "n4"]
     assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1"]
     ranks["n3"], ranks["n2"] = (0,), (6,)
-    room.touch(["n3", "n2"])
+    fell += [("n3", (0,)), ("n2", (6,))]
     assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1", "n2"]
     first = ranking.first()
     assert first is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quotas.engine.books import Books, free_vectors
 from quotas.engine.permission import open_to, own_candidates, taker_of
 from quotas.engine.placement import Key, capacity_vector
-from quotas.engine.room import Rank, Room
+from quotas.engine.room import Falls, Rank, Room
 from quotas.engine.search import makes_room
 from quotas.engine.sites import nodes_to_try, sites_on
 from quotas.engine.types import Node, Snapshot
@@ -24,7 +24,7 @@ KEYS: list[Key] = [key for key in capacity_vector(POOL, ()) if key[0] == "card"]
 LIMIT = 19
 VECTORS = st.dictionaries(st.sampled_from(KEYS), st.integers(-3, 3), min_size=1, max_size=3)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["add", "touch", "also", "back", "ask", "walk"]), VECTORS), min_size=1, max_size=40
+    st.tuples(st.sampled_from(["add", "weigh", "also", "back", "ask", "walk"]), VECTORS), min_size=1, max_size=40
 )
 
 
@@ -33,10 +33,11 @@ STEPS = st.lists(
 def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]]) -> None:
     room, weights = Room(capacity_vector(POOL, ())), dict.fromkeys(["n1", "n2", "n3", "n4"], 0)
     lent: list[tuple[ExitStack, dict[Key, int]]] = []
+    lighter: list[tuple[str, int]] = []
 
     def rank(node: Node) -> Rank | None:
         free = sum(room["card", POOL.id, node.name, index] for index in range(len(node.cards)))
-        return None if free < 0 else (free + weights[node.name],)
+        return None if free < 0 else (free,)
 
     def cost(node: Node) -> Rank | None:  # the less is free the more
         known, least = rank(node), below(node)
@@ -53,10 +54,11 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
     for step, vector in steps:
         if step == "add":
             room.add(vector)
-        elif step == "touch":  # something else that ranks depend on has changed
-            names = {str(key[2]) for key in vector}
-            weights |= {name: weights[name] + (1 if sum(vector.values()) % 3 else -1) for name in names}
-            room.touch(names)
+        elif step == "weigh":  # something else that costs depend on has changed
+            for name in sorted({str(key[2]) for key in vector}):
+                before, weights[name] = weights[name], weights[name] + (1 if sum(vector.values()) % 3 else -1)
+                if weights[name] < before or before < 0:
+                    lighter.append((name, weights[name]))
         elif step == "also":
             lent.append((ExitStack(), dict(room)))
             lent[-1][0].enter_context(room.also([vector]))
@@ -65,7 +67,7 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
         scanned = [(found, index) for index, node in enumerate(POOL.nodes or ()) if (found := rank(node)) is not None]
         ranking = room.ranking("question", POOL, rank)
         if step == "walk":
-            bounds = room.ranking("bound", POOL, below, bounds=True)
+            bounds = room.ranking("bound", POOL, below, falls=Falls(lighter, lambda node, fell: below(node)))
             ordered = [(found, f"n{index + 1}") for found, index in sorted(costs())]
             assert [(found, node.name) for found, node in bounds.walk(cost, lambda least: False)] == ordered
             dear = [(found, name) for found, name in ordered if found >= (LIMIT,)]
@@ -80,7 +82,7 @@ def test_a_ranking_answers_as_a_scan_does(steps: list[tuple[str, dict[Key, int]]
 
 
 def test_only_what_differs_from_the_last_question_is_asked_again() -> None:
-    room, asked = Room(capacity_vector(POOL, ())), list[str]()
+    room, asked, cheaper = Room(capacity_vector(POOL, ())), list[str](), list[tuple[str, Rank | None]]()
     first, second = KEYS[0], KEYS[-1]
 
     def rank(node: Node) -> Rank | None:
@@ -89,7 +91,8 @@ def test_only_what_differs_from_the_last_question_is_asked_again() -> None:
 
     def ask(bounds: bool) -> list[str]:
         asked.clear()
-        room.ranking(("question", bounds), POOL, rank, bounds=bounds).first()
+        falls = Falls(cheaper, lambda node, fell: fell[-1]) if bounds else None
+        room.ranking(("question", bounds), POOL, rank, falls=falls).first()
         return sorted(asked)
 
     assert ask(False) == ask(True) == ["n1", "n2", "n3", "n4"]
@@ -105,8 +108,46 @@ def test_only_what_differs_from_the_last_question_is_asked_again() -> None:
     with room.also([{second: 1}]):
         assert ask(False) == ask(True) == ["n4"]
     assert ask(False) == ask(True) == []
-    room.touch(["n2"])
-    assert ask(False) == ask(True) == ["n2"]
+    ranking = room.ranking(("question", True), POOL, rank)
+    first_of_all = ranking.first()
+    for least, named in ((None, first_of_all), ((3,), first_of_all), ((0,), POOL.nodes[1] if POOL.nodes else None)):
+        cheaper.append(("n2", least))
+        cheaper.append(("elsewhere", (-1,)))
+        assert ranking.first() is named
+        assert asked == []  # what a bound may have fallen to is told, not asked
+
+
+def test_what_has_fallen_while_something_is_lent_has_fallen_afterwards() -> None:
+    room, fell = Room(capacity_vector(POOL, ())), list[tuple[str, Rank]]()
+    costs: dict[str, int | None] = {"n1": 10, "n2": 50, "n3": 60, "n4": 70}
+    on_first = [key for key in KEYS if key[2] == "n1"]
+
+    def rank(node: Node) -> Rank | None:
+        cost = costs[node.name]
+        return None if cost is None else (cost,)
+
+    def names(below: int = 100) -> list[str]:
+        ranking = room.ranking("bound", POOL, rank, falls=Falls(fell, lambda node, ranks: min(ranks)))
+        return [node.name for _, node in ranking.walk(rank, lambda bound: bound >= (below,))]
+
+    def falls(cost: int) -> None:
+        costs["n1"] = cost
+        fell.append(("n1", (cost,)))
+
+    assert names() == ["n1", "n2", "n3", "n4"]
+    costs["n1"] = 65
+    assert names() == ["n2", "n3", "n1", "n4"]
+    with room.also([{on_first[0]: 1}], -1):
+        falls(55)
+        assert names() == ["n2", "n1", "n3", "n4"]
+    assert names() == ["n2", "n1", "n3", "n4"]
+    costs["n1"] = None
+    with room.also([{on_first[0]: 1}], -1):
+        assert names() == ["n2", "n3", "n4"]
+        with room.also([{on_first[1]: 1}], -1):
+            falls(65)
+            assert names(below=60) == ["n2"]
+        assert names() == ["n2", "n3", "n1", "n4"]
 
 
 @settings(max_examples=examples(150, 2000), deadline=None)
