@@ -380,8 +380,9 @@ class Books(Rights):
         return gone_by(leaver, self.pool, self.settings, self.now)
 
     def close(self) -> None:
-        """Nothing is asked any more. What the rooms remember refers to them, and to the books: it goes at once, without
+        """Nothing is asked any more. What is remembered refers to the books, and to the rooms: it goes at once, without
         anybody looking for garbage among thousands of entries."""
+        self.offered.clear()
         for room in (self.free_now, self.free_later, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()

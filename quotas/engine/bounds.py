@@ -94,9 +94,7 @@ def _most_changed(gifts: list[tuple[int, Change, int]], need: int, by_units: boo
 
 
 def cheapest(gifts: list[Gift], need: int, by_units: bool) -> Least | None:
-    """The least that gifts which cover the need cost. They come by priority, so the last of a set is its ceiling."""
-    if need <= 0:
-        return 0, 0, -(10**9), 0
+    """The least that gifts which cover a need (above 0) cost. They come by priority, so the last of a set is its ceiling."""
     amounts = [given for _, given in gifts]
     if need > sum(amounts) - min(amounts, default=0):  # without one of them it is not covered
         if need > sum(amounts):

@@ -41,11 +41,6 @@ class Site:
     least: Bound
 
 
-Place = tuple[Pile, int, Pile, int, bool]
-"""What claims give at a place, and how much is lacking there; what its bound is of, and how much is needed of that; and
-whether nothing else is lacking."""
-
-
 def has_sites(pool: Pool) -> bool:
     """Whether what a pod needs of a place is a sum of units there."""
     return pool.mig is None or all(node.instances is not None for node in pool.nodes or ())
@@ -55,39 +50,39 @@ def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: l
     """The places on the node that these candidates can free, the taker's own and others', by what that costs at least."""
     mine = {claim.id for claim in own}
     here = Here(books, node, [offer_of(books, claim) for claim in [*own, *theirs]])
+    places, needed, only = _places(books, taker, node, here)
     found = [
-        Site({offer[4]: amount for offer, amount in place[0].gifts}, place[1], _bound(books, taker, node, place, mine))
-        for place in _places(books, taker, node, here)
+        Site({offer[4]: amount for offer, amount in pile.gifts}, lacking, _bound(books, taker, node, part, mine, only))
+        for (pile, lacking), part in zip(places, needed, strict=True)
     ]
     return sorted(found, key=lambda site: site.least)
 
 
-def _bound(books: Books, taker: Taker, node: Node, place: Place, mine: Container[ClaimId]) -> Bound:
-    _, _, needed, need, only = place
+def _bound(books: Books, taker: Taker, node: Node, needed: Part, mine: Container[ClaimId], only: bool) -> Bound:
+    pile, need = needed
     if not books.settings.fair_sharing:
-        return bound(taker, needed.gifts, need, mine)
+        return bound(taker, pile.gifts, need, mine)
     all_may_go = not only or is_wide(books, taker)
-    return fair_bound(books, taker, books.on_node[node.name], needed.gifts, need, mine, all_may_go)
+    return fair_bound(books, taker, books.on_node[node.name], pile.gifts, need, mine, all_may_go)
 
 
-def _places(books: Books, taker: Taker, node: Node, here: Here) -> list[Place]:
-    """The places on the node that the claims here can free."""
+def _places(books: Books, taker: Taker, node: Node, here: Here) -> tuple[list[Part], list[Part], bool]:
+    """The places on the node that the claims here can free; of each the part that its bound is of; and whether nothing is
+    lacking but these."""
     machine = _lacking_of_machine(books, taker.claim, node, here)
     if machine is None:
-        return []
-    parts = _parts(books, taker.claim, node, here)
+        return [], [], False
+    places = _parts(books, taker.claim, node, here)
     count = _cards_asked(books, taker.claim, here)
-    only = machine[1] <= 0 and count == 1
     if count > 1:
-        several = islice(combinations(parts, count), CHOICES)
-        parts = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
+        several = islice(combinations(places, count), CHOICES)
+        places = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
+    if min([lacking for _, lacking in places], default=1) > 0:
+        return places, places, count == 1 and machine[1] <= 0
     rest = machine
-    if machine[1] <= 0 and any(lacking <= 0 for _, lacking in parts):
+    if machine[1] <= 0:
         rest = Pile((offer, 1) for offer in here.offers.values()), 1  # not counted here, such as a card's compute
-    return [
-        (pile, lacking, pile, lacking, only) if lacking > 0 else (pile, lacking, *rest, False)
-        for pile, lacking in parts
-    ]
+    return places, [place if place[1] > 0 else rest for place in places], False
 
 
 def _cards_asked(books: Books, claim: Claim, here: Here) -> int:
@@ -227,12 +222,11 @@ def _lacking(books: Books, claim: Claim, node: Node) -> int:
 def _least_cost(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking. Where
     one claim alone is the best of all sets, it is its whole cost."""
-    places = _places(books, taker, node, here)
+    _, needed, only = _places(books, taker, node, here)
     if books.settings.fair_sharing:
-        return min((_bound(books, taker, node, place, ()) for place in places), default=None)
-    by_units, one_may_do = not taker.inside, taker.inside and books.ledger.flat
-    found = [needed.rank(need, by_units, one_may_do and only) for _, _, needed, need, only in places]
-    ranks = [rank for rank in found if rank is not None]
+        return min((_bound(books, taker, node, part, (), only) for part in needed), default=None)
+    by_units, one_may_do = not taker.inside, only and taker.inside and books.ledger.flat
+    ranks = [rank for pile, need in needed if (rank := pile.rank(need, by_units, one_may_do)) is not None]
     least = min(ranks, default=None)
     if least is not None and sum([rank[:SAME] == least[:SAME] for rank in ranks if rank[3] == least[3]]) > 1:
         return least[:4]  # it matters where they stand
