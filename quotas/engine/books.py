@@ -113,9 +113,9 @@ class Books(Rights):
 
     @cached_property
     def sizes(self) -> frozenset[tuple[int, int]]:
-        """(priority, units charged) of single claims that may have to go."""
-        held = (claim for claims in self.holding.values() for claim in claims.values() if claim.preemptible)
-        return frozenset((claim.priority, self.standing.charges[claim.id]) for claim in held)
+        """(priority, units charged) of single claims that may have to go; who is told already may come back."""
+        held = (claim for claims in (self.told, *self.holding.values()) for claim in claims.values())
+        return frozenset((claim.priority, self.standing.charges[claim.id]) for claim in held if claim.preemptible)
 
     @cached_property
     def empty(self) -> Room:

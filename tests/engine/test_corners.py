@@ -363,3 +363,11 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
     decided = answers(a_snapshot(a_pool(4), departments, claims))
     assert [decided[id].victims for id in ("v", "w")] == [("hb",), ("hc",)]
     assert [(decided[id].own, decided[id].borrowed) for id in ("v", "w")] == [(0, 2), (0, 2)]
+
+
+def test_sizes_count_who_is_told_since_it_may_come_back() -> None:
+    victim, other = holding("v", "a", 3), holding("o", "a", 1)
+    snapshot = a_snapshot(a_pool(4), [a_department("a", 1), a_department("b", 3)], [victim, other])
+    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    books.tell((victim,))
+    assert {units for _, units in books.sizes} == {1, 3}
