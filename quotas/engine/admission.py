@@ -352,10 +352,10 @@ class PoolPass:
     def _returning(self, claim: Claim) -> LentOutReturning | None:
         """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
         books = self.books
-        shape = ("returning", *self._shape(claim))
-        if not books.some_young or not books.inside(claim) or shape in self._hopeless:
+        if not books.some_young or not books.inside(claim):
             return None
-        chosen = choose(books, claim, patient=True)
+        shape = ("returning", *self._shape(claim))
+        chosen = None if shape in self._hopeless else choose(books, claim, patient=True)
         if chosen is None:
             self._hopeless.add(shape)
             return None
