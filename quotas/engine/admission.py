@@ -21,6 +21,7 @@ from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
+from quotas.engine.reservations import could_start, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -33,7 +34,7 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import must_stay_inside
-from quotas.engine.victims import choose, still_needed, still_needs_all
+from quotas.engine.victims import Chosen, choose, still_needed, still_needs_all
 from quotas.engine.why import never, not_now, waiting_reasons
 
 
@@ -165,9 +166,9 @@ class PoolPass:
         books, decision = self.books, self.answers.get(claim.id)
         if decision is None or not_now(books, claim, itself_counted=True) is not None:
             return False
-        if books.lost_its_right(claim):
+        if books.lost_its_right(claim) or could_start(books, claim):
             return False
-        return books.needs_all(claim, decision.waiting_on)
+        return needs_all(books, claim, decision.waiting_on)
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
@@ -210,13 +211,22 @@ class PoolPass:
         told = [leaver for leaver in left if leaver.held_for in (None, claim.id)]  # as the next pass would see it
         if never(books, claim) or not_now(books, claim):
             return None
-        used, reserved = self._behind(claim)
-        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
-            needed = still_needed(books, claim, told, used + reserved - giving_way, giving_way)
-            if needed is not None and needed.victims:
+        while (needed := self._needed(claim, told)) is not None:
+            dropped = [leaver for leaver in told if leaver not in needed.victims]
+            if not any(books.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserved(claim, needed.places, needed.victims)
+            told = list(needed.victims)  # what others wait for leaves in any case, and is not the claim's any more
         with books.as_if([leaver for leaver in told if leaver.id in books.told], gone=False):  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
+
+    def _needed(self, claim: Claim, told: Collection[Claim]) -> Chosen | None:
+        """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
+        used, reserved = self._behind(claim)
+        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
+            needed = still_needed(self.books, claim, told, used + reserved - giving_way, giving_way)
+            if needed is not None and needed.victims:
+                return needed
+        return None
 
     def _kept(self, claim: Claim) -> Decision | None:
         """A reservation of the snapshot as it is: most are, where little has changed."""

@@ -13,7 +13,7 @@ from typing import Any
 from quotas.engine.departures import Departures, Turn
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
 from quotas.engine.rights import Hold, Rights
-from quotas.engine.room import Room, best_in, find_places
+from quotas.engine.room import Room, find_places
 from quotas.engine.shares import Borrowers
 from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, Settings, Snapshot
@@ -147,35 +147,6 @@ class Books(Rights):
             return kept
         return find_places(claim, self.pool, free, asked)
 
-    def needs_all(self, claim: Claim, leavers: Collection[ClaimId]) -> bool:
-        """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
-        hold, pool = self.holds[claim.id], ("pool", self.pool.id)
-        if self.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
-            given = [self.vectors[leaver][pool] for leaver in leavers]
-            surplus = max(0, self.free_now[pool]) + hold.now[pool] + sum(given) - hold.charged
-            return surplus < min(given, default=0) and not self.departures.for_nobody
-        if claim.pods == 1 and not claim.same_domain and best_in(self.free_later, claim, self.pool) is None:
-            return not any(self._fits_there(hold, leaver) for leaver in leavers)
-        with self.free_later.also([hold.later]):
-            return not any(self._fits_beside(claim, self.vectors[leaver], hold.charged) for leaver in leavers)
-
-    def _fits_there(self, hold: Hold, leaver: ClaimId) -> bool:
-        """Whether its own place would do beside a claim that stays, where no other is free."""
-        free, vector = self.free_later, self.vectors[leaver]
-        if free["pool", self.pool.id] < vector["pool", self.pool.id]:
-            return False
-        node = None if hold.node is None else self.nodes.get(hold.node)
-        if node is None or hold.needed.get(leaver) == (version := free.version(node.name)):
-            return False
-        fits = free.spot_with(hold.claim, self.pool, [node], [(hold.later, 1), (vector, -1)]) is not None
-        if not fits:
-            hold.needed[leaver] = version
-        return fits
-
-    def _fits_beside(self, claim: Claim, vector: Vector, asked: int) -> bool:
-        with self.free_later.also([vector], -1):
-            return find_places(claim, self.pool, self.free_later, asked) is not None
-
     # Entries ----------------------------------------------------------------------------------------------------------
 
     def admit(self, claim: Claim, places: Places) -> None:
@@ -295,7 +266,7 @@ class Books(Rights):
         self._count_user(victim, victim.units)
         self.stay([victim])
         too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
-        too_much = self.ledger.root.usage > self.ledger.root.subtree
+        too_much = self.ledger.is_overdrawn(victim.department)
         broken = self.breaks_its_word(victim.department) or self.starts_without_right()
         self.openings += bool(too_little or too_much or broken)
 

@@ -137,6 +137,15 @@ class Ledger:
         """Units the department may still take by right; negative when a limit is already passed."""
         return _available(self.accounts[department])
 
+    def is_overdrawn(self, department: DepartmentId) -> bool:
+        """Whether a limit is passed that the department, or one above it, has."""
+        account: Account | None = self.accounts[department]
+        while account is not None:
+            if _available(account) < 0:
+                return True
+            account = account.parent
+        return False
+
     def inside(self, department: DepartmentId, units: int) -> bool:
         """Whether `units` more stay inside the department's guarantee."""
         account = self.accounts[department]

@@ -21,6 +21,7 @@ from quotas.engine.permission import (
 )
 from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
+from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
@@ -101,7 +102,7 @@ def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind:
     if books.settings.fair_sharing or hold.charged != books.asked(claim) or books.lost_its_right(claim):
         return False
     whole = all(hold.now[key] + hold.coming.get(key, 0) >= amount for key, amount in hold.later.items())
-    if not whole or any(free.get(key, -1) < 0 for key in hold.later) or not books.needs_all(claim, ids):
+    if not whole or any(free.get(key, -1) < 0 for key in hold.later) or not needs_all(books, claim, ids):
         return False
     charges = books.standing.charges
     entries = [(claim.department, -hold.charged), *((leaver.department, charges[leaver.id]) for leaver in told)]

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from quotas.engine.admission import decide
 from quotas.engine.reasons import HeldFor
 from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
@@ -17,7 +19,8 @@ from tests.engine.builders import (
     nodes,
     pending,
 )
-from tests.engine.test_properties import news
+from tests.engine.test_properties import news, reserved
+from tests.engine.towns import a_town
 
 
 def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> None:
@@ -365,3 +368,13 @@ def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gav
     departments += [a_department("c", 3), a_department("d", paused=True)]
     decided = answers(a_snapshot(a_pool(5), departments, claims))
     assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")
+
+
+@pytest.mark.parametrize("seed", [91, 185, 266, 284, 438, 463, 479, 501, 619, 623, 655])
+def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
+    """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
+    and whose right goes with one that stays is looked at again."""
+    town = a_town(seed)
+    plan = decide(town)
+    again = decide(carried_out(town, plan))
+    assert (news(again), reserved(again)) == ([], reserved(plan))

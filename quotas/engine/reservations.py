@@ -1,0 +1,55 @@
+"""Reservations looked at where they stand, without taking them back: whether one could start now, and whether it needs all
+who leave for it."""
+
+from collections.abc import Collection
+
+from quotas.engine.books import Books
+from quotas.engine.placement import Vector
+from quotas.engine.rights import Hold
+from quotas.engine.room import best_in, find_places
+from quotas.engine.types import Claim, ClaimId
+
+
+def could_start(books: Books, claim: Claim) -> bool:
+    """Whether there is a place now for a claim with a reservation: its own, or another."""
+    hold, free, pool = books.holds[claim.id], books.free_now, ("pool", books.pool.id)
+    if free[pool] + hold.now[pool] < hold.charged:
+        return False
+    if all(free.get(key, 0) + hold.now[key] >= amount for key, amount in hold.later.items()):
+        return True
+    if claim.pods == 1 and not claim.same_domain:
+        return best_in(free, claim, books.pool) is not None
+    with free.also([hold.now]):
+        return find_places(claim, books.pool, free, hold.charged) is not None
+
+
+def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:
+    """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
+    hold, free, pool = books.holds[claim.id], books.free_later, ("pool", books.pool.id)
+    if books.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
+        given = [books.vectors[leaver][pool] for leaver in leavers]
+        surplus = max(0, books.free_now[pool]) + hold.now[pool] + sum(given) - hold.charged
+        return surplus < min(given, default=0) and not books.departures.for_nobody
+    if claim.pods == 1 and not claim.same_domain and best_in(free, claim, books.pool) is None:
+        return not any(_fits_there(books, hold, leaver) for leaver in leavers)
+    with free.also([hold.later]):
+        return not any(_fits_beside(books, claim, books.vectors[leaver], hold.charged) for leaver in leavers)
+
+
+def _fits_there(books: Books, hold: Hold, leaver: ClaimId) -> bool:
+    """Whether its own place would do beside a claim that stays, where no other is free."""
+    free, vector = books.free_later, books.vectors[leaver]
+    if free["pool", books.pool.id] < vector["pool", books.pool.id]:
+        return False
+    node = None if hold.node is None else books.nodes.get(hold.node)
+    if node is None or hold.needed.get(leaver) == (version := free.version(node.name)):
+        return False
+    fits = free.spot_with(hold.claim, books.pool, [node], [(hold.later, 1), (vector, -1)]) is not None
+    if not fits:
+        hold.needed[leaver] = version
+    return fits
+
+
+def _fits_beside(books: Books, claim: Claim, vector: Vector, asked: int) -> bool:
+    with books.free_later.also([vector], -1):
+        return find_places(claim, books.pool, books.free_later, asked) is not None
