@@ -11,7 +11,18 @@ from functools import cached_property, partial
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, fits, node_of, occupied, shape_of
+from quotas.engine.placement import (
+    UNCOUNTED,
+    Key,
+    Places,
+    Vector,
+    add,
+    capacity_vector,
+    fits,
+    node_of,
+    occupied,
+    shape_of,
+)
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, find_places
 from quotas.engine.shares import Borrowers
@@ -98,7 +109,12 @@ class Books(Rights):
 
     def _occupied(self, claim: Claim, charge: int) -> Vector:
         """What the claim takes of the present capacity."""
-        return occupied(claim, self.pool, claim.placement, charge - self.stranded.get(claim.id, 0))
+        return self.taken(claim, claim.placement, charge - self.stranded.get(claim.id, 0))
+
+    def taken(self, claim: Claim, places: Places | None, charge: int) -> Vector:
+        """What the claim takes at `places` of what is counted there."""
+        vector, free = occupied(claim, self.pool, places, charge), self.free_later
+        return {key: amount for key, amount in vector.items() if key in free or key[0] not in UNCOUNTED}
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -143,7 +159,7 @@ class Books(Rights):
         """Places for the claim in what is free; those it has reserved if it still can."""
         asked = self.asked(claim)
         kept = claim.reserved.places if claim.reserved is not None else ()
-        if kept and fits(free, occupied(claim, self.pool, kept, asked)):
+        if kept and fits(free, self.taken(claim, kept, asked)):
             return kept
         return find_places(claim, self.pool, free, asked)
 
@@ -152,7 +168,7 @@ class Books(Rights):
     def admit(self, claim: Claim, places: Places) -> None:
         """The claim starts at `places`, now."""
         asked = self.asked(claim)
-        vector = self.vectors[claim.id] = occupied(claim, self.pool, places, asked)
+        vector = self.vectors[claim.id] = self.taken(claim, places, asked)
         if asked < claim.units:
             self.recalled[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)
@@ -180,7 +196,7 @@ class Books(Rights):
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
         charged = self.asked(claim) if units is None else units
         node = places[0].node if len(places) == 1 else None
-        hold = Hold(claim, charged, later=occupied(claim, self.pool, places, charged), node=node)
+        hold = Hold(claim, charged, later=self.taken(claim, places, charged), node=node)
         for leaver in waiting_on:
             self.departures.hold(leaver, claim)
             for key, amount in self.vectors[leaver.id].items():
@@ -306,7 +322,7 @@ class Books(Rights):
     def leavers_needed(self, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
         own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
-        need = occupied(claim, self.pool, places, self.asked(claim))
+        need = self.taken(claim, places, self.asked(claim))
         lacking = {key: amount - self.free_now.get(key, 0) for key, amount in need.items()}
         needed, gives = list(first), {leaver.id: self.vectors[leaver.id] for leaver in first}
         for vector in gives.values():

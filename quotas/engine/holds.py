@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from quotas.engine.books import Books
-from quotas.engine.placement import Places, capacity_vector, occupied
+from quotas.engine.placement import Places, capacity_vector
 from quotas.engine.rights import Hold
 from quotas.engine.room import Room, find_places, free_units
 from quotas.engine.types import Claim, ClaimId, Decision, Node
@@ -92,7 +92,7 @@ class Holds:
             return
         places, start = self._soonest(claim)
         charged = self._books.asked(claim)
-        later = occupied(claim, self._books.pool, places, charged)
+        later = self._books.taken(claim, places, charged)
         hold = Hold(claim, 0 if starving else charged, later, start=start, starving=starving)
         self._books.put(hold)
         self._made.append(hold)

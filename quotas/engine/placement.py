@@ -24,6 +24,9 @@ Vector = dict[Key, int]
 Places = tuple[Placed, ...]
 Shape = tuple[int, int | None, str | None, int, int]
 
+UNCOUNTED = frozenset({"cpu", "memory", "cores"})
+"""Of these there may be no key: a machine has plenty of CPU or memory, or a card's compute is not limited."""
+
 CPU_OF_A_CARD = 10_000
 """CPU in milli that work on a whole card usually wants. GPU share on a node beyond its free CPU is as good as lost."""
 LEFT_ON_NODE = 1 / 80

@@ -1,5 +1,7 @@
 """Reservations that are looked at again once somebody else has started or reserved: nobody's right is counted twice."""
 
+from dataclasses import replace
+
 import pytest
 
 from quotas.engine.admission import decide
@@ -10,6 +12,7 @@ from tests.engine.builders import (
     a_policy,
     a_pool,
     a_snapshot,
+    answers,
     carried_out,
     holding,
     leaving,
@@ -134,3 +137,22 @@ def test_what_is_left_over_of_who_is_waited_for_instead_spares_another(late: str
     plan = lasting(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
     assert waiting_on(plan) == {"p0": ("h3", "h4"), "p3": ()}
     assert {decision.claim: decision.by for decision in plan.decisions} == {"p0": 900, "p3": None}
+
+
+def test_nobody_waits_for_cpu_where_there_is_plenty() -> None:
+    """n1 does not say how much CPU it has: the first leaver's card is enough, and the place stays where it is."""
+    pool = a_pool(unit="milli", units_per_card=8, nodes=nodes(2, 1, units=8))
+    claims = [
+        leaving("l1", "b", 4, placement=(Placed(0, "n1", (0,)),), cpu_milli=1, leave_by=10),
+        leaving("l2", "b", 4, placement=(Placed(0, "n1", (1,)),), cpu_milli=8, leave_by=20),
+        holding("h", "b", 8, placement=(Placed(0, "n2", (0,)),)),
+        pending("p", "a", 8, cpu_milli=8),
+    ]
+    snapshot = a_snapshot(pool, [a_department("a", 8), a_department("b", 16)], claims)
+    assert answers(snapshot)["p"].waiting_on == ("l1",)
+    later = [
+        replace(claim, reserved=Reservation(8, (Placed(0, "n1", (1,)),))) if claim.id == "p" else claim
+        for claim in claims
+    ]
+    kept = answers(replace(snapshot, claims=tuple(later)))["p"]
+    assert (kept.placement, kept.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
