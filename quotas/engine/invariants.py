@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Vector, add, capacity_vector, occupied
+from quotas.engine.placement import UNCOUNTED, Vector, add, capacity_vector, occupied
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Snapshot
 from quotas.engine.units import must_stay_inside, stranded_units
@@ -123,7 +123,7 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             taken = occupied(claim, pools[claim.pool], decision.placement, claim.units - drawn)
             add(free, taken, -1)
             for key, amount in taken.items():
-                unlimited = key[0] in {"cores", "cpu", "memory"} and key not in free
+                unlimited = key[0] in UNCOUNTED and key not in free
                 if amount and not unlimited and free.get(key, -1) < 0:
                     yield Violation(1, claim.id, f"{'/'.join(map(str, key))} has no room for it")
 
