@@ -155,7 +155,7 @@ class PoolPass:
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
-        self.books.departures.hold(leaver, claim)
+        self.books.wait_for(self.books.holds[claim.id], leaver)
         self.books.openings += 1
         decision = self.answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.books.gone_by(leaver))

@@ -198,13 +198,17 @@ class Books(Rights):
         node = places[0].node if len(places) == 1 else None
         hold = Hold(claim, charged, later=self.taken(claim, places, charged), node=node)
         for leaver in waiting_on:
-            self.departures.hold(leaver, claim)
-            for key, amount in self.vectors[leaver.id].items():
-                hold.coming[key] = hold.coming.get(key, 0) + amount
+            self.wait_for(hold, leaver)
         self._count_user(claim, claim.units)
         self.reserved.setdefault(claim.department, {})[claim.id] = None
         self.put(hold)
         return hold
+
+    def wait_for(self, hold: Hold, leaver: Claim) -> None:
+        """What the leaver gives is coming for the hold, too."""
+        self.departures.hold(leaver, hold.claim)
+        for key, amount in self.vectors[leaver.id].items():
+            hold.coming[key] = hold.coming.get(key, 0) + amount
 
     def put(self, hold: Hold) -> None:
         """Enter a hold. Of what is free now it takes what it needs and what is there."""

@@ -378,3 +378,10 @@ def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
     plan = decide(town)
     again = decide(carried_out(town, plan))
     assert (news(again), reserved(again)) == ([], reserved(plan))
+
+
+@pytest.mark.parametrize("seed", [85, 351, 357, 370, 536])
+def test_nobody_has_a_reservation_and_waits_for_nobody(seed: int) -> None:
+    """What a leaver gives that is awaited for the right alone is there for others."""
+    decisions = decide(a_town(seed)).decisions
+    assert [d.claim for d in decisions if d.decision == "reclaim" and not d.waiting_on] == []
