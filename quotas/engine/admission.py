@@ -123,7 +123,8 @@ class PoolPass:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
         books = self.books
         for claim in books.starts_without_right():
-            if self.answers[claim.id].borrowed and books.ledger.available(claim.department) < 0:
+            too_much = self.answers[claim.id].borrowed and books.ledger.available(claim.department) < 0
+            if too_much or books.left_its_guarantee(claim):
                 books.take_back(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]

@@ -179,7 +179,20 @@ class Books(Rights):
 
     def starts_without_right(self) -> list[Claim]:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all; the last comes first."""
-        return [claim for claim in reversed(self.started.values()) if self.ledger.available(claim.department) < 0]
+        return [
+            claim
+            for claim in reversed(self.started.values())
+            if self.ledger.available(claim.department) < 0 or self.left_its_guarantee(claim)
+        ]
+
+    def left_its_guarantee(self, claim: Claim) -> bool:
+        """Whether a claim that is to start, and must stay inside the guarantee, is not any more beside those who came before."""
+        if not must_stay_inside(claim):
+            return False
+        mine, charges, started = claim.department, self.standing.charges, [*self.started]
+        before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
+        used = sum(charges[id] for id in self.holding.get(mine, {}))
+        return used + sum(self.vectors[id]["pool", self.pool.id] for id in before) > self.ledger[mine].guaranteed
 
     def take_back(self, claim: Claim) -> None:
         """The claim does not start after all."""

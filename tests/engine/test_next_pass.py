@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine.admission import decide
+from quotas.engine.invariants import of_plan
 from quotas.engine.reasons import HeldFor
 from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
 from tests.engine.builders import (
@@ -385,3 +386,10 @@ def test_nobody_has_a_reservation_and_waits_for_nobody(seed: int) -> None:
     """What a leaver gives that is awaited for the right alone is there for others."""
     decisions = decide(a_town(seed)).decisions
     assert [d.claim for d in decisions if d.decision == "reclaim" and not d.waiting_on] == []
+
+
+@pytest.mark.parametrize("seed", [126, 228, 531, 619])
+def test_what_may_not_be_stopped_starts_on_nothing_borrowed(seed: int) -> None:
+    """It was inside the guarantee while others of its department were to leave; these stay after all."""
+    town = a_town(seed)
+    assert of_plan(town, decide(town)) == ()
