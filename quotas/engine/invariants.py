@@ -151,7 +151,9 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                 yield Violation(2, claim.id, f"{account.id} would stand {account.usage - account.guaranteed} above")
             if ledger.available(claim.department) < 0 and decision.borrowed:
                 yield Violation(2, claim.id, f"{account.id} would use what others keep")
-            if must_stay_inside(claim) and (decision.borrowed or decision.from_) and claim.reserved is None:
+            if sum(decision.from_.values()) != decision.borrowed:
+                yield Violation(8, claim.id, f"it borrows {decision.borrowed} of {dict(decision.from_)}")
+            if must_stay_inside(claim) and decision.borrowed and claim.reserved is None:
                 yield Violation(2, claim.id, "it must not borrow")
 
 

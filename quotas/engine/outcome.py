@@ -27,9 +27,13 @@ def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> l
     complete: list[Decision] = []
     for id, decision in answers.items():
         reasons = hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons
-        changed = id in borrowed or id in told or reasons is not decision.reasons
         lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
-        complete.append(replace(decision, from_=lent, victims=victims, reasons=reasons) if changed else decision)
+        if lent or victims or decision.borrowed or reasons is not decision.reasons:
+            units, of_others = decision.own + decision.borrowed, sum(lent.values())  # as it is once all are answered
+            decision = replace(
+                decision, own=units - of_others, borrowed=of_others, from_=lent, victims=victims, reasons=reasons
+            )
+        complete.append(decision)
     return complete
 
 

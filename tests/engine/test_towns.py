@@ -49,7 +49,6 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
         (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
         (227, "p021", "reclaim", ("h019",)),
-        (228, "p028", "admit", ()),
         (240, "p019", "reclaim", ("h016",)),
     ],
 )
