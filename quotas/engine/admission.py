@@ -21,7 +21,7 @@ from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.reservations import could_start, needs_all
+from quotas.engine.reservations import could_start, is_unpromised, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -123,8 +123,8 @@ class PoolPass:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
         books = self.books
         for claim in books.starts_without_right():
-            too_much = self.answers[claim.id].borrowed and books.ledger.available(claim.department) < 0
-            if too_much or books.left_its_guarantee(claim):
+            account, free = books.ledger[claim.department], books.ledger.available(claim.department)
+            if (free < 0 and account.usage > account.guaranteed) or books.left_its_guarantee(claim):
                 books.take_back(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
@@ -270,7 +270,7 @@ class PoolPass:
         """Step 3."""
         books = self.books
         places = books.places(claim, books.free_now) if books.entitled(claim) else None
-        if places is None:
+        if places is None or not is_unpromised(books, claim, places):
             return None
         own, borrowed = self._charge(claim)
         books.admit(claim, places)

@@ -11,18 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.placement import (
-    UNCOUNTED,
-    Key,
-    Places,
-    Vector,
-    add,
-    capacity_vector,
-    fits,
-    node_of,
-    occupied,
-    shape_of,
-)
+from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, counted, fits, node_of, shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Room, find_places
 from quotas.engine.shares import Borrowers
@@ -113,8 +102,7 @@ class Books(Rights):
 
     def taken(self, claim: Claim, places: Places | None, charge: int) -> Vector:
         """What the claim takes at `places` of what is counted there."""
-        vector, free = occupied(claim, self.pool, places, charge), self.free_later
-        return {key: amount for key, amount in vector.items() if key in free or key[0] not in UNCOUNTED}
+        return counted(self.free_later, claim, self.pool, places, charge)
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:

@@ -99,6 +99,12 @@ def occupied(claim: Claim, pool: Pool, places: Places | None, units: int | None 
     return vector
 
 
+def counted(free: Mapping[Key, int], claim: Claim, pool: Pool, places: Places | None, units: int) -> Vector:
+    """What the claim occupies of what is counted in the `free` vector."""
+    vector = occupied(claim, pool, places, units)
+    return {key: amount for key, amount in vector.items() if key in free or key[0] not in UNCOUNTED}
+
+
 def pod_vector(claim: Claim, pool: Pool, placed: Placed) -> Iterator[tuple[Key, int]]:
     node, profile = placed.node, profile_of(pool.mig, claim.profile)
     if claim.cpu_milli:

@@ -1,10 +1,10 @@
-"""Reservations looked at where they stand, without taking them back: whether one could start now, and whether it needs all
-who leave for it."""
+"""Reservations looked at where they stand, without taking them back: whether one could start now, whether it needs all who
+leave for it, and whether others may start where they are free to."""
 
 from collections.abc import Collection
 
 from quotas.engine.books import Books
-from quotas.engine.placement import Vector
+from quotas.engine.placement import Places, Vector, fits
 from quotas.engine.rights import Hold
 from quotas.engine.room import best_in, find_places
 from quotas.engine.types import Claim, ClaimId
@@ -21,6 +21,12 @@ def could_start(books: Books, claim: Claim) -> bool:
         return best_in(free, claim, books.pool) is not None
     with free.also([hold.now]):
         return find_places(claim, books.pool, free, hold.charged) is not None
+
+
+def is_unpromised(books: Books, claim: Claim, places: Places) -> bool:
+    """Whether nobody who waits for others counts on what is free there now: two may wait for the same leaver, of whom one
+    needs its cards, and the other its CPU beside those that are free."""
+    return fits(books.free_later, books.taken(claim, places, books.asked(claim)))
 
 
 def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:

@@ -393,3 +393,17 @@ def test_what_may_not_be_stopped_starts_on_nothing_borrowed(seed: int) -> None:
     """It was inside the guarantee while others of its department were to leave; these stay after all."""
     town = a_town(seed)
     assert of_plan(town, decide(town)) == ()
+
+
+def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
+    """In town 395 two wait for the same leaver, and a third fits beside it now on what one of them still needs; in town 525 a
+    department that was inside its guarantee while others were to leave uses what another keeps."""
+    town = a_town(395)
+    plan = decide(town)
+    later = carried_out(town, plan)
+    gone = replace(later, now=1000, claims=tuple(claim for claim in later.claims if claim.state != "leaving"))
+    starts = {decision.claim for decision in decide(gone).decisions if decision.decision == "admit"}
+    assert reserved(plan) <= starts
+    other = carried_out(a_town(525), decide(a_town(525)))
+    gone = replace(other, now=1000, claims=tuple(claim for claim in other.claims if claim.state != "leaving"))
+    assert of_plan(gone, decide(gone)) == ()
