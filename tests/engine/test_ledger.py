@@ -60,6 +60,21 @@ def test_a_limit_that_is_passed_already_leaves_less_than_nothing() -> None:
     assert ledger["b"].borrowable is None  # type: ignore[index]
 
 
+def test_overdrawn_is_who_passes_a_limit_or_stands_below_one_that_is_passed() -> None:
+    ledger = a_tree()
+    names = ["one", "two", "lab", "guest"]
+    ledger.add("two", 5)  # type: ignore[arg-type]
+    assert [name for name in names if ledger.is_overdrawn(name)] == []  # type: ignore[arg-type]
+    ledger.add("two", 1)  # type: ignore[arg-type]
+    assert [name for name in names if ledger.is_overdrawn(name)] == ["two"]  # type: ignore[arg-type]
+    ledger.add("two", -6)  # type: ignore[arg-type]
+    ledger.add("guest", 5)  # type: ignore[arg-type]
+    assert [name for name in names if ledger.is_overdrawn(name)] == []  # type: ignore[arg-type]
+    ledger.add("guest", 1)  # type: ignore[arg-type]
+    assert ledger.available("one") >= 0  # type: ignore[arg-type]
+    assert [name for name in names if ledger.is_overdrawn(name)] == names  # type: ignore[arg-type]
+
+
 def test_inside_is_up_to_the_guarantee() -> None:
     ledger = Ledger(a_pool(8), [a_department("a", 3)])
     ledger.add("a", 1)  # type: ignore[arg-type]
