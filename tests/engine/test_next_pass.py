@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-
 from quotas.engine.admission import decide
-from quotas.engine.invariants import of_plan
 from quotas.engine.reasons import HeldFor
 from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
 from tests.engine.builders import (
@@ -20,8 +17,7 @@ from tests.engine.builders import (
     nodes,
     pending,
 )
-from tests.engine.test_properties import news, reserved
-from tests.engine.towns import a_town
+from tests.engine.test_properties import news
 
 
 def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> None:
@@ -369,41 +365,3 @@ def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gav
     departments += [a_department("c", 3), a_department("d", paused=True)]
     decided = answers(a_snapshot(a_pool(5), departments, claims))
     assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")
-
-
-@pytest.mark.parametrize("seed", [91, 185, 266, 284, 438, 463, 479, 501, 619, 623, 655])
-def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
-    """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
-    and whose right goes with one that stays is looked at again."""
-    town = a_town(seed)
-    plan = decide(town)
-    again = decide(carried_out(town, plan))
-    assert (news(again), reserved(again)) == ([], reserved(plan))
-
-
-@pytest.mark.parametrize("seed", [85, 351, 357, 370, 536])
-def test_nobody_has_a_reservation_and_waits_for_nobody(seed: int) -> None:
-    """What a leaver gives that is awaited for the right alone is there for others."""
-    decisions = decide(a_town(seed)).decisions
-    assert [d.claim for d in decisions if d.decision == "reclaim" and not d.waiting_on] == []
-
-
-@pytest.mark.parametrize("seed", [126, 228, 531, 619])
-def test_what_may_not_be_stopped_starts_on_nothing_borrowed(seed: int) -> None:
-    """It was inside the guarantee while others of its department were to leave; these stay after all."""
-    town = a_town(seed)
-    assert of_plan(town, decide(town)) == ()
-
-
-def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
-    """In town 395 two wait for the same leaver, and a third fits beside it now on what one of them still needs; in town 525 a
-    department that was inside its guarantee while others were to leave uses what another keeps."""
-    town = a_town(395)
-    plan = decide(town)
-    later = carried_out(town, plan)
-    gone = replace(later, now=1000, claims=tuple(claim for claim in later.claims if claim.state != "leaving"))
-    starts = {decision.claim for decision in decide(gone).decisions if decision.decision == "admit"}
-    assert reserved(plan) <= starts
-    other = carried_out(a_town(525), decide(a_town(525)))
-    gone = replace(other, now=1000, claims=tuple(claim for claim in other.claims if claim.state != "leaving"))
-    assert of_plan(gone, decide(gone)) == ()
