@@ -21,7 +21,7 @@ from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.reservations import could_start, is_unpromised, needs_all
+from quotas.engine.reservations import could_start, needs_all, unpromised_places
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -269,8 +269,8 @@ class PoolPass:
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
         books = self.books
-        places = books.places(claim, books.free_now) if books.entitled(claim) else None
-        if places is None or not is_unpromised(books, claim, places):
+        places = unpromised_places(books, claim) if books.entitled(claim) else None
+        if places is None:
             return None
         own, borrowed = self._charge(claim)
         books.admit(claim, places)

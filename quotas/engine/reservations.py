@@ -23,10 +23,16 @@ def could_start(books: Books, claim: Claim) -> bool:
         return find_places(claim, books.pool, free, hold.charged) is not None
 
 
-def is_unpromised(books: Books, claim: Claim, places: Places) -> bool:
-    """Whether nobody who waits for others counts on what is free there now: two may wait for the same leaver, of whom one
-    needs its cards, and the other its CPU beside those that are free."""
-    return fits(books.free_later, books.taken(claim, places, books.asked(claim)))
+def unpromised_places(books: Books, claim: Claim) -> Places | None:
+    """Places for a claim in what is free now and nobody who waits for others counts on: two may wait for the same leaver, of
+    whom one needs its cards, and the other its CPU beside those that are free."""
+    now, later = books.free_now, books.free_later
+    places = books.places(claim, now)
+    if places is None or fits(later, books.taken(claim, places, books.asked(claim))):
+        return places
+    promised = {key: amount - later[key] for key, amount in now.items() if amount > later[key]}
+    with now.also([promised], -1):
+        return books.places(claim, now)
 
 
 def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:
