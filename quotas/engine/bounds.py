@@ -24,8 +24,8 @@ Least = tuple[int, int, int, int]
 
 def bound(taker: Taker, gifts: list[Gift], need: int, mine: Container[ClaimId]) -> Bound:
     """The least cost of gifts that cover the need: of others' claims, and of the taker's own as far as they come before."""
-    if mine and taker.inside:  # its own go last
-        gifts = [gift for gift in gifts if gift[0][4] not in mine]
+    if taker.inside:
+        gifts, _ = _others(taker, gifts, mine)
     elif mine:
         gifts = [(_for_nothing(offer) if offer[4] in mine else offer, amount) for offer, amount in gifts]
     least = cheapest(gifts, need, by_units=not taker.inside)

@@ -80,7 +80,7 @@ class Here:
     """What claims on a node could give: each of them, and by key of the free vector the `pile` of all. No set of them costs
     less than the cheapest alone: `least` (units below the guarantee, priority, lost work) and `least_units`."""
 
-    __slots__ = ("_piles", "_vectors", "cards", "least", "least_units", "offers", "seen", "whole")
+    __slots__ = ("_piles", "_vectors", "cards", "least", "least_units", "offers", "seen")
 
     def __init__(self, books: Books, node: Node, offers: Iterable[Offer]) -> None:
         self.offers = {offer[4]: offer for offer in offers}
@@ -88,7 +88,7 @@ class Here:
         self._vectors = books.vectors
         self._piles: dict[Key, Pile] = {}
         cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-        self.cards, self.whole = [(key, self.pile(key)) for key in cards], node.whole
+        self.cards = [(key, self.pile(key)) for key in cards]
         self._find_least()
 
     def _find_least(self) -> None:

@@ -73,7 +73,7 @@ def _places(books: Books, taker: Taker, node: Node, here: Here) -> tuple[list[Pa
     if machine is None:
         return [], [], False
     places = _parts(books, taker.claim, node, here)
-    count = _cards_asked(books, taker.claim, here)
+    count = _cards_asked(books, taker.claim, node)
     if count > 1:
         several = islice(combinations(places, count), CHOICES)
         places = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
@@ -85,15 +85,15 @@ def _places(books: Books, taker: Taker, node: Node, here: Here) -> tuple[list[Pa
     return places, [place if place[1] > 0 else rest for place in places], False
 
 
-def _cards_asked(books: Books, claim: Claim, here: Here) -> int:
+def _cards_asked(books: Books, claim: Claim, node: Node) -> int:
     """How many cards that others share a pod asks for, each of them whole if it is more than one."""
-    return 1 if books.pool.mig is not None or here.whole <= 1 else max(1, claim.on_card // here.whole)
+    return 1 if books.pool.mig is not None or node.whole <= 1 else max(1, claim.on_card // node.whole)
 
 
 def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Part]:
     """What places on the node are made of, where the claims give enough of it, and how much of it lacks: all its whole cards
     together; or each card of those that others share, of which it takes one or several; or the instances of a profile."""
-    pool, free, asked, whole = books.pool, books.free_later, claim.on_card, here.whole
+    pool, free, asked, whole = books.pool, books.free_later, claim.on_card, node.whole
     if pool.mig is None and whole > 1:
         need = min(asked, whole)
         cards = here.cards if asked <= whole or asked % whole == 0 else ()
@@ -216,7 +216,7 @@ def _lacking(books: Books, claim: Claim, node: Node) -> int:
         return 0
     left = sorted([free["card", books.pool.id, node.name, index] for index in range(len(node.cards))], reverse=True)
     need = min(claim.on_card, whole)
-    return sum([need - units for units in left[: max(1, claim.on_card // whole)] if units < need])
+    return sum([need - units for units in left[: _cards_asked(books, claim, node)] if units < need])
 
 
 def _least_cost(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
