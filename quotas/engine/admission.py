@@ -21,7 +21,7 @@ from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.reservations import could_start, needs_all, unpromised_places
+from quotas.engine.reservations import could_start, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -40,9 +40,9 @@ from quotas.engine.why import never, not_now, waiting_reasons
 
 def decide(snapshot: Snapshot) -> Plan:
     """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
-    free_now, free_later = free_vectors(snapshot)
+    free = free_vectors(snapshot)
     pools = sorted(snapshot.pools, key=lambda pool: pool.id)
-    passes = [PoolPass(Books(snapshot, pool, free_now, free_later)) for pool in pools]
+    passes = [PoolPass(Books(snapshot, pool, *free)) for pool in pools]
     for planned in passes:
         planned.run()
     decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]
@@ -269,7 +269,7 @@ class PoolPass:
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
         books = self.books
-        places = unpromised_places(books, claim) if books.entitled(claim) else None
+        places = books.places(claim, books.free_for_all) if books.entitled(claim) else None
         if places is None:
             return None
         own, borrowed = self._charge(claim)

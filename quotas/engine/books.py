@@ -13,7 +13,7 @@ from typing import Any
 from quotas.engine.departures import Departures, Turn
 from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, counted, fits, node_of, shape_of
 from quotas.engine.rights import Hold, Rights
-from quotas.engine.room import Room, find_places
+from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers
 from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, Settings, Snapshot
@@ -21,17 +21,17 @@ from quotas.engine.units import gone_by, must_stay_inside, young_until
 
 
 class Books(Rights):
-    """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
+    """See the module. The free vectors may be shared with the other pools of the group.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
     `offered` what claims on nodes.
     """
 
-    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room) -> None:
+    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         super().__init__(snapshot, pool, mine)
-        self.free_now, self.free_later = free_now, free_later
+        self.free_now, self.free_later, self._free_for_all = free_now, free_later, free_for_all
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
@@ -142,6 +142,12 @@ class Books(Rights):
     def _rooms(self) -> Iterator[Room]:
         yield self.free_now
         yield self.empty
+
+    @property
+    def free_for_all(self) -> Room:
+        """What is free now and nobody who waits for others counts on: two may wait for the same leaver, of whom one needs
+        its cards, and the other its CPU beside those that are free."""
+        return self._free_for_all.as_they_are()
 
     def places(self, claim: Claim, free: Room) -> Places | None:
         """Places for the claim in what is free; those it has reserved if it still can."""
@@ -375,7 +381,7 @@ class Books(Rights):
         """Nothing is asked any more. What is remembered refers to the books, and to the rooms: it goes at once, without
         anybody looking for garbage among thousands of entries."""
         self.offered.clear()
-        for room in (self.free_now, self.free_later, self.__dict__.get("empty")):
+        for room in (self.free_now, self.free_later, self._free_for_all, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()
 
@@ -384,9 +390,10 @@ def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:
     return gone_by(leaver, pool, settings, now), leaver.id
 
 
-def free_vectors(snapshot: Snapshot) -> tuple[Room, Room]:
-    """The capacity of all pools of the group, twice: to become free_now and free_later."""
+def free_vectors(snapshot: Snapshot) -> tuple[Room, Room, Common]:
+    """The capacity of all pools of the group, to become free_now, free_later and what both have."""
     vector: Vector = {}
     for pool in snapshot.pools:
         vector.update(capacity_vector(pool, snapshot.departments))
-    return Room(vector), Room(vector)
+    now, later = Room(vector), Room(vector)
+    return now, later, Common(now, later)

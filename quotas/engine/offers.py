@@ -11,7 +11,7 @@ from quotas.engine.books import Books
 from quotas.engine.bounds import Gift, Least, Offer, all_of, cheapest
 from quotas.engine.permission import stoppable
 from quotas.engine.placement import Key
-from quotas.engine.room import Rank
+from quotas.engine.ranking import Rank
 from quotas.engine.types import Claim, ClaimId, Node
 from quotas.engine.units import lost_work
 

@@ -1,10 +1,10 @@
-"""Reservations looked at where they stand, without taking them back: whether one could start now, whether it needs all who
-leave for it, and whether others may start where they are free to."""
+"""Reservations looked at where they stand, without taking them back: whether one could start now, and whether it needs all
+who leave for it."""
 
 from collections.abc import Collection
 
 from quotas.engine.books import Books
-from quotas.engine.placement import Places, Vector, fits
+from quotas.engine.placement import Vector
 from quotas.engine.rights import Hold
 from quotas.engine.room import best_in, find_places
 from quotas.engine.types import Claim, ClaimId
@@ -21,18 +21,6 @@ def could_start(books: Books, claim: Claim) -> bool:
         return best_in(free, claim, books.pool) is not None
     with free.also([hold.now]):
         return find_places(claim, books.pool, free, hold.charged) is not None
-
-
-def unpromised_places(books: Books, claim: Claim) -> Places | None:
-    """Places for a claim in what is free now and nobody who waits for others counts on: two may wait for the same leaver, of
-    whom one needs its cards, and the other its CPU beside those that are free."""
-    now, later = books.free_now, books.free_later
-    places = books.places(claim, now)
-    if places is None or fits(later, books.taken(claim, places, books.asked(claim))):
-        return places
-    promised = {key: amount - later[key] for key, amount in now.items() if amount > later[key]}
-    with now.also([promised], -1):
-        return books.places(claim, now)
 
 
 def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:

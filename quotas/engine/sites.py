@@ -17,7 +17,7 @@ from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheape
 from quotas.engine.exact import Goods
 from quotas.engine.offers import NOTHING, Here, Offered, Pile, offer_of, offered, together
 from quotas.engine.permission import Taker
-from quotas.engine.room import Falls, Rank
+from quotas.engine.ranking import Falls, Rank
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
 
