@@ -131,7 +131,7 @@ class Books(Rights):
         return [self.nodes[name] for name in sorted(self.nodes.keys() & names, key=self._turn_of.__getitem__)]
 
     def fits_when_empty(self, claim: Claim) -> bool:
-        """Whether the claim would fit into the pool as it is present, without any other; what fits now needs no such look."""
+        """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
         key = (*shape_of(claim), claim.pods, claim.same_domain)
@@ -140,7 +140,7 @@ class Books(Rights):
         return self._fits_empty[key]
 
     def _rooms(self) -> Iterator[Room]:
-        yield self.free_now
+        yield self.free_later
         yield self.empty
 
     @property

@@ -17,10 +17,11 @@ def could_start(books: Books, claim: Claim) -> bool:
         return False
     if all(free.get(key, 0) + hold.now[key] >= amount for key, amount in hold.later.items()):
         return True
+    others = books.free_for_all
     if claim.pods == 1 and not claim.same_domain:
-        return best_in(free, claim, books.pool) is not None
-    with free.also([hold.now]):
-        return find_places(claim, books.pool, free, hold.charged) is not None
+        return best_in(others, claim, books.pool) is not None
+    with others.also([hold.now]):
+        return find_places(claim, books.pool, others, hold.charged) is not None
 
 
 def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:
