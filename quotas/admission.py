@@ -191,7 +191,6 @@ class Recorder:
         if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **shown):
             return
         victims = [self.claims[v] for v in decision.victims if self._tell(self.claims[v], claim)]
-        self._claim_leaving(claim, decision)
         if news:
             self._log(claim, kind, decision_to_json(decision), victims)
 
@@ -229,14 +228,6 @@ class Recorder:
         return self._change(
             victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
         )
-
-    def _claim_leaving(self, claim: Claim, decision: e.Decision) -> None:
-        """What is already leaving and unheld is held for the first claim that waits on it."""
-        waited = [self.claims[c].pk for c in decision.waiting_on]
-        if waited:
-            Claim.objects.filter(pk__in=waited, state=ClaimState.LEAVING, held_for=None, term_at=None).update(
-                held_for=claim
-            )
 
     def _change(self, claim: Claim, condition: dict[str, Any], **values: Any) -> bool:
         """Compare-and-set of one claim; wakes whoever runs its workload when its state changed."""

@@ -21,7 +21,7 @@ from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
-from quotas.engine.reservations import could_start, needs_all
+from quotas.engine.reservations import could_start, may_stay, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -169,7 +169,7 @@ class PoolPass:
             return False
         if books.lost_its_right(claim) or could_start(books, claim):
             return False
-        return needs_all(books, claim, decision.waiting_on)
+        return needs_all(books, claim, [id for id in decision.waiting_on if may_stay(books, id)])
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
@@ -209,7 +209,7 @@ class PoolPass:
         waited_for = before.waiting_on if before else [leaver.id for leaver in books.departures.of(claim)]
         books.give_up(claim)
         left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
-        told = [leaver for leaver in left if leaver.held_for in (None, claim.id)]  # as the next pass would see it
+        told = [leaver for leaver in left if may_stay(books, leaver.id) and leaver.held_for in (None, claim.id)]
         if never(books, claim) or not_now(books, claim):
             return None
         while (needed := self._needed(claim, told)) is not None:

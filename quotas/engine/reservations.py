@@ -24,6 +24,11 @@ def could_start(books: Books, claim: Claim) -> bool:
         return find_places(claim, books.pool, others, hold.charged) is not None
 
 
+def may_stay(books: Books, leaver: ClaimId) -> bool:
+    """Whether it leaves because somebody needs it to; others leave in any case."""
+    return leaver in books.told or books.departures.leaving[leaver].held_for is not None
+
+
 def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:
     """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
     hold, free, pool = books.holds[claim.id], books.free_later, ("pool", books.pool.id)

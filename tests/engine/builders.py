@@ -8,7 +8,6 @@ from quotas.engine.admission import decide
 from quotas.engine.types import (
     Card,
     Claim,
-    ClaimId,
     ClaimState,
     Decision,
     DecisionKind,
@@ -83,10 +82,6 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The world once the plan is written down: who was admitted holds, who was told leaves, who may stay stays."""
     decided = {decision.claim: decision for decision in plan.decisions}
     told = {victim: decision for decision in plan.decisions for victim in decision.victims}
-    waited: dict[ClaimId, ClaimId] = {}
-    for decision in plan.decisions:
-        for leaver in decision.waiting_on:
-            waited.setdefault(leaver, decision.claim)
     pools = {pool.id: pool for pool in snapshot.pools}
     claims = []
     for claim in snapshot.claims:
@@ -99,8 +94,8 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
             claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=told[claim.id].claim))
         elif claim.id in plan.withdrawn:
             claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None))
-        else:  # who leaves for nobody yet leaves for the first that waits for it
-            claims.append(replace(claim, held_for=claim.held_for or waited.get(claim.id)))
+        else:
+            claims.append(claim)
     return replace(snapshot, claims=tuple(claims))
 
 

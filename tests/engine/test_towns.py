@@ -48,7 +48,6 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
         (91, "p003", "admit", ()),
         (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
-        (227, "p021", "reclaim", ("h019",)),
         (240, "p019", "reclaim", ("h016",)),
     ],
 )
@@ -130,7 +129,7 @@ def test_some_reservations_are_kept_at_a_glance_and_some_are_not(monkeypatch: py
     assert 30 < sum(looks) < len(looks)
 
 
-@pytest.mark.parametrize("seed", [91, 185, 266, 284, 438, 463, 479, 501, 619, 623, 655])
+@pytest.mark.parametrize("seed", [54, 86, 91, 185, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623, 655])
 def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
     """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
     and whose right goes with one that stays is looked at again."""
