@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quotas.engine.admission import decide
 from quotas.engine.reasons import HeldFor
-from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
+from quotas.engine.types import BorrowPreempt, Claim, DecisionKind, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -365,3 +365,20 @@ def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gav
     departments += [a_department("c", 3), a_department("d", paused=True)]
     decided = answers(a_snapshot(a_pool(5), departments, claims))
     assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")
+
+
+def test_who_leaves_of_itself_is_never_asked_to_stay() -> None:
+    """A node is emptied, say: `w` waits for who leaves it. Once a place is free elsewhere nobody waits for that claim any
+    more, and it goes all the same."""
+    pool = a_pool(nodes=nodes(1, 1))
+    claims = [
+        leaving("emptied", "b", 1, leave_by=500, placement=(Placed(0, "n1", (0,)),)),
+        holding("other", "b", 1, placement=(Placed(0, "n2", (0,)),), preemptible=False),
+        pending("w", "a", 1),
+    ]
+    snapshot = a_snapshot(pool, [a_department("a", 1), a_department("b", 1)], claims)
+    plan, decided = decide(snapshot), answers(snapshot)["w"]
+    assert (decided.decision, decided.waiting_on) == (DecisionKind.RECLAIM, ("emptied",))
+    later = carried_out(snapshot, plan)
+    later = replace(later, claims=tuple(claim for claim in later.claims if claim.id != "other"))
+    assert (answers(later)["w"].decision, decide(later).withdrawn) == (DecisionKind.ADMIT, ())
