@@ -17,7 +17,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import lent_out
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
+from quotas.engine.room import free_vectors
 from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose
 

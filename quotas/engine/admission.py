@@ -14,7 +14,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.holds import Holds
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
@@ -22,6 +22,7 @@ from quotas.engine.permission import may_stop_own
 from quotas.engine.placement import Places, shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.reservations import could_start, may_stay, needs_all
+from quotas.engine.room import free_vectors
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,

@@ -122,6 +122,11 @@ class Books(Rights):
         return frozenset((claim.priority, self.standing.charges[claim.id]) for claim in held if claim.preemptible)
 
     @cached_property
+    def largest(self) -> int:
+        """Units charged for the largest of these."""
+        return max((units for _, units in self.sizes), default=0)
+
+    @cached_property
     def empty(self) -> Room:
         """The pool as it is present, without any claim. Few passes ask."""
         return Room({**self.free_now, **capacity_vector(self.pool, self._departments)})
@@ -388,12 +393,3 @@ class Books(Rights):
 
 def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:
     return gone_by(leaver, pool, settings, now), leaver.id
-
-
-def free_vectors(snapshot: Snapshot) -> tuple[Room, Room, Common]:
-    """The capacity of all pools of the group, to become free_now, free_later and what both have."""
-    vector: Vector = {}
-    for pool in snapshot.pools:
-        vector.update(capacity_vector(pool, snapshot.departments))
-    now, later = Room(vector), Room(vector)
-    return now, later, Common(now, later)

@@ -207,6 +207,8 @@ def _highest_shares(problem: Problem, below: int | None, ask: Callable[[Departme
             wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
             if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than the need is taken
                 wanted = {size: many for size, many in wanted.items() if size <= need}
+        elif books.ledger.flat and department != problem.taker.account.id:
+            return  # whose share is too low, and so is that of all who come after
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
@@ -245,8 +247,10 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     least = share(taker.account, usage_after) if right is Right.FAIR else 0
     last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
     spare = spare_above(account, least, or_equal=last_too)
+    if spare < last_too:
+        return {START: EMPTY}
     if not account.kept:  # more than this is not asked of it
-        spare = min(spare, need + max((units for _, units in books.sizes), default=0))
+        spare = min(spare, need + books.largest)
     key = _like(problem, account, need, below, right, spare, last_too) if problem.gives is None else None
     if key in books.offers:
         return books.offers[key]  # type: ignore[no-any-return]

@@ -64,9 +64,12 @@ def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[Departmen
     ledger, charges, fair = books.ledger, books.standing.charges, books.settings.fair_sharing
     net = taker.asked - sum(charges[claim.id] for claim in own)
     if ledger.flat:
-        right = right_of(taker, fair, taker.account, taker.account.usage + net)
-        if right is not Right.FAIR:
-            return set() if right is Right.NONE else ledger.above - {taker.account.id}
+        usage = taker.account.usage + net
+        right, others = right_of(taker, fair, taker.account, usage), ledger.above - {taker.account.id}
+        if right is Right.FAIR:
+            least = share(taker.account, usage)
+            return {id for id in others if share(account := ledger.accounts[id], account.usage) >= least}
+        return set() if right is Right.NONE else others
     towards = _children_towards(taker.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
     rivals: set[DepartmentId] = set()

@@ -8,10 +8,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from quotas.engine.placement import Key, Places, Spot, best_spot, free_on, largest_on, pod_vector, shape_of, spot_on
+from quotas.engine.placement import (
+    Key,
+    Places,
+    Spot,
+    Vector,
+    best_spot,
+    capacity_vector,
+    free_on,
+    largest_on,
+    pod_vector,
+    shape_of,
+    spot_on,
+)
 from quotas.engine.ranking import Changed, Falls, Rank, Ranking
 from quotas.engine.reasons import Machine
-from quotas.engine.types import Claim, Node, Placed, Pool
+from quotas.engine.types import Claim, Node, Placed, Pool, Snapshot
 
 
 class Room(dict[Key, int]):
@@ -166,6 +178,15 @@ def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
             node: Any = key[2] if len(key) > 2 else key[1]  # node_of, without a call for each key
             nodes[node] = amount > 0 or nodes.get(node, False)
     return nodes
+
+
+def free_vectors(snapshot: Snapshot) -> tuple[Room, Room, Common]:
+    """The capacity of all pools of the group, to become free_now, free_later and what both have."""
+    vector: Vector = {}
+    for pool in snapshot.pools:
+        vector.update(capacity_vector(pool, snapshot.departments))
+    now, later = Room(vector), Room(vector)
+    return now, later, Common(now, later)
 
 
 # Finding places -------------------------------------------------------------------------------------------------------

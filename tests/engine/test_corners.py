@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import repartition
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot, capacity_vector, occupied
 from quotas.engine.ranking import Falls
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
-from quotas.engine.room import Room
+from quotas.engine.room import Room, free_vectors
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
 from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json

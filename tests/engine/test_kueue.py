@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, permitted, taker_of
+from quotas.engine.room import free_vectors
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from quotas.engine.victims import cost
 from quotas.engine.wire import parse_snapshot

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.largest import largest
 from quotas.engine.mig import PRODUCTS
+from quotas.engine.room import free_vectors
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nodes, pending

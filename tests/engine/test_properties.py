@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
+from quotas.engine.room import free_vectors
 from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from quotas.engine.victims import choose
 from quotas.engine.wire import parse_snapshot, snapshot_to_json

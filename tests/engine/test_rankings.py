@@ -6,11 +6,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.permission import open_to, own_candidates, taker_of
 from quotas.engine.placement import Key, capacity_vector
 from quotas.engine.ranking import Falls, Rank
-from quotas.engine.room import Room
+from quotas.engine.room import Room, free_vectors
 from quotas.engine.search import makes_room
 from quotas.engine.sites import nodes_to_try, sites_on
 from quotas.engine.types import Node, Snapshot

@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.loans import loans_of
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.room import free_vectors
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import resized

@@ -5,8 +5,9 @@ from itertools import combinations
 from hypothesis import assume, given, settings
 
 from quotas.engine.admission import decide
-from quotas.engine.books import Books, free_vectors
+from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.room import free_vectors
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, DecisionKind, Snapshot
 from quotas.engine.victims import choose, cost
