@@ -32,6 +32,7 @@ class Books(Rights):
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         super().__init__(snapshot, pool, mine)
         self.free_now, self.free_later, self._free_for_all = free_now, free_later, free_for_all
+        self.claims = {claim.id: claim for claim in mine}
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}

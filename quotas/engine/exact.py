@@ -63,11 +63,9 @@ class Ranked:
 
 def best_set(problem: Problem) -> tuple[Claim, ...] | None:
     """The best permitted set, or None when there is none; in a tree one that is at least as good."""
-    holding = problem.books.holding
     best, ceiling = _solve(problem, None), None
     while best is not None:
-        homes = (problem.taker.account.id, *problem.rivals)
-        chosen = [holding[home][id] for id in best.rest[3] for home in homes if id in holding.get(home, {})]
+        chosen = [problem.books.claims[id] for id in best.rest[3]]
         ceiling = max((claim.priority for claim in chosen), default=None)
         lower = None if ceiling is None else _solve(problem, ceiling)
         if lower is None or lower.first > best.first:
@@ -163,7 +161,8 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
     if problem.gives is not None or (right is not Right.RECLAIM and not _is_fair(problem)):
         offers = [ask(department) for department in problem.rivals]
     elif _is_fair(problem):
-        offers = [*_highest_shares(problem, below, ask)]
+        mine = share(problem.taker.account, usage_after) if right is Right.FAIR else None
+        offers = [*_highest_shares(problem, below, mine, ask)]
     else:
         offers = [ask(department) for department in _cheapest_claims(problem, below)]
     table: Table = {START: EMPTY}
@@ -189,15 +188,21 @@ def _priority_limit(problem: Problem, below: int | None) -> int | None:
     return min(limits, default=None)
 
 
-def _highest_shares(problem: Problem, below: int | None, ask: Callable[[DepartmentId], Table]) -> Iterator[Table]:
+def _highest_shares(
+    problem: Problem, below: int | None, mine: Share | None, ask: Callable[[DepartmentId], Table]
+) -> Iterator[Table]:
     """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from. For
-    each claim of another one it could as well take one of the same size from one of these that is still untouched."""
+    each claim of another one it could as well take one of the same size from one of these that is still untouched. A
+    borrower with the share `mine` takes nothing from who has no more, or would have less without any claim."""
     books, limit, need = problem.books, _priority_limit(problem, below), max(problem.need)
     sizes = {size for priority, size in books.sizes if size and (limit is None or priority < limit)}
     least = min(sizes, default=1)
     wanted = {size: 1 if size >= need else 2 + (need - size - 1) // least for size in sizes}
     lowest: Share | None = None
+    more = books.ledger.least_pace * least if problem.fairness is Fairness.AFTER else 1
     for borrowed, department in books.borrowers:
+        if mine is not None and borrowed < mine + more:
+            return
         if not wanted and borrowed != lowest and not books.ledger.keepers:
             return
         if department in problem.rivals:
@@ -207,22 +212,21 @@ def _highest_shares(problem: Problem, below: int | None, ask: Callable[[Departme
             wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
             if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than the need is taken
                 wanted = {size: many for size, many in wanted.items() if size <= need}
-        elif books.ledger.flat and department != problem.taker.account.id:
-            return  # whose share is too low, and so is that of all who come after
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
-    """Of each size of offer only the cheapest departments, as many as one set could take from: whoever takes a dearer
-    one could as well take a cheaper one that is still untouched."""
+    """Of each size of offer only the cheapest departments, as many as one set with an offer of that size could take from:
+    whoever takes a dearer one could as well take a cheaper one that is still untouched."""
     by_size: dict[State, list[tuple[Value, int]]] = {}
     for index, table in enumerate(offers):
         for state, value in table.items():
             if state != START:
                 by_size.setdefault(state, []).append((value, index))
-    least = min((min(part for part in state[:3] if part > 0) for state in by_size), default=1)
-    many = max(1, -(-max(problem.need) // least))
+    parts = {state: min(part for part in state[:3] if part > 0) for state in by_size}
+    least, need = min(parts.values(), default=1), max(problem.need)
     worth: dict[int, Table] = {}
     for state, values in by_size.items():
+        many = 1 + max(0, -((parts[state] - need) // least))  # without any one of them it is not enough
         for value, index in nsmallest(many, values):
             worth.setdefault(index, {START: EMPTY})[state] = value
     return iter(worth.values())

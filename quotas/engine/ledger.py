@@ -83,7 +83,7 @@ class Ledger:
         _set_ceilings(self.root, self.root.subtree - stranded, lost=self.nominal - self.capacity)
         if any(account.quota.lend_limit_most is not None for account in self.accounts.values()):
             self._open_windows(pool, departments)
-        _set_paces(self.accounts.values())
+        self.least_pace = _set_paces(self.accounts.values())
 
     def _open_windows(self, pool: Pool, departments: Iterable[Department]) -> None:
         """What could be had while every lending window is at its widest: less than that is not impossible."""
@@ -214,12 +214,13 @@ def _set_ceilings(root: Account, present: int, lost: int) -> None:
             child.present_ceiling = child.kept + min(parent.present_ceiling, most)
 
 
-def _set_paces(accounts: Collection[Account]) -> None:
+def _set_paces(accounts: Collection[Account]) -> int:
     """What one unit above the promises adds to each share: 1 ÷ (weight × what the parent could have), all times the same
-    number, the least that makes them whole."""
+    number, the least that makes them whole. Returns the least of them."""
     worth = {a.id: Fraction(a.weight) * a.parent.ceiling for a in accounts if a.parent is not None}
     scale = lcm(*(one.numerator for one in worth.values() if one > 0))
     paces = {id: scale * one.denominator // one.numerator for id, one in worth.items() if one > 0}
     without = max(paces.values(), default=1) << WEIGHTLESS
     for account in accounts:
         account.pace = paces.get(account.id, without)
+    return min((account.pace for account in accounts), default=without)

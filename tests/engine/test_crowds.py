@@ -22,7 +22,7 @@ def weighed(snapshot: Snapshot) -> Snapshot:
 
 
 def every_offer(
-    problem: exact.Problem, below: int | None, ask: Callable[[DepartmentId], exact.Table]
+    problem: exact.Problem, below: int | None, mine: int | None, ask: Callable[[DepartmentId], exact.Table]
 ) -> Iterator[exact.Table]:
     return map(ask, problem.rivals)
 
@@ -38,6 +38,13 @@ def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch
     snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
     quick = [decide(snapshot) for snapshot in snapshots]
     monkeypatch.setattr(exact, "_highest_shares", every_offer)
+    assert quick == [decide(snapshot) for snapshot in snapshots]
+
+
+def test_with_fair_sharing_the_cheapest_of_each_size_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
+    quick = [decide(snapshot) for snapshot in snapshots]
+    monkeypatch.setattr(exact, "_best_offers", lambda _, offers: iter(offers))
     assert quick == [decide(snapshot) for snapshot in snapshots]
 
 
