@@ -224,9 +224,11 @@ def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
                 by_size.setdefault(state, []).append((value, index))
     parts = {state: min(part for part in state[:3] if part > 0) for state in by_size}
     least, need = min(parts.values(), default=1), max(problem.need)
+    alike = problem.gives is None and not problem.books.ledger.keepers  # a unit of anybody's is as good as any other
     worth: dict[int, Table] = {}
     for state, values in by_size.items():
-        many = 1 + max(0, -((parts[state] - need) // least))  # without any one of them it is not enough
+        rest = need - (parts[state] if alike else least)  # for the others: without any one of them it is not enough
+        many = 1 + max(0, -(-rest // least))
         for value, index in nsmallest(many, values):
             worth.setdefault(index, {START: EMPTY})[state] = value
     return iter(worth.values())
@@ -251,7 +253,7 @@ def _offers(problem: Problem, department: DepartmentId, below: int | None, right
     least = share(taker.account, usage_after) if right is Right.FAIR else 0
     last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
     spare = spare_above(account, least, or_equal=last_too)
-    if spare < last_too:
+    if spare < (1 if last_too else 0):
         return {START: EMPTY}
     if not account.kept:  # more than this is not asked of it
         spare = min(spare, need + books.largest)
