@@ -162,7 +162,7 @@ class Common(Room):
         self._moved = one.watch(), other.watch()
 
     def as_they_are(self) -> "Common":
-        """The same, with what has changed in the two since."""
+        """The same, with what has changed in the two since; not while `also` lends something of it."""
         one, other = self._one, self._other
         for moved in self._moved:
             self.add({key: min(one[key], other[key]) - self[key] for key in moved if key in self})

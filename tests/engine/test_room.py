@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.placement import best_spot, capacity_vector, occupied
-from quotas.engine.room import Room, find_places, largest_pod, pods_that_fit
+from quotas.engine.room import Common, Room, find_places, largest_pod, pods_that_fit
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
 from quotas.engine.units import resized
 from tests.engine.builders import pending
@@ -110,3 +110,19 @@ def test_room_that_is_lent_for_a_while_is_returned() -> None:
     with room.also([{("card", "gpu", "n1", 0): 1}, {("card", "gpu", "lost", 0): 1}]):  # type: ignore[dict-item]
         assert room["card", "gpu", "n1", 0] == 2
     assert room["card", "gpu", "n1", 0] == 1
+
+
+def test_what_two_rooms_have_in_common_follows_both() -> None:
+    """Also while something is lent to one of them, and when that is over."""
+    card, pool = ("card", "p", "n1", 0), ("pool", "p")
+    now, later = Room({card: 4, pool: 8}), Room({card: 4, pool: 8})
+    common = Common(now, later)
+    now.add({card: 3, pool: 3}, -1)
+    later.add({card: 2, pool: 2, ("card", "p", "gone", 0): 1}, -1)
+    assert common.as_they_are() == {card: 1, pool: 5}
+    with later.also([{card: 2, pool: 2}], -1):
+        assert common.as_they_are() == {card: 0, pool: 4}
+    with later.also([{card: 2, pool: 2}]):
+        assert common.as_they_are() == {card: 1, pool: 5}
+    now.add({card: 3, pool: 3})
+    assert common.as_they_are() == later == {card: 2, pool: 6}
