@@ -86,6 +86,24 @@ def test_reclaim_tells_the_victim_and_holds_what_it_frees(vision: Department, nl
     assert again(owner).reserved is None
 
 
+def test_who_leaves_of_itself_is_not_held_for_whoever_waits_for_it(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    """Else it would be let stay as soon as that one found another place, on a node that is being emptied, say."""
+    leaver, other = make.claim(nlp, pool, 4), make.claim(nlp, pool, 4)
+    run_pass(group_id=pool.group_id)
+    now = timezone.now()
+    Claim.objects.filter(pk=leaver.pk).update(state=ClaimState.LEAVING, leave_by=now + dt.timedelta(seconds=60))
+    Claim.objects.filter(pk=other.pk).update(preemptible=False)
+    owner = make.claim(vision, pool, 4)
+    run_pass(group_id=pool.group_id, now=now)
+    assert again(owner).decision == "reclaim"
+    assert again(leaver).held_for is None
+    release(other, now=now)
+    run_pass(group_id=pool.group_id, now=now)
+    assert (again(owner).state, again(leaver).state) == (ClaimState.HOLDING, ClaimState.LEAVING)
+
+
 def test_the_ledger_follows_who_borrows_from_whom(vision: Department, nlp: Department, pool: Pool) -> None:
     borrower = make.claim(nlp, pool, 6)
     run_pass(group_id=pool.group_id)
