@@ -29,7 +29,9 @@ SIZES = {1: 3, 2: 2, 4: 1, 8: 1}
 """Where nothing but cards is counted: {cards a claim asks: how often}"""
 
 
-def a_snapshot(departments: int, running: int, pending: int, fair: bool = False, with_nodes: bool = False) -> Snapshot:
+def a_snapshot(
+    departments: int, running: int, pending: int, fair: bool = False, with_nodes: bool = False, lent: float = 0.7
+) -> Snapshot:
     """A full pool: half of the departments borrow what the other half does not use, and everybody asks."""
     chance = random.Random(42)
     mix = SHARES if with_nodes else SIZES
@@ -46,7 +48,7 @@ def a_snapshot(departments: int, running: int, pending: int, fair: bool = False,
     room = Room(capacity_vector(pool, ()))
     for n, units in enumerate(sizes):
         machine = machine_of(units) if with_nodes else {}
-        borrows = n < running and chance.random() < 0.7
+        borrows = n < running and chance.random() < lent
         department = DepartmentId(f"d{chance.randrange(departments) // (2 if borrows else 1):04}")
         priority = chance.choice([0, 0, 1])
         if n >= running:

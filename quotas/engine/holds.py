@@ -8,6 +8,7 @@ exists only while the claim's limits and the present capacity could satisfy it.
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from quotas.engine.books import Books
 from quotas.engine.placement import Places, capacity_vector
@@ -133,13 +134,19 @@ class Holds:
         books, pool = self._books, self._books.pool
         if pool.nodes is None or claim.is_recall:
             return ()
-        free = zip(free_units(pool, books.free_later), pool.nodes, strict=True)
-        nodes = [node for _, node in sorted(free, key=lambda entry: (-entry[0], entry[1].name))]
+        free = free_units(pool, books.free_later)
+        nodes = [pool.nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
         most = 1
         while most < len(nodes) and self._places_on(nodes[:most], claim) is None:
             most = min(2 * most, len(nodes))
         few = bisect_left(range(most), True, most // 2, key=lambda n: self._places_on(nodes[:n], claim) is not None)
         return self._on_free_cards(self._places_on(nodes[:few], claim) or ())
+
+    @cached_property
+    def _by_name(self) -> list[int]:
+        """The pool's nodes by name, each by its turn in the pool's order."""
+        names = [node.name for node in self._books.pool.nodes or ()]
+        return sorted(range(len(names)), key=names.__getitem__)
 
     def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
         """Places on these nodes alone, were they empty."""
@@ -151,7 +158,7 @@ class Holds:
         books, pool = self._books, self._books.pool
         cards = {
             node.name: sorted(range(len(node.cards)), key=lambda i: -books.free_later["card", pool.id, node.name, i])
-            for node in pool.nodes or ()
+            for node in books.in_order({placed.node for placed in places})
             if pool.mig is None and all(card.units == 1 for card in node.cards)
         }
         return tuple(
