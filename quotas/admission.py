@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 FEW = 4  # claims are read one by one, by a statement that is compiled already
 MANY, AT_ONCE = 4, 100  # admissions from which on they are written together, and how many in one statement
 TOGETHER = 1_000  # claims that are locked by one statement
-SHOWN = ("decision", "own", "borrowed", "reasons", "position", "ahead", "reserved", "promised_at")
+SHOWN = ("decision", "own", "borrowed", "reasons", "position", "ahead", "waiting_on", "reserved", "promised_at")
 
 
 def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
@@ -255,6 +255,7 @@ class Recorder:
             "reasons": data["reasons"],
             "position": decision.position or None,
             "ahead": list(decision.ahead),
+            "waiting_on": list(decision.waiting_on),
         }
 
     def _log(self, claim: Claim, kind: str, data: dict[str, Any], victims: list[Claim] | None = None) -> None:

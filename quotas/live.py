@@ -19,7 +19,7 @@ from quotas.windows import most_lent, planned_limit
 CLAIM_COLUMNS = (
     "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "asked_per_pod", "state",
     "queued_at", "started_at", "max_runtime", "until", "leave_by", "held_for_id", "promised_at", "reserved", "placement",
-    "profile", "cores_per_pod", "reasons", "position",
+    "profile", "cores_per_pod", "reasons", "position", "waiting_on",
 )  # fmt: skip
 
 
@@ -160,17 +160,42 @@ def held(live: Live, department: int, pool: int) -> int:
 def coming(live: Live, department: int, pool: int) -> int:
     """Of `held`: what others still occupy, and will leave to the department's claims."""
     on_way = _on_way(live, pool)
-    return sum(min(reserved(claim), on_way[claim.pk]) for claim in live.claims.get((department, pool), ()))
+    return sum(on_way[claim.pk] for claim in live.claims.get((department, pool), ()))
+
+
+def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
+    """Claim id → those who leave, of whom it waits for each: told for it, or for another that leaves something over."""
+    claims = list(claims)
+    leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
+    found: dict[int, dict[str, Claim]] = defaultdict(dict)
+    for leaver in leaving.values():
+        if leaver.held_for_id:
+            found[leaver.held_for_id][leaver.public_id] = leaver
+    for claim in claims:
+        if claim.state == ClaimState.PENDING:
+            found[claim.pk] |= {id: leaving[id] for id in claim.waiting_on if id in leaving}
+    return {pk: list(theirs.values()) for pk, theirs in found.items()}
 
 
 def _on_way(live: Live, pool: int) -> dict[int, int]:
-    """Claim id → units that will pass to it from leaving claims."""
-    if pool not in live.on_way:
-        live.on_way[pool] = defaultdict(int)
-        for claim in live.claims_of(pool):
-            if claim.state == ClaimState.LEAVING and claim.held_for_id:
-                live.on_way[pool][claim.held_for_id] += claim.units
-    return live.on_way[pool]
+    """Claim id → of its title, the units that leaving claims still occupy. What one leaves goes to whom it is held for, then
+    to the others who wait for it; those that only one waits for come first."""
+    if pool in live.on_way:
+        return live.on_way[pool]
+    on_way = live.on_way[pool] = defaultdict(int)
+    lacking = {claim.pk: reserved(claim) for claim in live.claims_of(pool)}
+    awaiting: dict[int, list[int]] = defaultdict(list)
+    gone = {}
+    for pk, theirs in leavers(live.claims_of(pool)).items():
+        for leaver in theirs:
+            gone[leaver.pk] = leaver
+            awaiting[leaver.pk].append(pk)
+    for leaver in sorted(gone.values(), key=lambda leaver: (len(awaiting[leaver.pk]), leaver.pk)):
+        left = leaver.units
+        for pk in sorted(awaiting[leaver.pk], key=lambda pk: (pk != leaver.held_for_id, pk)):
+            given = min(left, lacking.get(pk, 0))
+            left, lacking[pk], on_way[pk] = left - given, lacking.get(pk, 0) - given, on_way[pk] + given
+    return on_way
 
 
 def recalled(live: Live, department: int, pool: int) -> int:
@@ -183,7 +208,7 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
         claims, on_way = live.claims_of(pool), _on_way(live, pool)
         standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
         occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
-        kept = sum(max(0, reserved(claim) - on_way[claim.pk]) for claim in claims)
+        kept = sum(reserved(claim) - on_way[claim.pk] for claim in claims)
         kept += sum(recalled(live, pk, pool) for pk in live.departments)
         live.unheld[pool] = live.present(pool) - occupied - kept
     return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from portal.models import Department
 from quotas.live import Live
+from quotas.live import leavers as leavers_of
 from quotas.models import Claim, ClaimState, Pool
 
 
@@ -48,18 +49,15 @@ class Departure:
 
 def coming_back(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Return]:
     """Recalls first, then workloads with a reservation, each by the time promised."""
-    leavers: dict[int, list[Leaver]] = {}
-    for claim in live.all_claims():
-        if claim.state == ClaimState.LEAVING and claim.held_for_id:
-            leavers.setdefault(claim.held_for_id, []).append(_leaver(live, claim, seen))
-    found = []
+    found, leavers = [], leavers_of(live.all_claims())
     for claim in live.all_claims():
         if (
             claim.department_id in departments
             and (claim.is_recall or claim.reserved)
             and claim.state != ClaimState.LEAVING
         ):
-            on_way = tuple(sorted(leavers.get(claim.pk, ()), key=lambda leaver: str(leaver.leave_by)))
+            theirs = [_leaver(live, leaver, seen) for leaver in leavers.get(claim.pk, ())]
+            on_way = tuple(sorted(theirs, key=lambda leaver: str(leaver.leave_by)))
             outstanding = min(claim.units, sum(leaver.units for leaver in on_way))
             settled = claim.state == ClaimState.HOLDING or claim.reserved
             back = claim.units - outstanding if settled else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -12,7 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.access import NotVisible, Right, department_for, visible
+from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Strict
 from portal.idempotency import idempotent
 from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
@@ -44,7 +45,10 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         ]  # fmt: skip
 
     def leaving(self, recall: Claim) -> list[Claim]:
-        return [claim for claim in recall.held_by.all() if claim.state == ClaimState.LEAVING]
+        """Those told for it, and those told for others who leave something over for it."""
+        held = {claim.public_id: claim for claim in recall.held_by.all() if claim.state == ClaimState.LEAVING}
+        others: dict[str, Claim] = self.context["leaving"] if recall.state == ClaimState.PENDING else {}
+        return list((held | {id: others[id] for id in recall.waiting_on if id in others}).values())
 
     def get_returned(self, recall: Claim) -> int:
         if recall.state in {ClaimState.HOLDING, ClaimState.RELEASED}:
@@ -57,6 +61,14 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         reader: Reader = self.context["reader"]
         rows = [reader.side(claim) | {"gone_by": claim.leave_by} for claim in self.leaving(recall)]
         return list(ReturningOut(rows, many=True).data)
+
+
+def told(actor: Actor, recalls: Iterable[Claim]) -> dict[str, Any]:
+    """What RecallOut needs to know of all of them at once."""
+    awaited = {id for recall in recalls for id in recall.waiting_on}
+    leaving = Claim.objects.filter(public_id__in=awaited, state=ClaimState.LEAVING) if awaited else Claim.objects.none()
+    rows = leaving.select_related("department", "pool")
+    return {"reader": Reader(actor), "leaving": {claim.public_id: claim for claim in rows}}
 
 
 class RecallIn(Strict):
@@ -89,7 +101,7 @@ class Recalls(ApiView):
             rows = rows.filter(pool=pool_for(self.text("pool")))
         if self.flag("running"):
             rows = rows.exclude(state=ClaimState.RELEASED)
-        return self.page(rows, RecallOut, lambda page: {"reader": Reader(self.actor)})
+        return self.page(rows, RecallOut, lambda page: told(self.actor, page))
 
     @extend_schema(
         operation_id="recalls_ask",
@@ -107,7 +119,7 @@ class Recalls(ApiView):
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:
-            answered["data"] = RecallOut(claim, context={"reader": Reader(self.actor)}).data
+            answered["data"] = RecallOut(claim, context=told(self.actor, [claim])).data
             answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
             self.keep(201, answered["data"], answered["headers"])
 
@@ -126,7 +138,8 @@ class RecallView(ApiView):
 
     @extend_schema(operation_id="recalls_read", responses=RecallOut)
     def get(self, request: Request, recall: str) -> Response:
-        return Response(RecallOut(self.recall(recall), context={"reader": Reader(self.actor)}).data)
+        found = self.recall(recall)
+        return Response(RecallOut(found, context=told(self.actor, [found])).data)
 
     @extend_schema(operation_id="recalls_withdraw", responses={204: None})
     def delete(self, request: Request, recall: str) -> Response:
