@@ -137,10 +137,10 @@ class Holds:
         free = free_units(pool, books.free_later)
         nodes = [pool.nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
         most = 1
-        while most < len(nodes) and self._places_on(nodes[:most], claim) is None:
+        while (places := self._places_on(nodes[:most], claim)) is None and most < len(nodes):
             most = min(2 * most, len(nodes))
-        few = bisect_left(range(most), True, most // 2, key=lambda n: self._places_on(nodes[:n], claim) is not None)
-        return self._on_free_cards(self._places_on(nodes[:few], claim) or ())
+        few = bisect_left(range(most), True, most // 2 + 1, key=lambda n: self._places_on(nodes[:n], claim) is not None)
+        return self._on_free_cards((places if few == most else self._places_on(nodes[:few], claim)) or ())
 
     @cached_property
     def _by_name(self) -> list[int]:

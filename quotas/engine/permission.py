@@ -65,11 +65,14 @@ def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[Departmen
     net = taker.asked - sum(charges[claim.id] for claim in own)
     if ledger.flat:
         usage = taker.account.usage + net
-        right, others = right_of(taker, fair, taker.account, usage), ledger.above - {taker.account.id}
+        right = right_of(taker, fair, taker.account, usage)
+        if right is Right.NONE:
+            return set()
+        others = ledger.above - {taker.account.id}
         if right is Right.FAIR:
             least = share(taker.account, usage)
             return {id for id in others if share(account := ledger.accounts[id], account.usage) >= least}
-        return set() if right is Right.NONE else others
+        return others
     towards = _children_towards(taker.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
     rivals: set[DepartmentId] = set()

@@ -165,8 +165,9 @@ class Common(Room):
         """The same, with what has changed in the two since; not while `also` lends something of it."""
         one, other = self._one, self._other
         for moved in self._moved:
-            self.add({key: min(one[key], other[key]) - self[key] for key in moved if key in self})
-            moved.clear()
+            if moved:
+                self.add({key: min(one[key], other[key]) - self[key] for key in moved if key in self})
+                moved.clear()
         return self
 
 

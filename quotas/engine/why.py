@@ -76,9 +76,10 @@ def not_now(books: Books, claim: Claim, itself_counted: bool = False) -> Reason 
     if department.paused:
         return DepartmentPaused()
     cap = department.user_caps.get(books.pool.id)
-    used = books.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
-    if cap is not None and not claim.is_recall and used + claim.units > cap:
-        return UserCap(cap, used)
+    if cap is not None and not claim.is_recall:
+        used = books.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
+        if used + claim.units > cap:
+            return UserCap(cap, used)
     if claim.backoff_until is not None and claim.backoff_until > books.now and not books.inside(claim):
         return BackoffUntil(claim.backoff_until)
     return None
@@ -128,9 +129,8 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
     elif free < asked:
         yield HeldFor(next(iter(books.holding_now)))
     else:  # where units are only counted, it would start
-        have = pods_that_fit(claim, books.pool, books.free_now)
         if claim.pods > 1:
-            yield WaitingForGang(have, claim.pods)
+            yield WaitingForGang(pods_that_fit(claim, books.pool, books.free_now), claim.pods)
         yield Fragmented(free, largest_pod(books.pool, books.free_now))
 
 
