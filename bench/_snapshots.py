@@ -32,7 +32,8 @@ SIZES = {1: 3, 2: 2, 4: 1, 8: 1}
 def a_snapshot(
     departments: int, running: int, pending: int, fair: bool = False, with_nodes: bool = False, lent: float = 0.7
 ) -> Snapshot:
-    """A full pool: half of the departments borrow what the other half does not use, and everybody asks."""
+    """A full pool: half of the departments borrow what the other half does not use, and everybody asks. Of the running claims
+    the part `lent` is of that half alone, the rest of anybody."""
     chance = random.Random(42)
     mix = SHARES if with_nodes else SIZES
     sizes = chance.choices(list(mix), list(mix.values()), k=running + pending)

@@ -1,6 +1,7 @@
 """How long one planning pass takes.
 
-    python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000] [--fair] [--nodes] [--nested] [--again]
+    python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000]
+                              [--fair] [--nodes] [--nested] [--again] [--lent 0.2]
 
 The baseline of the same run is a naive pass: the pending claims in order of time, each admitted if its units are free –
 no quotas, no victims, no order between departments, no reasons. The ratio says what the rules cost.
@@ -54,7 +55,7 @@ def seconds(run: Callable[[], object], times: int) -> float:
 
 
 def measure(departments: int, running: int, pending: int, options: argparse.Namespace, times: int = 2) -> None:
-    snapshot = a_snapshot(departments, running, pending, options.fair, options.nodes)
+    snapshot = a_snapshot(departments, running, pending, options.fair, options.nodes, options.lent)
     if options.nested:
         snapshot = in_groups(snapshot, 10)
     plan = one_pass(snapshot, times)
@@ -92,6 +93,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--once", action="store_true", help="no scaling curves")
     parser.add_argument("--again", action="store_true", help=f"the {AGAIN} passes after it, too")
     parser.add_argument("--nodes", action="store_true", help="parts of cards on nodes as in a real cluster")
+    parser.add_argument(
+        "--lent", type=float, default=0.7, help="the share of running claims that only half of the departments have"
+    )
     given = parser.parse_args(arguments)
     measure(given.departments, given.running, given.pending, given)
     if given.once:
