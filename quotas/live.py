@@ -172,8 +172,9 @@ def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
         if leaver.held_for_id:
             found[leaver.held_for_id][leaver.public_id] = leaver
     for claim in claims:
-        if claim.state == ClaimState.PENDING:
-            found[claim.pk] |= {id: leaving[id] for id in claim.waiting_on if id in leaving}
+        for id in claim.waiting_on if claim.state == ClaimState.PENDING else ():
+            if id in leaving:
+                found[claim.pk][id] = leaving[id]
     return {pk: list(theirs.values()) for pk, theirs in found.items()}
 
 
@@ -184,15 +185,13 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
         return live.on_way[pool]
     on_way = live.on_way[pool] = defaultdict(int)
     lacking = {claim.pk: reserved(claim) for claim in live.claims_of(pool)}
-    awaiting: dict[int, list[int]] = defaultdict(list)
-    gone = {}
+    awaiting: dict[Claim, list[int]] = defaultdict(list)
     for pk, theirs in leavers(live.claims_of(pool)).items():
         for leaver in theirs:
-            gone[leaver.pk] = leaver
-            awaiting[leaver.pk].append(pk)
-    for leaver in sorted(gone.values(), key=lambda leaver: (len(awaiting[leaver.pk]), leaver.pk)):
+            awaiting[leaver].append(pk)
+    for leaver, waiting in sorted(awaiting.items(), key=lambda each: (len(each[1]), each[0].pk)):
         left = leaver.units
-        for pk in sorted(awaiting[leaver.pk], key=lambda pk: (pk != leaver.held_for_id, pk)):
+        for pk in sorted(waiting, key=lambda pk: (pk != leaver.held_for_id, pk)):
             given = min(left, lacking.get(pk, 0))
             left, lacking[pk], on_way[pk] = left - given, lacking.get(pk, 0) - given, on_way[pk] + given
     return on_way
