@@ -2,21 +2,24 @@
 get better. Greedy then put back, from several starting orders; then set by set, in the order of preference, what may
 still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
 from quotas.engine.books import Books
 from quotas.engine.exact import need_of
+from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.placement import Places, pod_vector, spot_on
 from quotas.engine.room import best_in
-from quotas.engine.types import Claim
+from quotas.engine.types import Claim, ClaimId
 from quotas.engine.units import entered_at, lost_work
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 """What a set costs; the last of it are its ids."""
+MayGo = Callable[[Sequence[Claim]], bool]
+"""Whether a set is permitted."""
 
 MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
@@ -28,13 +31,44 @@ candidates are many; and how many of the sets that are found too dear at once, f
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
+    may_go = _may_go(books, taker, claims, fairness)
     found = [
         victims
         for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(books, taker, claims))
-        if (victims := _greedy(books, taker, order, fairness)) is not None
+        if (victims := _greedy(books, taker, order, may_go)) is not None
     ]
     costs = {cost(victims): victims for victims in found}
-    return _improved(books, taker, claims, fairness, cost, costs[cheapest(books, taker, costs)] if costs else None)
+    return _improved(books, taker, claims, may_go, cost, costs[cheapest(books, taker, costs)] if costs else None)
+
+
+def _may_go(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> MayGo:
+    """Whether sets of these claims are permitted. Who may not go alone, and that are most, may not go with others either:
+    the more go the less their departments use. Only those on the taker's own side of the tree let it take more."""
+    mine = _side(taker.account)
+    near = {claim.id for claim in claims if _side(books.ledger[claim.department]) is mine}
+    known: dict[ClaimId, bool] = {}
+
+    def alone(claim: Claim) -> bool:
+        if claim.id not in known:
+            known[claim.id] = permitted(books, taker, (claim,), fairness)
+        return known[claim.id]
+
+    def may_go(victims: Sequence[Claim]) -> bool:
+        if not any(victim.id in near for victim in victims):
+            if not all(map(alone, victims)):
+                return False
+            if len(victims) == 1:
+                return True
+        return permitted(books, taker, victims, fairness)
+
+    return may_go
+
+
+def _side(account: Account) -> Account:
+    """Where it hangs on the root."""
+    while account.parent is not None and account.parent.parent is not None:
+        account = account.parent
+    return account
 
 
 def cheapest(books: Books, taker: Taker, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
@@ -45,7 +79,7 @@ def cheapest(books: Books, taker: Taker, costs: Mapping[Any, tuple[Claim, ...]])
 
 
 def _improved(
-    books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost, best: tuple[Claim, ...] | None
+    books: Books, taker: Taker, claims: list[Claim], may_go: MayGo, cost: Cost, best: tuple[Claim, ...] | None
 ) -> tuple[Claim, ...] | None:
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
     nothing that contains it can be better."""
@@ -69,11 +103,11 @@ def _improved(
         if least is not None and _is_dearer(books, taker, victims, cost, least):
             continue
         looks -= 1
-        if given < lacking or not _suffices(books, taker, victims, fairness):
+        if given < lacking or not _suffices(books, taker, victims, may_go):
             stack.append((victims, index + 1))
             continue
         value = cost(victims)
-        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, fairness):
+        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, may_go):
             least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
@@ -110,37 +144,35 @@ def _most_needed(books: Books, taker: Taker) -> int:
     return max(taker.asked, taker.beyond, *need_of(books, taker, 0))
 
 
-def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:
-    return permitted(books, taker, victims, fairness) and makes_room(books, taker, victims) is not None
+def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
+    return may_go(victims) and makes_room(books, taker, victims) is not None
 
 
-def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], fairness: Fairness) -> bool:
+def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
     """Whether somebody can be put back."""
     smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
-    return any(_suffices(books, taker, rest, fairness) for rest in smaller)
+    return any(_suffices(books, taker, rest, may_go) for rest in smaller)
 
 
 def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Claim]]:
     """Ways to go through the candidates: dearest last in the order of preference, by size, and newest first."""
     mine = taker.account.id
-
-    def loss(claim: Claim) -> int:
-        return lost_work(claim, books.now, books.settings)
+    loss = {claim.id: lost_work(claim, books.now, books.settings) for claim in claims}
 
     def others_first(claim: Claim) -> bool:
         return (claim.department == mine) == taker.inside
 
-    yield sorted(claims, key=lambda c: (others_first(c), c.priority, loss(c), c.id))
-    yield sorted(claims, key=lambda c: (others_first(c), c.priority, -c.units, loss(c), c.id))
-    yield sorted(claims, key=lambda c: (others_first(c), c.priority, c.units, loss(c), c.id))
+    yield sorted(claims, key=lambda c: (others_first(c), c.priority, loss[c.id], c.id))
+    yield sorted(claims, key=lambda c: (others_first(c), c.priority, -c.units, loss[c.id], c.id))
+    yield sorted(claims, key=lambda c: (others_first(c), c.priority, c.units, loss[c.id], c.id))
     yield sorted(claims, key=lambda c: (others_first(c), -entered_at(c), c.id))
 
 
-def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) -> tuple[Claim, ...] | None:
+def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tuple[Claim, ...] | None:
     """Take one after the other while it is permitted, until the taker fits; then put back whoever is not needed."""
     victims: list[Claim] = []
     for claim in order:
-        if permitted(books, taker, [*victims, claim], fairness):
+        if may_go([*victims, claim]):
             victims.append(claim)
             if makes_room(books, taker, victims) is not None:
                 break
@@ -148,7 +180,7 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], fairness: Fairness) 
         return None
     for victim in reversed(victims[:-1]):
         rest = [other for other in victims if other is not victim]
-        if permitted(books, taker, rest, fairness) and makes_room(books, taker, rest) is not None:
+        if may_go(rest) and makes_room(books, taker, rest) is not None:
             victims = rest
     return tuple(victims)
 

@@ -1,18 +1,19 @@
 """Among many departments and nodes most are not looked at: the answers are those that looking at all of them gives."""
 
 import gc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine import exact, sites, victims
+from quotas.engine import exact, search, sites, victims
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.invariants import of_plan
-from quotas.engine.permission import Taker
+from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Snapshot
+from tests.engine.towns import a_town
 
 
 def weighed(snapshot: Snapshot) -> Snapshot:
@@ -76,6 +77,24 @@ def garbage_of(snapshot: Snapshot) -> int:
         return gc.collect()
     finally:
         gc.enable()
+
+
+def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = [in_groups(a_snapshot(20, 160, 120, fair), 5) for fair in (True, False)]
+    snapshots += [replace(town, settings=replace(town.settings, fair_sharing=True)) for town in map(a_town, range(30))]
+    quick = [decide(snapshot) for snapshot in snapshots]
+    asked: list[int] = []
+
+    def each(books: Books, taker: Taker, _: list[Claim], fairness: Fairness) -> search.MayGo:
+        def may_go(victims: Sequence[Claim]) -> bool:
+            asked.append(len(victims))
+            return permitted(books, taker, victims, fairness)
+
+        return may_go
+
+    monkeypatch.setattr(search, "_may_go", each)
+    assert quick == [decide(snapshot) for snapshot in snapshots]
+    assert sum(many > 2 for many in asked) > 1000
 
 
 def test_what_a_plan_worked_with_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
