@@ -83,21 +83,14 @@ def postgres() -> str | None:
         "full_page_writes=off",
         "synchronous_commit=off",
         "max_connections=300",
-        "listen_addresses=127.0.0.1",
+        "listen_addresses='127.0.0.1'",
         "shared_buffers=128MB",
     ]
+    with open(f"{data}/postgresql.conf", "a") as written:  # an argument could not be changed by ALTER SYSTEM any more
+        written.writelines(f"{setting}\n" for setting in settings)
     with open(f"{folder}/log", "wb") as log:
         process = subprocess.Popen(
-            [
-                binaries / "postgres",
-                "-D",
-                data,
-                "-p",
-                str(port),
-                "-k",
-                folder,
-                *(a for s in settings for a in ("-c", s)),
-            ],
+            [binaries / "postgres", "-D", data, "-p", str(port), "-k", folder],
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -63,6 +63,11 @@ class Machines(Installation):
             self.running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
 
+def _keeps() -> bool:
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        return connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
 class World:
     """The installation, what was accepted, and a look at the pods every half second."""
 
@@ -79,6 +84,7 @@ class World:
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:  # what is said is kept
             connection.execute("ALTER SYSTEM SET synchronous_commit = on")
             connection.execute("SELECT pg_reload_conf()")
+        wait("a database that keeps what it said", _keeps)
         self.tokens = {}
         for name in ("vision", "nlp"):
             department = make.department(name)
