@@ -183,17 +183,18 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
     to the others who wait for it; those that only one waits for come first."""
     if pool in live.on_way:
         return live.on_way[pool]
+    claims = live.claims_of(pool)
     on_way = live.on_way[pool] = defaultdict(int)
-    lacking = {claim.pk: reserved(claim) for claim in live.claims_of(pool)}
+    titles = {claim.pk: reserved(claim) for claim in claims}
     awaiting: dict[Claim, list[int]] = defaultdict(list)
-    for pk, theirs in leavers(live.claims_of(pool)).items():
+    for pk, theirs in leavers(claims).items():
         for leaver in theirs:
             awaiting[leaver].append(pk)
     for leaver, waiting in sorted(awaiting.items(), key=lambda each: (len(each[1]), each[0].pk)):
         left = leaver.units
         for pk in sorted(waiting, key=lambda pk: (pk != leaver.held_for_id, pk)):
-            given = min(left, lacking.get(pk, 0))
-            left, lacking[pk], on_way[pk] = left - given, lacking.get(pk, 0) - given, on_way[pk] + given
+            given = min(left, titles.get(pk, 0) - on_way[pk])
+            left, on_way[pk] = left - given, on_way[pk] + given
     return on_way
 
 

@@ -228,9 +228,7 @@ class Claim(models.Model):
     position = models.PositiveIntegerField(null=True)
     ahead = models.JSONField(default=list)
     promised_at = models.DateTimeField(null=True)
-    waiting_on = models.JSONField(
-        default=list
-    )  # public ids: who must be gone before it starts, also if held for others
+    waiting_on = models.JSONField(default=list)  # public ids: who must be gone, held for it or for others
     answered_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -20,6 +20,7 @@ from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from quotas import actions, previews
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
+from quotas.live import leavers
 from quotas.models import Claim, ClaimState
 
 
@@ -45,10 +46,8 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         ]  # fmt: skip
 
     def leaving(self, recall: Claim) -> list[Claim]:
-        """Those told for it, and those told for others who leave something over for it."""
-        held = {claim.public_id: claim for claim in recall.held_by.all() if claim.state == ClaimState.LEAVING}
-        others: dict[str, Claim] = self.context["leaving"] if recall.state == ClaimState.PENDING else {}
-        return list((held | {id: others[id] for id in recall.waiting_on if id in others}).values())
+        found: dict[int, list[Claim]] = self.context["leavers"]
+        return found.get(recall.pk, [])
 
     def get_returned(self, recall: Claim) -> int:
         if recall.state in {ClaimState.HOLDING, ClaimState.RELEASED}:
@@ -63,12 +62,11 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         return list(ReturningOut(rows, many=True).data)
 
 
-def told(actor: Actor, recalls: Iterable[Claim]) -> dict[str, Any]:
+def told(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
     """What RecallOut needs to know of all of them at once."""
     awaited = {id for recall in recalls for id in recall.waiting_on}
-    leaving = Claim.objects.filter(public_id__in=awaited, state=ClaimState.LEAVING) if awaited else Claim.objects.none()
-    rows = leaving.select_related("department", "pool")
-    return {"reader": Reader(actor), "leaving": {claim.public_id: claim for claim in rows}}
+    leaving = Claim.objects.filter(Q(held_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
+    return {"reader": Reader(actor), "leavers": leavers([*recalls, *leaving.select_related("department", "pool")])}
 
 
 class RecallIn(Strict):
@@ -79,8 +77,7 @@ class RecallIn(Strict):
 
 
 def recalls() -> QuerySet[Claim]:
-    rows = Claim.objects.filter(pods=0).select_related("department", "pool", "user")
-    return rows.prefetch_related("held_by__department", "held_by__pool")
+    return Claim.objects.filter(pods=0).select_related("department", "pool", "user")
 
 
 class Recalls(ApiView):

@@ -208,9 +208,7 @@ def test_a_recall_is_previewed_asked_watched_and_withdrawn(
     assert [(s["department"], s["units"]) for s in told["returning"]] == [("nlp", 8)]
     assert told["returning"][0]["gone_by"] > timezone.now().isoformat()
     assert "secret-model" not in watched.content.decode()
-    other = make.claim(
-        vision, pool, 2, name="other"
-    )  # held for another of its department: it waits for it all the same
+    other = make.claim(vision, pool, 2, name="other")  # told for this one, the recall waits for it all the same
     Claim.objects.filter(state=ClaimState.LEAVING).update(held_for=other)
     for answer in (client.get(asked["Location"]).json(), *client.get(url).json()["results"]):
         assert (answer["returned"], answer["returning"]) == (0, told["returning"])
