@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from bench._openb import SHARES, machine_of
 from bench._openb import nodes as openb_nodes
-from quotas.engine.placement import capacity_vector, occupied
 from quotas.engine.room import Room, find_places
+from quotas.engine.space import Space
 from quotas.engine.types import (
     Claim,
     ClaimId,
@@ -46,7 +46,7 @@ def a_snapshot(
         Department(DepartmentId(f"d{n:04}"), quotas={GPU: Quota(capacity // departments)}) for n in range(departments)
     )
     claims: list[Claim] = []
-    room = Room(capacity_vector(pool, ()))
+    room = Room(Space((pool,)))
     for n, units in enumerate(sizes):
         machine = machine_of(units) if with_nodes else {}
         borrows = n < running and chance.random() < lent
@@ -72,7 +72,7 @@ def a_snapshot(
                       priority=priority, **machine)  # fmt: skip
         places = find_places(claim, pool, room)
         if places is not None:
-            room.add(occupied(claim, pool, places), -1)
+            room.add(room.space.taken(claim, places), -1)
             claims.append(replace(claim, placement=places or None))
     return Snapshot("bench", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=600, grace=120))
 

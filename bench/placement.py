@@ -19,8 +19,8 @@ from statistics import mean, median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from quotas.engine.placement import capacity_vector, occupied
 from quotas.engine.room import Room, find_places
+from quotas.engine.space import Space
 from quotas.engine.types import Card, Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, PoolId
 
 MILLI = 1000
@@ -61,7 +61,7 @@ class Engine:
 
     def __init__(self, nodes: tuple[Node, ...], _: random.Random) -> None:
         self.pool = Pool(PoolId("openb"), unit="milli", nodes=nodes)
-        self.free = Room(capacity_vector(self.pool, ()))
+        self.free = Room(Space((self.pool,)))
 
     def place(self, task: Task) -> bool:
         cpu, memory, share = task
@@ -78,7 +78,7 @@ class Engine:
         places = find_places(claim, self.pool, self.free)
         if places is None:
             return False
-        self.free.add(occupied(claim, self.pool, places), -1)
+        self.free.add(self.free.space.taken(claim, places), -1)
         return True
 
 

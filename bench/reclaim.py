@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import lent_out
 from quotas.engine.books import Books
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.types import Claim, ClaimState, Snapshot
 from quotas.engine.victims import choose
 
@@ -53,7 +53,7 @@ def measure(candidates: int) -> None:
 def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
     """CPU milliseconds of each choice of a pass, and of the baseline's."""
     (pool,) = snapshot.pools
-    books = Books(snapshot, pool, *free_vectors(snapshot))
+    books = Books(snapshot, pool, *rooms_of(snapshot))
     spent: list[float] = []
     plain: list[float] = []
     for claim in books.pending:

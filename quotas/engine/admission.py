@@ -19,10 +19,11 @@ from quotas.engine.holds import Holds
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
-from quotas.engine.placement import Places, shape_of
+from quotas.engine.placement import shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.reservations import could_start, may_stay, needs_all
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
+from quotas.engine.space import Places
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -41,9 +42,9 @@ from quotas.engine.why import never, not_now, waiting_reasons
 
 def decide(snapshot: Snapshot) -> Plan:
     """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
-    free = free_vectors(snapshot)
+    rooms = rooms_of(snapshot)
     pools = sorted(snapshot.pools, key=lambda pool: pool.id)
-    passes = [PoolPass(Books(snapshot, pool, *free)) for pool in pools]
+    passes = [PoolPass(Books(snapshot, pool, *rooms)) for pool in pools]
     for planned in passes:
         planned.run()
     decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]

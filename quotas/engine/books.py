@@ -11,12 +11,13 @@ from functools import cached_property, partial
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.placement import Key, Places, Vector, add, capacity_vector, counted, fits, node_of, shape_of
+from quotas.engine.placement import shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers
+from quotas.engine.space import NO_MACHINE, Host, Places, Slot, Vector, fits
 from quotas.engine.stirs import Stirs
-from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
 from quotas.engine.units import gone_by, must_stay_inside, young_until
 
 
@@ -36,7 +37,7 @@ class Books(Rights):
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
-        self._leaving_on: dict[str, set[ClaimId]] = {}
+        self._leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
@@ -47,9 +48,8 @@ class Books(Rights):
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.moved: set[DepartmentId] = set()
-        self._departments = snapshot.departments
-        self.nodes = {node.name: node for node in pool.nodes or ()}
-        self._turn_of = {name: turn for turn, name in enumerate(self.nodes)}
+        self.space, self.pool_slot = free_later.space, free_later.space.pool[pool.id]
+        self.hosts = self.space.hosts[pool.id]
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
@@ -76,8 +76,8 @@ class Books(Rights):
         self._count_user(claim, claim.units)
         self.some_young = self.some_young or young_until(claim, self.now) > self.now
         self.some_recalls = self.some_recalls or claim.is_recall
-        for key, amount in vector.items():
-            held[key] = held.get(key, 0) + amount
+        for slot, amount in vector.items():
+            held[slot] = held.get(slot, 0) + amount
 
     def _settle_in(self, claim: Claim) -> None:
         """The claim holds: it stands in its department and on its nodes."""
@@ -94,16 +94,21 @@ class Books(Rights):
     def _leave(self, claim: Claim) -> None:
         """The claim leaves, and its nodes."""
         self.departures.enter(claim)
-        for placed in claim.placement or ():
-            self._leaving_on.setdefault(placed.node, set()).add(claim.id)
+        for machine in self._machines(claim):
+            self._leaving_on.setdefault(machine, set()).add(claim.id)
+
+    def _machines(self, claim: Claim) -> set[int]:
+        """Those of the pool that the claim stands on."""
+        names = [placed.node for placed in claim.placement or ()]
+        return {self.hosts[name].number for name in names if name in self.hosts}
 
     def _occupied(self, claim: Claim, charge: int) -> Vector:
         """What the claim takes of the present capacity."""
         return self.taken(claim, claim.placement, charge - self.stranded.get(claim.id, 0))
 
     def taken(self, claim: Claim, places: Places | None, charge: int) -> Vector:
-        """What the claim takes at `places` of what is counted there."""
-        return counted(self.free_later, claim, self.pool, places, charge)
+        """What the claim takes at `places`, if it is charged so much."""
+        return self.space.taken(claim, places, charge)
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -130,11 +135,11 @@ class Books(Rights):
     @cached_property
     def empty(self) -> Room:
         """The pool as it is present, without any claim. Few passes ask."""
-        return Room({**self.free_now, **capacity_vector(self.pool, self._departments)})
+        return Room(self.space)
 
-    def in_order(self, names: Iterable[str]) -> list[Node]:
+    def in_order(self, names: Iterable[str]) -> list[Host]:
         """The nodes of these names that are there, in the pool's order: of equals the first is taken."""
-        return [self.nodes[name] for name in sorted(self.nodes.keys() & names, key=self._turn_of.__getitem__)]
+        return sorted([self.hosts[name] for name in self.hosts.keys() & names], key=_turn_of)
 
     def fits_when_empty(self, claim: Claim) -> bool:
         """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
@@ -159,7 +164,7 @@ class Books(Rights):
         """Places for the claim in what is free; those it has reserved if it still can."""
         asked = self.asked(claim)
         kept = claim.reserved.places if claim.reserved is not None else ()
-        if kept and fits(free, self.taken(claim, kept, asked)):
+        if kept and fits(free.row, self.taken(claim, kept, asked)):
             return kept
         return find_places(claim, self.pool, free, asked)
 
@@ -192,12 +197,12 @@ class Books(Rights):
         mine, charges, started = claim.department, self.standing.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
-        return used + sum(self.vectors[id]["pool", self.pool.id] for id in before) > self.ledger[mine].guaranteed
+        return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].guaranteed
 
     def take_back(self, claim: Claim) -> None:
         """The claim does not start after all."""
         vector = self.vectors.pop(claim.id)
-        charged = vector["pool", self.pool.id]
+        charged = vector[self.pool_slot]
         self.recalled[claim.department] = self.recalled.get(claim.department, 0) + claim.units - charged
         del self.started[claim.id]
         self.ledger.remove(claim.department, charged)
@@ -220,21 +225,21 @@ class Books(Rights):
     def wait_for(self, hold: Hold, leaver: Claim) -> None:
         """What the leaver gives is coming for the hold, too."""
         self.departures.hold(leaver, hold.claim)
-        for key, amount in self.vectors[leaver.id].items():
-            hold.coming[key] = hold.coming.get(key, 0) + amount
+        for slot, amount in self.vectors[leaver.id].items():
+            hold.coming[slot] = hold.coming.get(slot, 0) + amount
 
     def put(self, hold: Hold) -> None:
         """Enter a hold. Of what is free now it takes what it needs and what is there."""
+        free, coming = self.free_now.row, hold.coming
         hold.now = {
-            key: min(max(0, self.free_now.get(key, 0)), max(0, amount - hold.coming.get(key, 0)))
-            for key, amount in hold.later.items()
+            slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.later.items()
         }
         self.holds[hold.claim.id] = hold
         self.departures.begin(hold.claim)
         if must_stay_inside(hold.claim):
             self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
-        self.held_now += hold.now["pool", self.pool.id]
-        if hold.now["pool", self.pool.id] > 0:
+        self.held_now += hold.now[self.pool_slot]
+        if hold.now[self.pool_slot] > 0:
             self.holding_now[hold.claim.id] = None
         self.ledger.add(hold.claim.department, hold.charged)
         self.free_now.add(hold.now, -1)
@@ -245,7 +250,7 @@ class Books(Rights):
         del self.holds[hold.claim.id]
         self.departures.end(hold.claim)
         self.strict.get(hold.claim.department, {}).pop(hold.claim.id, None)
-        self.held_now -= hold.now["pool", self.pool.id]
+        self.held_now -= hold.now[self.pool_slot]
         self.holding_now.pop(hold.claim.id, None)
         self.ledger.remove(hold.claim.department, hold.charged)
         self.free_now.add(hold.now)
@@ -291,14 +296,14 @@ class Books(Rights):
         """A victim told in this pass is not needed after all. If that is more than is left, others have counted on it."""
         del self.told[victim.id]
         self.departures.stay(victim)
-        for placed in victim.placement or ():
-            self._leaving_on[placed.node].discard(victim.id)
+        for machine in self._machines(victim):
+            self._leaving_on[machine].discard(victim.id)
         self._settle_in(victim)
         self.stirs.note(victim, cheaper=True)
         self._changed(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
-        too_little = any(self.free_later.get(key, 0) < 0 for key in self.vectors[victim.id])
+        too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
         broken = self.breaks_its_word(victim.department) or self.starts_without_right()
         self.openings += bool(too_little or too_much or broken)
@@ -340,26 +345,26 @@ class Books(Rights):
         """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
         own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
         need = self.taken(claim, places, self.asked(claim))
-        lacking = {key: amount - self.free_now.get(key, 0) for key, amount in need.items()}
+        lacking = {slot: amount - self.free_now.row[slot] for slot, amount in need.items()}
         needed, gives = list(first), {leaver.id: self.vectors[leaver.id] for leaver in first}
         for vector in gives.values():
-            add(lacking, vector, -1)
-        short = {key for key, amount in lacking.items() if amount > 0}
+            _add(lacking, vector, -1)
+        short = {slot for slot, amount in lacking.items() if amount > 0}
         for here in (self._leaving_at(short), None):
-            short = short if here is not None else short & {("pool", self.pool.id)}  # those may come from anywhere
+            short = short if here is not None else short & {self.pool_slot}  # those may come from anywhere
             for leaver in self.departures.nearest(claim, here) if short else ():
                 vector = self.vectors[leaver.id] if here is None else self._spare(leaver, claim)
                 if leaver.id not in gives and not short.isdisjoint(vector):
-                    add(lacking, vector, -1)
+                    _add(lacking, vector, -1)
                     needed.append(leaver)
                     gives[leaver.id] = vector
-                    short = {key for key in short if lacking[key] > 0}
+                    short = {slot for slot in short if lacking[slot] > 0}
                     if not short:
                         break
         for leaver in needed[len(first) : -1]:  # the last gives enough without some of those before it
             vector = gives[leaver.id]
-            if all(amount + vector.get(key, 0) <= 0 for key, amount in lacking.items()):
-                add(lacking, vector)
+            if all(amount + vector.get(slot, 0) <= 0 for slot, amount in lacking.items()):
+                _add(lacking, vector)
                 needed.remove(leaver)
         return tuple(needed)
 
@@ -371,13 +376,13 @@ class Books(Rights):
         ]
         if not others:
             return gives
-        spare = {key: amount - sum(hold.needs(key, amount) for hold in others) for key, amount in gives.items()}
-        return {key: amount for key, amount in spare.items() if amount > 0}
+        spare = {slot: amount - sum(hold.needs(slot, amount) for hold in others) for slot, amount in gives.items()}
+        return {slot: amount for slot, amount in spare.items() if amount > 0}
 
-    def _leaving_at(self, keys: Iterable[Key]) -> set[ClaimId]:
-        """Those who leave from the nodes of these keys."""
-        nodes = {node for key in keys if (node := node_of(key)) is not None}
-        return {leaver for node in nodes for leaver in self._leaving_on.get(node, ())}
+    def _leaving_at(self, slots: Iterable[Slot]) -> set[ClaimId]:
+        """Those who leave from the machines of these slots."""
+        machines = {self.space.at[slot] for slot in slots} - {NO_MACHINE}
+        return {leaver for machine in machines for leaver in self._leaving_on.get(machine, ())}
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free."""
@@ -390,6 +395,17 @@ class Books(Rights):
         for room in (self.free_now, self.free_later, self._free_for_all, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()
+
+
+def _turn_of(host: Host) -> int:
+    return host.turn
+
+
+def _add(vector: Vector, other: Vector, times: int = 1) -> None:
+    """vector += times × other, as far as the vector goes."""
+    for slot, amount in other.items():
+        if slot in vector:
+            vector[slot] += times * amount
 
 
 def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:

@@ -13,10 +13,11 @@ from itertools import combinations
 
 from quotas.engine.books import Books
 from quotas.engine.permission import stoppable
-from quotas.engine.placement import Places, Vector, best_spot, occupied, shape_of
+from quotas.engine.placement import best_spot, shape_of
 from quotas.engine.reasons import Fragmented, Machine, Move, Reason
-from quotas.engine.room import best_in, free_units, nearest_machine
-from quotas.engine.types import Claim, Node, Placed
+from quotas.engine.room import best_in, free_units, has_spot, nearest_machine
+from quotas.engine.space import Host, Places, Vector
+from quotas.engine.types import Claim, Placed
 
 MOST_MOVES = 3
 """For each pod that asks."""
@@ -42,6 +43,7 @@ class Consolidation:
 
     def __init__(self, books: Books) -> None:
         self._books, self._pool, self._free = books, books.pool, books.free_now
+        self._hosts = tuple(books.hosts.values())
         self._tries, self._looks = TRIES, LOOKS
         self._known: dict[tuple[object, ...], tuple[Move, ...]] = {}
         self._machines: dict[tuple[object, ...], Machine | None] = {}
@@ -70,75 +72,72 @@ class Consolidation:
         if key not in self._known:
             if not self._tries:
                 return None
-            found = [moves for nodes in self._parts(claim) if (moves := self._all_pods(claim, nodes)) is not None]
+            found = [moves for hosts in self._parts(claim) if (moves := self._all_pods(claim, hosts)) is not None]
             self._known[key] = min(found, key=len, default=())
         return self._known[key]
 
-    def _parts(self, claim: Claim) -> list[tuple[Node, ...]]:
+    def _parts(self, claim: Claim) -> list[tuple[Host, ...]]:
         """The nodes that all pods of the claim may share: the whole pool, or each domain."""
-        nodes = self._pool.nodes or ()
         if not claim.same_domain:
-            return [nodes]
-        domains = sorted({node.domain for node in nodes if node.domain is not None})
-        return [tuple(node for node in nodes if node.domain == domain) for domain in domains]
+            return [self._hosts]
+        domains = sorted({host.domain for host in self._hosts if host.domain is not None})
+        return [tuple(host for host in self._hosts if host.domain == domain) for domain in domains]
 
-    def _all_pods(self, claim: Claim, nodes: tuple[Node, ...]) -> tuple[Move, ...] | None:
+    def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits it goes there, else moves make room for it."""
         one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._books.holds.get(claim.id)
         with ExitStack() as done:
             done.enter_context(self._free.also([hold.now] if hold else []))  # what is held for the claim itself
             for _ in range(claim.pods):
-                if self._take(one, nodes, done):
+                if self._take(one, hosts, done):
                     continue
-                made = self._room_for(one, nodes, {(move.claim, move.pod) for move in moves}, done)
+                made = self._room_for(one, hosts, {(move.claim, move.pod) for move in moves}, done)
                 if made is None:
                     return None
                 moves += made
         return tuple(moves)
 
-    def _take(self, one: Claim, nodes: Sequence[Node], done: ExitStack) -> Places:
+    def _take(self, one: Claim, hosts: Sequence[Host], done: ExitStack) -> Places:
         """The best place for a pod on these nodes, if there is any: taken until all is undone."""
-        everywhere = nodes is self._pool.nodes
-        spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, self._pool, nodes, self._free)
+        everywhere = hosts is self._hosts
+        spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, hosts, self._free.row)
         if spot is None:
             return ()
-        done.enter_context(self._free.also([occupied(one, self._pool, (spot.placed,))], -1))
+        done.enter_context(self._free.also([self._free.space.taken(one, (spot.placed,))], -1))
         return (spot.placed,)
 
     def _room_for(
-        self, one: Claim, nodes: tuple[Node, ...], moved: set[tuple[str, int]], done: ExitStack
+        self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]], done: ExitStack
     ) -> list[Move] | None:
         """The fewest moves that free a place for one more pod. They, and the pod, are done until all is undone."""
-        short = list(self._short(one, nodes, moved))
+        short = list(self._short(one, hosts, moved))
         for count in range(1, MOST_MOVES + 1):
-            for node, pods in self._candidates(short, count):
+            for host, pods in self._candidates(short, count):
                 if not self._tries:
                     return None
                 self._tries -= 1
-                made = self._moved(one, node, pods, done)
+                made = self._moved(one, host, pods, done)
                 if made is not None:
                     return made
         return None
 
     def _short(
-        self, one: Claim, nodes: tuple[Node, ...], moved: set[tuple[str, int]]
-    ) -> Iterator[tuple[Node, int, list[Running]]]:
+        self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]]
+    ) -> Iterator[tuple[Host, int, list[Running]]]:
         """The nodes where moves could make room, those where least is lacking first: how many units are, and the pods that
         could go elsewhere, small ones first."""
         running, elsewhere = self._movable(), self._with_a_place()
-        free = dict(
-            zip((node.name for node in self._pool.nodes or ()), free_units(self._pool, self._free), strict=True)
-        )
-        for node in sorted(nodes, key=lambda node: (-free[node.name], node.name)):
-            lacking, pods_here = one.on_card - free[node.name], running.get(node.name, [])
+        free = dict(zip(self._books.hosts, free_units(self._pool, self._free), strict=True))
+        for host in sorted(hosts, key=lambda host: (-free[host.name], host.name)):
+            lacking, pods_here = one.on_card - free[host.name], running.get(host.name, [])
             if sum(pod.claim.on_card for pod in pods_here[-MOST_MOVES:]) >= lacking:
-                yield node, lacking, [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
+                yield host, lacking, [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
 
     def _candidates(
-        self, short: Iterable[tuple[Node, int, list[Running]]], count: int
-    ) -> Iterator[tuple[Node, tuple[Running, ...]]]:
+        self, short: Iterable[tuple[Host, int, list[Running]]], count: int
+    ) -> Iterator[tuple[Host, tuple[Running, ...]]]:
         """So many pods of one node that give enough units."""
-        for node, lacking, here in short:
+        for host, lacking, here in short:
             if sum(pod.claim.on_card for pod in here[-count:]) < lacking:
                 continue
             for pods in combinations(here, count):
@@ -146,7 +145,7 @@ class Consolidation:
                     return
                 self._looks -= 1
                 if sum(pod.claim.on_card for pod in pods) >= lacking:
-                    yield node, pods
+                    yield host, pods
 
     def _with_a_place(self) -> Callable[[Claim], bool]:
         """Whether a pod could go anywhere else as things are."""
@@ -155,7 +154,7 @@ class Consolidation:
         def has(pod: Claim) -> bool:
             shape = shape_of(pod)
             if shape not in known:
-                known[shape] = best_in(self._free, pod, self._pool) is not None
+                known[shape] = has_spot(self._free, pod, self._pool)
             return known[shape]
 
         return has
@@ -168,26 +167,26 @@ class Consolidation:
                 if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
                     for placed in claim.placement or ():
                         one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
-                        vector = occupied(one, self._pool, (placed,))
+                        vector = books.taken(one, (placed,), one.units)
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))
         return self._running
 
-    def _moved(self, one: Claim, node: Node, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
+    def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
         """The moves of these pods, if one more then fits on the node and each of them elsewhere."""
         with ExitStack() as tried:
             tried.enter_context(self._free.also(pod.vector for pod in pods))
-            moves = list(self._placed(one, node, pods, tried))
+            moves = list(self._placed(one, host, pods, tried))
             if len(moves) == len(pods):
                 done.enter_context(tried.pop_all())
                 return moves
         return None
 
-    def _placed(self, one: Claim, node: Node, pods: Iterable[Running], tried: ExitStack) -> Iterator[Move]:
+    def _placed(self, one: Claim, host: Host, pods: Iterable[Running], tried: ExitStack) -> Iterator[Move]:
         """The pod that asks goes to the node; then the largest pods choose first, as long as each finds a place."""
-        if not self._take(one, [node], tried):
+        if not self._take(one, [host], tried):
             return
         for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
-            for placed in self._take(pod.claim, self._pool.nodes or (), tried):
+            for placed in self._take(pod.claim, self._hosts, tried):
                 yield Move(pod.claim.id, pod.placed.pod, pod.placed.node, placed.node, placed.cards, placed.start)

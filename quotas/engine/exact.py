@@ -50,7 +50,7 @@ class Problem:
 def need_of(books: Books, taker: Taker, lacking: int) -> tuple[int, int, int]:
     """What must be given at least: at the place, by right, and of the pool as a whole."""
     by_right = taker.asked - books.ledger.available(taker.account.id)
-    return lacking, by_right, taker.asked - books.free_later["pool", books.pool.id]
+    return lacking, by_right, taker.asked - books.free_later.row[books.pool_slot]
 
 
 @dataclass(frozen=True, slots=True)

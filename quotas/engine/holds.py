@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import cached_property
 
 from quotas.engine.books import Books
-from quotas.engine.placement import Places, capacity_vector
 from quotas.engine.rights import Hold
 from quotas.engine.room import Room, find_places, free_units
+from quotas.engine.space import Places, Space
 from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
 
@@ -151,15 +151,16 @@ class Holds:
     def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
         """Places on these nodes alone, were they empty."""
         pool = replace(self._books.pool, nodes=tuple(nodes))
-        return find_places(claim, pool, Room(capacity_vector(pool, ())))
+        return find_places(claim, pool, Room(Space((pool,))))
 
     def _on_free_cards(self, places: Places) -> Places:
         """The same nodes, on cards that are free already rather than on busy ones; only whole cards can be swapped."""
         books, pool = self._books, self._books.pool
+        left = {host.name: books.free_later.row[host.stretch] for host in books.in_order({p.node for p in places})}
         cards = {
-            node.name: sorted(range(len(node.cards)), key=lambda i: -books.free_later["card", pool.id, node.name, i])
-            for node in books.in_order({placed.node for placed in places})
-            if pool.mig is None and all(card.units == 1 for card in node.cards)
+            name: sorted(range(len(units)), key=lambda card: -units[card])
+            for name, units in left.items()
+            if pool.mig is None and all(card.units == 1 for card in books.hosts[name].node.cards)
         }
         return tuple(
             replace(placed, cards=tuple(sorted(cards[placed.node].pop(0) for _ in placed.cards)))

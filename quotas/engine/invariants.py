@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import UNCOUNTED, Vector, add, capacity_vector, occupied
 from quotas.engine.recalls import standing_of
+from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Snapshot
 from quotas.engine.units import must_stay_inside, stranded_units
 
@@ -36,12 +36,9 @@ def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
 # Of a state -----------------------------------------------------------------------------------------------------------
 
 
-def free_space(snapshot: Snapshot) -> Vector:
+def free_space(snapshot: Snapshot, space: Space) -> Row:
     """What holding and leaving claims leave free of every card, node and pool; negative where they are too many."""
-    free: Vector = {}
-    for pool in snapshot.pools:
-        present = capacity_vector(pool, snapshot.departments).items()
-        free.update((key, amount) for key, amount in present if amount or key[0] == "pool")  # not what is quarantined
+    free = [*space.capacity]
     for pool in snapshot.pools:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
@@ -49,16 +46,23 @@ def free_space(snapshot: Snapshot) -> Vector:
         for claim in mine:
             if claim.state is not ClaimState.PENDING:
                 charge = charges.get(claim.id, claim.units) - stranded.get(claim.id, 0)
-                add(free, occupied(claim, pool, claim.placement, charge), -1)
+                _take(free, space.taken(claim, claim.placement, charge))
     return free
+
+
+def _take(free: Row, vector: Vector) -> None:
+    for slot, amount in vector.items():
+        free[slot] -= amount
 
 
 def _overfull(snapshot: Snapshot) -> Iterator[Violation]:
     """1: holding and leaving claims never exceed a card, node or pool in any real dimension."""
-    short = {pool.id for pool in snapshot.pools if _lost(snapshot, pool)}
-    for key, amount in free_space(snapshot).items():
-        if amount < 0 and not (key[0] == "pool" and key[1] in short):
-            yield Violation(1, "/".join(map(str, key)), f"{-amount} more are occupied than there are")
+    space = Space(snapshot.pools, snapshot.departments)
+    short = {space.pool[pool.id] for pool in snapshot.pools if _lost(snapshot, pool)}
+    for slot, amount in enumerate(free_space(snapshot, space)):
+        lost = slot == NOWHERE or (space.at[slot] != NO_MACHINE and not space.capacity[slot])  # or quarantined
+        if amount < 0 and slot not in short and not lost:
+            yield Violation(1, names(space)[slot], f"{-amount} more are occupied than there are")
 
 
 def _lost(snapshot: Snapshot, pool: Pool) -> bool:
@@ -112,20 +116,18 @@ def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node left."""
-    pools = {pool.id: pool for pool in snapshot.pools}
-    drawable = _drawable(snapshot)
-    free = free_space(snapshot)
+    space, drawable = Space(snapshot.pools, snapshot.departments), _drawable(snapshot)
+    free = free_space(snapshot, space)
     for claim, decision in _decided(snapshot, plan):
         if decision.decision is DecisionKind.ADMIT:
             drawn = 0 if claim.is_recall else min(claim.units, drawable.get((claim.pool, claim.department), 0))
             if drawn:
                 drawable[claim.pool, claim.department] -= drawn
-            taken = occupied(claim, pools[claim.pool], decision.placement, claim.units - drawn)
-            add(free, taken, -1)
-            for key, amount in taken.items():
-                unlimited = key[0] in UNCOUNTED and key not in free
-                if amount and not unlimited and free.get(key, -1) < 0:
-                    yield Violation(1, claim.id, f"{'/'.join(map(str, key))} has no room for it")
+            taken = space.taken(claim, decision.placement, claim.units - drawn)
+            _take(free, taken)
+            for slot, amount in taken.items():
+                if amount and free[slot] < 0:
+                    yield Violation(1, claim.id, f"{names(space)[slot]} has no room for it")
 
 
 def _drawable(snapshot: Snapshot) -> dict[tuple[str, str], int]:

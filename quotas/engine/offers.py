@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from quotas.engine.books import Books
 from quotas.engine.bounds import Gift, Least, Offer, all_of, cheapest
 from quotas.engine.permission import stoppable
-from quotas.engine.placement import Key
 from quotas.engine.ranking import Rank
-from quotas.engine.types import Claim, ClaimId, Node
+from quotas.engine.space import Host, Slot
+from quotas.engine.types import Claim, ClaimId
 from quotas.engine.units import lost_work
 
 
@@ -77,18 +77,17 @@ def together(piles: Iterable[Pile]) -> Pile:
 
 
 class Here:
-    """What claims on a node could give: each of them, and by key of the free vector the `pile` of all. No set of them costs
-    less than the cheapest alone: `least` (units below the guarantee, priority, lost work) and `least_units`."""
+    """What claims on a node could give: each of them, and by slot (space.py) the `pile` of all. No set of them costs less than
+    the cheapest alone: `least` (units below the guarantee, priority, lost work) and `least_units`."""
 
     __slots__ = ("_piles", "_vectors", "cards", "least", "least_units", "offers", "seen")
 
-    def __init__(self, books: Books, node: Node, offers: Iterable[Offer]) -> None:
+    def __init__(self, books: Books, host: Host, offers: Iterable[Offer]) -> None:
         self.offers = {offer[4]: offer for offer in offers}
         self.seen = 0
         self._vectors = books.vectors
-        self._piles: dict[Key, Pile] = {}
-        cards: list[Key] = [("card", books.pool.id, node.name, index) for index in range(len(node.cards))]
-        self.cards = [(key, self.pile(key)) for key in cards]
+        self._piles: dict[Slot, Pile] = {}
+        self.cards = [self.pile(slot) for slot in host.cards]
         self._find_least()
 
     def _find_least(self) -> None:
@@ -96,12 +95,12 @@ class Here:
         self.least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
         self.least_units = min([offer[3] for offer in offers], default=0)
 
-    def pile(self, key: Key) -> Pile:
+    def pile(self, slot: Slot) -> Pile:
         """What all of them give of it."""
-        if key not in self._piles:
-            given = ((offer, self._vectors[id].get(key)) for id, offer in self.offers.items())
-            self._piles[key] = Pile((offer, amount) for offer, amount in given if amount is not None)
-        return self._piles[key]
+        if slot not in self._piles:
+            given = [(offer, self._vectors[id].get(slot)) for id, offer in self.offers.items()]
+            self._piles[slot] = Pile([(offer, amount) for offer, amount in given if amount is not None])
+        return self._piles[slot]
 
     def change(self, id: ClaimId, new: Offer | None) -> None:
         """A claim comes, goes or costs something else."""
@@ -109,9 +108,9 @@ class Here:
         if new is not None:
             self.offers[id] = new
         if old != new:
-            for key, amount in self._vectors[id].items():
-                if key in self._piles:
-                    self._piles[key].change(amount, old, new)
+            for slot, amount in self._vectors[id].items():
+                if slot in self._piles:
+                    self._piles[slot].change(amount, old, new)
             self._find_least()
 
 
@@ -132,14 +131,14 @@ class Offered:
         self._seen = len(books.stirs.cheaper)
         self.cheaper: list[tuple[str, Offer]] = []
 
-    def on(self, node: Node) -> Here:
+    def on(self, host: Host) -> Here:
         """What claims on the node could give."""
-        here, stirs = self._here.get(node.name), self._books.stirs.on(node.name)
+        here, stirs = self._here.get(host.name), self._books.stirs.on(host.name)
         if here is None:
-            found = map(self._offer, self._books.on_node.get(node.name, {}).values())
-            here = self._here[node.name] = Here(self._books, node, [offer for offer in found if offer is not None])
+            found = map(self._offer, self._books.on_node.get(host.name, {}).values())
+            here = self._here[host.name] = Here(self._books, host, [offer for offer in found if offer is not None])
         elif here.seen < len(stirs):
-            claims = self._books.on_node[node.name]
+            claims = self._books.on_node[host.name]
             for id in {*stirs[here.seen :]}:
                 here.change(id, self._offer(claims[id]) if id in claims else None)
         here.seen = len(stirs)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-from quotas.engine.types import Node
+from quotas.engine.space import Host
 
 Rank = tuple[Any, ...]
 
@@ -17,50 +17,54 @@ class Falls(NamedTuple):
     node may be for all that has, None if it does not matter."""
 
     what: Sequence[tuple[str, Any]]
-    least: Callable[[Node, list[Any]], Rank | None]
+    least: Callable[[Host, list[Any]], Rank | None]
 
 
-class Changed:
-    """When a node changed last: at all (below 0: only for a while), and so that there is more of something."""
+class Changes:
+    """Which machines changed, in `turn`. Of each machine, by its number: the turn at which it changed last (below 0: only for a
+    while), and the last at which there came to be more of something there."""
 
-    __slots__ = ("risen", "version")
+    __slots__ = ("risen", "turns", "version")
 
-    def __init__(self) -> None:
-        self.version = self.risen = 0
+    def __init__(self, machines: int) -> None:
+        self.turns: list[int] = []
+        self.version = [0] * machines
+        self.risen = [0] * machines
+
+    def note(self, machine: int, more: bool) -> None:
+        self.turns.append(machine)
+        self.version[machine] = len(self.turns)
+        if more:
+            self.risen[machine] = len(self.turns)
 
 
 class Ranking:
-    """Nodes by a rank that depends only on what is free there; None is no rank. `changes` grows by those that change.
-    Of each node it knows the rank as it is, as it was before what is only for a while, and as it last was in such a while."""
+    """Nodes by a rank that depends only on what is free there; None is no rank. Of each node it knows the rank as it is, as
+    it was before what is only for a while, and as it last was in such a while."""
 
     def __init__(
-        self,
-        changes: list[Changed],
-        noted: Sequence[Changed],
-        nodes: Sequence[Node],
-        rank: Callable[[Node], Rank | None],
-        falls: Falls | None,
+        self, changes: Changes, hosts: Sequence[Host], rank: Callable[[Host], Rank | None], falls: Falls | None
     ) -> None:
-        self._changes, self._seen = changes, len(changes)
-        self._noted, self._nodes, self._rank, self._falls = noted, nodes, rank, falls
+        self._changes, self._seen = changes, len(changes.turns)
+        self._hosts, self._rank, self._falls = hosts, rank, falls
         self._fallen = 0 if falls is None else len(falls.what)
-        self._at = {changed: index for index, changed in enumerate(noted)}
-        self._index = {node.name: index for index, node in enumerate(nodes)}
-        self._ranks = [rank(node) for node in nodes]
+        self._at = {host.number: index for index, host in enumerate(hosts)}
+        self._index = {host.name: index for index, host in enumerate(hosts)}
+        self._ranks = [rank(host) for host in hosts]
         self._lasting = [*self._ranks]
-        self._lasting_of = [changed.version for changed in noted]
+        self._lasting_of = [changes.version[host.number] for host in hosts]
         self._lent: dict[int, tuple[int, Rank | None]] = {}
         self._heap: list[tuple[Rank, int]] = []
         self._order()
 
-    def first(self) -> Node | None:
+    def first(self) -> Host | None:
         """The node of the lowest rank, the first of those that are equal."""
         ranks = self.ranks()
         while self._heap and ranks[self._heap[0][1]] != self._heap[0][0]:
             heappop(self._heap)
-        return self._nodes[self._heap[0][1]] if self._heap else None
+        return self._hosts[self._heap[0][1]] if self._heap else None
 
-    def walk(self, ask: Callable[[Node], Rank | None], enough: Callable[[Rank], bool]) -> Iterator[tuple[Rank, Node]]:
+    def walk(self, ask: Callable[[Host], Rank | None], enough: Callable[[Rank], bool]) -> Iterator[tuple[Rank, Host]]:
         """The nodes from the lowest rank on, where ranks are only known to be no lower than they were. Each is asked when
         its turn comes, until it is `enough`."""
         self.ranks()
@@ -73,10 +77,10 @@ class Ranking:
                 if enough(rank):
                     heappush(self._heap, (rank, index))
                     return
-                now = self._keep(index, ask(self._nodes[index]))
+                now = self._keep(index, ask(self._hosts[index]))
                 if now == rank:
                     passed[index] = rank
-                    yield rank, self._nodes[index]
+                    yield rank, self._hosts[index]
                 elif now is not None:
                     heappush(self._heap, (now, index))
         finally:
@@ -85,26 +89,26 @@ class Ranking:
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""
-        seen, ranks = self._seen, self._ranks
-        for changed in {*self._changes[seen:]} if seen < len(self._changes) else ():
-            index = self._at.get(changed)
+        changes, seen, ranks = self._changes, self._seen, self._ranks
+        self._seen = len(changes.turns)
+        for machine in {*changes.turns[seen:]} if seen < self._seen else ():
+            index = self._at.get(machine)
             if index is None:
                 continue
-            before, more = ranks[index], changed.risen > seen
-            if changed.version == self._lasting_of[index]:
+            before, more, version = ranks[index], changes.risen[machine] > seen, changes.version[machine]
+            if version == self._lasting_of[index]:
                 rank = ranks[index] = self._lasting[index]
-            elif index in self._lent and changed.version == self._lent[index][0]:
+            elif index in self._lent and version == self._lent[index][0]:
                 rank = ranks[index] = self._lent[index][1]
             elif before is None and not more:
                 continue  # no rank comes of None
             else:
-                rank = self._keep(index, self._rank(self._nodes[index]) if more or self._falls is None else before)
+                rank = self._keep(index, self._rank(self._hosts[index]) if more or self._falls is None else before)
             if rank is not None and rank != before:
                 heappush(self._heap, (rank, index))
-        self._seen = len(self._changes)
         if self._falls is not None and self._fallen < len(self._falls.what):
             self._fall(self._falls)
-        if len(self._heap) > 4 * len(self._nodes):
+        if len(self._heap) > 4 * len(self._hosts):
             self._order()
         return self._ranks
 
@@ -115,7 +119,7 @@ class Ranking:
             there.setdefault(name, []).append(what)
         self._fallen = len(falls.what)
         for index, what in [(self._index[name], what) for name, what in there.items() if name in self._index]:
-            least = falls.least(self._nodes[index], what)
+            least = falls.least(self._hosts[index], what)
             if least is None:
                 continue
             self._lasting[index] = _lower(self._lasting[index], least)
@@ -129,7 +133,7 @@ class Ranking:
 
     def _keep(self, index: int, rank: Rank | None) -> Rank | None:
         """The node's rank as it is now, beside that which it has again when what is only for a while is over."""
-        self._ranks[index], version = rank, self._noted[index].version
+        self._ranks[index], version = rank, self._changes.version[self._hosts[index].number]
         if version < 0:
             self._lent[index] = version, rank
         else:

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.placement import Key, Vector
 from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import must_stay_inside, policy_of, stranded_units
 
@@ -27,9 +27,9 @@ class Hold:
     node: str | None = None
     needed: dict[ClaimId, int] = field(default_factory=dict)
 
-    def needs(self, key: Key, amount: int) -> int:
+    def needs(self, slot: Slot, amount: int) -> int:
         """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
-        return max(0, self.later.get(key, 0) - self.now.get(key, 0) - self.coming.get(key, 0) + amount)
+        return max(0, self.later.get(slot, 0) - self.now.get(slot, 0) - self.coming.get(slot, 0) + amount)
 
 
 class Rights:

@@ -6,139 +6,122 @@ the first in the pool's order.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
 
-from quotas.engine.placement import (
-    Key,
-    Places,
-    Spot,
-    Vector,
-    best_spot,
-    capacity_vector,
-    free_on,
-    largest_on,
-    pod_vector,
-    shape_of,
-    spot_on,
-)
-from quotas.engine.ranking import Changed, Falls, Rank, Ranking
+from quotas.engine.placement import Spot, best_spot, free_on, largest_on, shape_of, spot_on
+from quotas.engine.ranking import Changes, Falls, Rank, Ranking
 from quotas.engine.reasons import Machine
-from quotas.engine.types import Claim, Node, Placed, Pool, Snapshot
+from quotas.engine.space import NO_MACHINE, NOWHERE, Host, Places, Row, Slot, Space, Vector
+from quotas.engine.types import Claim, Placed, Pool, Snapshot
 
 
-class Room(dict[Key, int]):
-    """A vector of free amounts. Change it only with `add` and `also`, which remember the nodes that changed, and of which
-    of them there is more of something. What was taken and given back between two questions has not changed: often
-    there is no more where a victim goes and its successor comes, and what is known of such a node still bounds it."""
+class Room:
+    """The `row` of what is free in a space, at first all of it. Change it only with `add` and `also`, which remember the
+    machines that changed, and of which of them there is more of something. What was taken and given back between two
+    questions has not changed: often there is no more where a victim goes and its successor comes, and what is known of such a
+    node still bounds it."""
 
-    def __init__(self, free: Mapping[Key, int]) -> None:
-        super().__init__(free)
-        self._changes: list[Changed] = []
-        self._nodes: dict[str, Changed] = {}
-        self._since_asked: dict[Key, int] = {}
+    def __init__(self, space: Space, row: Row | None = None) -> None:
+        self.space = space
+        self.row = [*space.capacity] if row is None else row
+        self._changes = Changes(len(space.machines))
+        self._since_asked: Vector = {}
         self._rankings: dict[tuple[object, ...], Ranking] = {}
-        self._watching: list[set[Key]] = []
+        self._watching: list[set[Slot]] = []
 
-    def watch(self) -> set[Key]:
+    def watch(self) -> set[Slot]:
         """A set that all is added to of which there is more or less from now on; the caller empties it."""
-        moved: set[Key] = set()
+        moved: set[Slot] = set()
         self._watching.append(moved)
         return moved
 
-    def add(self, vector: Mapping[Key, int], times: int = 1) -> None:
-        """self += times × vector; keys that are not there (a lost node's) are left out."""
-        since = self._since_asked
-        for key, amount in vector.items():
-            if key in self:
-                self[key] += times * amount
-                since[key] = since.get(key, 0) + times * amount
+    def add(self, vector: Mapping[Slot, int], times: int = 1) -> None:
+        """row += times × vector, but for what is nowhere."""
+        row, since = self.row, self._since_asked
+        for slot, amount in vector.items():
+            if slot != NOWHERE:
+                row[slot] += times * amount
+                since[slot] = since.get(slot, 0) + times * amount
         for moved in self._watching:
             moved.update(vector)
 
     def _settle(self) -> None:
         """Note what has changed since somebody asked."""
         if self._since_asked:
-            self._note_all(self._since_asked)
+            for machine, more in self._changed(self._since_asked).items():
+                self._changes.note(machine, more)
             self._since_asked.clear()
 
-    def version(self, node: str) -> int:
+    def _changed(self, amounts: Mapping[Slot, int]) -> dict[int, bool]:
+        """The machines of which there is more or less of something, and whether there is more."""
+        at = self.space.at
+        machines: dict[int, bool] = {}
+        for slot, amount in amounts.items():
+            if amount and (machine := at[slot]) != NO_MACHINE:
+                machines[machine] = amount > 0 or machines.get(machine, False)
+        return machines
+
+    def version(self, host: Host) -> int:
         """As long as this is the same, so is what is free on the node."""
         self._settle()
-        return self._changed(node).version
-
-    def _changed(self, node: str) -> Changed:
-        if node not in self._nodes:
-            self._nodes[node] = Changed()
-        return self._nodes[node]
+        return self._changes.version[host.number]
 
     def forget(self) -> None:
         """All that was asked."""
         self._rankings.clear()
 
-    def _note_all(self, amounts: Mapping[Key, int]) -> None:
-        for node, more in _nodes_changed(amounts).items():
-            self._note(node, more)
-
-    def _note(self, node: str, more: bool) -> None:
-        changed = self._changed(node)
-        self._changes.append(changed)
-        changed.version = len(self._changes)
-        if more:
-            changed.risen = changed.version
-
     @contextmanager
-    def also(self, vectors: Iterable[Mapping[Key, int]], times: int = 1) -> Iterator[None]:
+    def also(self, vectors: Iterable[Mapping[Slot, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
         self._settle()
-        lent: dict[Key, int] = {}
+        lent: Vector = {}
         for vector in vectors:
-            for key, amount in vector.items():
-                lent[key] = lent.get(key, 0) + times * amount
-        before = [(changed, changed.version) for changed in map(self._changed, _nodes_changed(lent))]
-        mine = -1 - len(self._changes)
-        self._lend(lent)
-        for changed, _ in before:
-            changed.version = mine
+            for slot, amount in vector.items():
+                lent[slot] = lent.get(slot, 0) + times * amount
+        machines, version = self._changed(lent), self._changes.version
+        before = [(machine, version[machine]) for machine in machines]
+        mine = -1 - len(self._changes.turns)
+        self._lend(lent, machines)
+        for machine, _ in before:
+            version[machine] = mine
         try:
             yield
         finally:
-            as_before = [(changed, version) for changed, version in before if changed.version == mine]
-            self._lend({key: -amount for key, amount in lent.items()})
-            for changed, version in as_before:
-                changed.version = version
+            as_before = [(machine, was) for machine, was in before if version[machine] == mine]
+            back = {slot: -amount for slot, amount in lent.items()}
+            self._lend(back, self._changed(back))
+            for machine, was in as_before:
+                version[machine] = was
 
-    def _lend(self, vector: Mapping[Key, int]) -> None:
+    def _lend(self, vector: Mapping[Slot, int], machines: Mapping[int, bool]) -> None:
         self._count(vector, 1)
-        self._note_all(vector)
+        for machine, more in machines.items():
+            self._changes.note(machine, more)
         for moved in self._watching:
             moved.update(vector)
 
     def spot_with(
-        self,
-        claim: Claim,
-        pool: Pool,
-        nodes: Iterable[Node],
-        lent: Collection[tuple[Mapping[Key, int], int]],
+        self, claim: Claim, hosts: Iterable[Host], lent: Collection[tuple[Mapping[Slot, int], int]]
     ) -> Spot | None:
         """The best spot on these nodes for a pod of the claim if so many times each vector were free, too."""
         for vector, times in lent:
             self._count(vector, times)
-        spot = best_spot(claim, pool, nodes, self)
+        spot = best_spot(claim, hosts, self.row)
         for vector, times in lent:
             self._count(vector, -times)
         return spot
 
-    def _count(self, vector: Mapping[Key, int], times: int) -> None:
-        """self += times × vector, for a while."""
-        for key, amount in vector.items():
-            if key in self:
-                self[key] += times * amount
+    def _count(self, vector: Mapping[Slot, int], times: int) -> None:
+        """row += times × vector, for a while."""
+        row = self.row
+        for slot, amount in vector.items():
+            if slot != NOWHERE:
+                row[slot] += times * amount
 
     def ranking(
         self,
         question: object,
         pool: Pool,
-        rank: Callable[[Node], Rank | None],
+        rank: Callable[[Host], Rank | None],
         domain: str | None = None,
         falls: Falls | None = None,
     ) -> Ranking:
@@ -147,9 +130,8 @@ class Room(dict[Key, int]):
         self._settle()
         key = pool.id, domain, question
         if key not in self._rankings:
-            nodes = [node for node in pool.nodes or () if domain is None or node.domain == domain]
-            noted = [self._changed(node.name) for node in nodes]
-            self._rankings[key] = Ranking(self._changes, noted, nodes, rank, falls)
+            hosts = [host for host in self.space.hosts[pool.id].values() if domain is None or host.domain == domain]
+            self._rankings[key] = Ranking(self._changes, hosts, rank, falls)
         return self._rankings[key]
 
 
@@ -157,36 +139,24 @@ class Common(Room):
     """What is free in both of two rooms."""
 
     def __init__(self, one: Room, other: Room) -> None:
-        super().__init__({key: min(amount, other[key]) for key, amount in one.items()})
-        self._one, self._other = one, other
+        super().__init__(one.space, [*map(min, one.row, other.row)])
+        self._one, self._other = one.row, other.row
         self._moved = one.watch(), other.watch()
 
     def as_they_are(self) -> "Common":
         """The same, with what has changed in the two since; not while `also` lends something of it."""
-        one, other = self._one, self._other
+        one, other, row = self._one, self._other, self.row
         for moved in self._moved:
             if moved:
-                self.add({key: min(one[key], other[key]) - self[key] for key in moved if key in self})
+                self.add({slot: min(one[slot], other[slot]) - row[slot] for slot in moved})
                 moved.clear()
         return self
 
 
-def _nodes_changed(amounts: Mapping[Key, int]) -> dict[str, bool]:
-    """The nodes of which there is more or less of something, and whether there is more."""
-    nodes: dict[str, bool] = {}
-    for key, amount in amounts.items():
-        if amount and key[0] != "pool":
-            node: Any = key[2] if len(key) > 2 else key[1]  # node_of, without a call for each key
-            nodes[node] = amount > 0 or nodes.get(node, False)
-    return nodes
-
-
-def free_vectors(snapshot: Snapshot) -> tuple[Room, Room, Common]:
-    """The capacity of all pools of the group, to become free_now, free_later and what both have."""
-    vector: Vector = {}
-    for pool in snapshot.pools:
-        vector.update(capacity_vector(pool, snapshot.departments))
-    now, later = Room(vector), Room(vector)
+def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, Common]:
+    """All that the pools of the snapshot have, to become what is free now, what is free later, and what both have."""
+    space = Space(snapshot.pools, snapshot.departments)
+    now, later = Room(space), Room(space)
     return now, later, Common(now, later)
 
 
@@ -198,7 +168,7 @@ def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) 
 
     The room is the same afterwards. `units` is what the claim charges to the pool as a whole, if not all its units.
     """
-    if room["pool", pool.id] < (claim.units if units is None else units):
+    if room.row[room.space.pool[pool.id]] < (claim.units if units is None else units):
         return None
     if pool.nodes is None or claim.is_recall:
         return ()
@@ -217,14 +187,14 @@ def pods_that_fit(claim: Claim, pool: Pool, room: Room) -> int:
 
 def free_units(pool: Pool, room: Room) -> list[int]:
     """Free units on every node of the pool, in their order."""
-    ranks = room.ranking("free", pool, lambda node: (free_on(pool, node, room),)).ranks()
+    ranks = room.ranking("free", pool, lambda host: (free_on(host, room.row),)).ranks()
     return [int(rank[0]) for rank in ranks if rank is not None]
 
 
 def largest_pod(pool: Pool, room: Room) -> int:
     """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
-    node = room.ranking("largest", pool, lambda node: (-largest_on(pool, node, room),)).first()
-    return 0 if node is None else largest_on(pool, node, room)
+    host = room.ranking("largest", pool, lambda host: (-largest_on(host, room.row),)).first()
+    return 0 if host is None else largest_on(host, room.row)
 
 
 def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
@@ -232,35 +202,36 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     CPU and memory it asks for. None when it is the cards, or a common domain, that is missing."""
     bare = replace(claim, cpu_milli=0, memory_mib=0)
 
-    def lacks(node: Node) -> Rank | None:
-        fits = spot_on(node, bare, pool, room) is not None
-        return tuple(-share for share in _shares(claim, node, room)) if fits else None
+    def lacks(host: Host) -> Rank | None:
+        fits = spot_on(host, bare, room.row) is not None
+        return tuple(-share for share in _shares(claim, host, room.row)) if fits else None
 
     placed = _place_pods(claim, pool, room, None)
     if len(placed) == claim.pods:
         return None
     with ExitStack() as taken:
         for place in placed:
-            taken.enter_context(room.also([dict(pod_vector(claim, pool, place))], -1))
-        node = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
-        if node is None:
+            taken.enter_context(room.also([room.space.taken(claim, (place,), 0)], -1))
+        host = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
+        if host is None:
             return None
-        there = room.get(("cpu", node.name), claim.cpu_milli), room.get(("memory", node.name), claim.memory_mib)
-        return Machine(node.name, *there, claim.cpu_milli, claim.memory_mib)
+        cpu = claim.cpu_milli if host.cpu is None else room.row[host.cpu]
+        memory = claim.memory_mib if host.memory is None else room.row[host.memory]
+        return Machine(host.name, cpu, memory, claim.cpu_milli, claim.memory_mib)
 
 
-def _shares(claim: Claim, node: Node, room: Room) -> list[float]:
+def _shares(claim: Claim, host: Host, free: Row) -> list[float]:
     """How much of the CPU and of the memory that a pod asks for the node has, the lower first; 1 is enough."""
-    asked = {("cpu", node.name): claim.cpu_milli, ("memory", node.name): claim.memory_mib}
-    return sorted(min(1.0, room[key] / amount) if amount and key in room else 1.0 for key, amount in asked.items())
+    asked = (host.cpu, claim.cpu_milli), (host.memory, claim.memory_mib)
+    return sorted(min(1.0, free[slot] / amount) if amount and slot is not None else 1.0 for slot, amount in asked)
 
 
 def _domains(pool: Pool, room: Room) -> list[str]:
     """The pool's domains, those with few free units first; nodes without a domain belong to none."""
     free: dict[str, int] = {}
-    for node, units in zip(pool.nodes or (), free_units(pool, room), strict=True):
-        if node.domain is not None:
-            free[node.domain] = free.get(node.domain, 0) + units
+    for host, units in zip(room.space.hosts[pool.id].values(), free_units(pool, room), strict=True):
+        if host.domain is not None:
+            free[host.domain] = free.get(host.domain, 0) + units
     return sorted(free, key=lambda domain: (free[domain], domain))
 
 
@@ -277,16 +248,24 @@ def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Pla
                 break
             places.append(spot.placed)
             if len(places) < claim.pods:
-                taken.enter_context(room.also([dict(pod_vector(claim, pool, spot.placed))], -1))
+                taken.enter_context(room.also([room.space.taken(claim, (spot.placed,), 0)], -1))
     return tuple(places)
 
 
 def best_in(room: Room, claim: Claim, pool: Pool, pod: int = 0, domain: str | None = None) -> Spot | None:
     """The least wasteful spot for one pod in the pool, or in one domain."""
+    host = _best_host(room, claim, pool, domain)
+    return None if host is None else spot_on(host, claim, room.row, pod)
 
-    def waste(node: Node) -> Rank | None:
-        spot = spot_on(node, claim, pool, room)
+
+def has_spot(room: Room, claim: Claim, pool: Pool) -> bool:
+    """Whether there is a spot for one pod in the pool."""
+    return _best_host(room, claim, pool, None) is not None
+
+
+def _best_host(room: Room, claim: Claim, pool: Pool, domain: str | None) -> Host | None:
+    def waste(host: Host) -> Rank | None:
+        spot = spot_on(host, claim, room.row)
         return None if spot is None else spot.waste
 
-    node = room.ranking(shape_of(claim), pool, waste, domain).first()
-    return None if node is None else spot_on(node, claim, pool, room, pod)
+    return room.ranking(shape_of(claim), pool, waste, domain).first()

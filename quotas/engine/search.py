@@ -11,8 +11,9 @@ from quotas.engine.books import Books
 from quotas.engine.exact import need_of
 from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.placement import Places, pod_vector, spot_on
-from quotas.engine.room import best_in
+from quotas.engine.placement import spot_on
+from quotas.engine.room import has_spot
+from quotas.engine.space import Places
 from quotas.engine.types import Claim, ClaimId
 from quotas.engine.units import entered_at, lost_work
 
@@ -86,7 +87,7 @@ def _improved(
     candidates = _worth_trying(books, taker, claims)
     if best is not None and books.pool.nodes is not None and len(candidates) > MANY:
         return best
-    charges, lacking = books.standing.charges, taker.asked - books.free_later["pool", books.pool.id]
+    charges, lacking = books.standing.charges, taker.asked - books.free_later.row[books.pool_slot]
     least = None if best is None else cost(best)
     looks = LOOKS if books.pool.nodes is None and len(candidates) <= MANY else FEWER_LOOKS
     left = [*accumulate((charges[claim.id] for claim in reversed(candidates)), initial=0)][::-1]
@@ -200,25 +201,24 @@ def _places_without(books: Books, claim: Claim, victims: tuple[Claim, ...]) -> P
     anywhere = (
         pool.nodes is None or claim.pods > 1 or claim.same_domain or claim.is_recall or claim.reserved is not None
     )
-    if anywhere or best_in(free, claim, pool) is not None:
+    if anywhere or has_spot(free, claim, pool):
         with free.also(vectors):
             return books.places(claim, free)
-    given = sum(vector["pool", pool.id] for vector in vectors)
-    if free["pool", pool.id] + given < books.asked(claim):
+    given = sum([vector[books.pool_slot] for vector in vectors])
+    if free.row[books.pool_slot] + given < books.asked(claim):
         return None
     names = {placed.node for victim in victims for placed in victim.placement or ()}
-    spot = free.spot_with(claim, pool, books.in_order(names), [(vector, 1) for vector in vectors])
+    spot = free.spot_with(claim, books.in_order(names), [(vector, 1) for vector in vectors])
     return None if spot is None else (spot.placed,)
 
 
 def waste(books: Books, taker: Taker, victims: tuple[Claim, ...]) -> tuple[float, ...]:
     """What the taker's places make useless for others once the victims are gone (placement.py), of all its pods together."""
-    claim, pool, free = taker.claim, books.pool, books.free_later
-    nodes = {node.name: node for node in pool.nodes or ()}
+    claim, free = taker.claim, books.free_later
     wasted: list[tuple[float, ...]] = []
     with books.as_if(victims, gone=True), ExitStack() as taken:
         for placed in books.places(claim, free) or ():
-            spot = spot_on(nodes[placed.node], claim, pool, free)
+            spot = spot_on(books.hosts[placed.node], claim, free.row)
             wasted.append(() if spot is None else spot.waste)
-            taken.enter_context(free.also([dict(pod_vector(claim, pool, placed))], -1))
+            taken.enter_context(free.also([books.taken(claim, (placed,), 0)], -1))
     return tuple(map(sum, zip(*wasted, strict=True)))

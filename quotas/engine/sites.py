@@ -19,7 +19,8 @@ from quotas.engine.offers import NOTHING, Here, Offered, Pile, offer_of, offered
 from quotas.engine.permission import Taker
 from quotas.engine.ranking import Falls, Rank
 from quotas.engine.shares import NO_CHANGE
-from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Pool
+from quotas.engine.space import Host
+from quotas.engine.types import Claim, ClaimId, DepartmentId, Pool
 
 Part = tuple[Pile, int]
 """What claims give of something that a place is made of, and how much of it is lacking."""
@@ -46,34 +47,34 @@ def has_sites(pool: Pool) -> bool:
     return pool.mig is None or all(node.instances is not None for node in pool.nodes or ())
 
 
-def sites_on(books: Books, taker: Taker, node: Node, own: list[Claim], theirs: list[Claim]) -> list[Site]:
+def sites_on(books: Books, taker: Taker, host: Host, own: list[Claim], theirs: list[Claim]) -> list[Site]:
     """The places on the node that these candidates can free, the taker's own and others', by what that costs at least."""
     mine = {claim.id for claim in own}
-    here = Here(books, node, [offer_of(books, claim) for claim in [*own, *theirs]])
-    places, needed, only = _places(books, taker, node, here)
+    here = Here(books, host, [offer_of(books, claim) for claim in [*own, *theirs]])
+    places, needed, only = _places(books, taker, host, here)
     found = [
-        Site({offer[4]: amount for offer, amount in pile.gifts}, lacking, _bound(books, taker, node, part, mine, only))
+        Site({offer[4]: amount for offer, amount in pile.gifts}, lacking, _bound(books, taker, host, part, mine, only))
         for (pile, lacking), part in zip(places, needed, strict=True)
     ]
     return sorted(found, key=lambda site: site.least)
 
 
-def _bound(books: Books, taker: Taker, node: Node, needed: Part, mine: Container[ClaimId], only: bool) -> Bound:
+def _bound(books: Books, taker: Taker, host: Host, needed: Part, mine: Container[ClaimId], only: bool) -> Bound:
     pile, need = needed
     if not books.settings.fair_sharing:
         return bound(taker, pile.gifts, need, mine)
     all_may_go = not only or is_wide(books, taker)
-    return fair_bound(books, taker, books.on_node[node.name], pile.gifts, need, mine, all_may_go)
+    return fair_bound(books, taker, books.on_node[host.name], pile.gifts, need, mine, all_may_go)
 
 
-def _places(books: Books, taker: Taker, node: Node, here: Here) -> tuple[list[Part], list[Part], bool]:
+def _places(books: Books, taker: Taker, host: Host, here: Here) -> tuple[list[Part], list[Part], bool]:
     """The places on the node that the claims here can free; of each the part that its bound is of; and whether nothing is
     lacking but these."""
-    machine = _lacking_of_machine(books, taker.claim, node, here)
+    machine = _lacking_of_machine(books, taker.claim, host, here)
     if machine is None:
         return [], [], False
-    places = _parts(books, taker.claim, node, here)
-    count = _cards_asked(books, taker.claim, node)
+    places = _parts(books, taker.claim, host, here)
+    count = _cards_asked(books, taker.claim, host)
     if count > 1:
         several = islice(combinations(places, count), CHOICES)
         places = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
@@ -85,38 +86,40 @@ def _places(books: Books, taker: Taker, node: Node, here: Here) -> tuple[list[Pa
     return places, [place if place[1] > 0 else rest for place in places], False
 
 
-def _cards_asked(books: Books, claim: Claim, node: Node) -> int:
+def _cards_asked(books: Books, claim: Claim, host: Host) -> int:
     """How many cards that others share a pod asks for, each of them whole if it is more than one."""
-    return 1 if books.pool.mig is not None or node.whole <= 1 else max(1, claim.on_card // node.whole)
+    return 1 if books.pool.mig is not None or host.whole <= 1 else max(1, claim.on_card // host.whole)
 
 
-def _parts(books: Books, claim: Claim, node: Node, here: Here) -> list[Part]:
+def _parts(books: Books, claim: Claim, host: Host, here: Here) -> list[Part]:
     """What places on the node are made of, where the claims give enough of it, and how much of it lacks: all its whole cards
     together; or each card of those that others share, of which it takes one or several; or the instances of a profile."""
-    pool, free, asked, whole = books.pool, books.free_later, claim.on_card, node.whole
-    if pool.mig is None and whole > 1:
-        need = min(asked, whole)
-        cards = here.cards if asked <= whole or asked % whole == 0 else ()
-        return [(pile, lacking) for card, pile in cards if (lacking := need - free[card]) <= pile.given]
-    if pool.mig is None:
-        pile, lacking = together([pile for _, pile in here.cards]), asked - sum([free[card] for card, _ in here.cards])
+    free, asked, whole = books.free_later.row, claim.on_card, host.whole
+    if host.pool.mig is not None:
+        instances = host.instances.get(claim.profile or "")
+        if instances is None:
+            return []
+        pile, lacking = here.pile(instances), 1 - free[instances]
+    elif whole <= 1:
+        pile, lacking = together(here.cards), asked - sum(free[host.stretch])
+    elif asked <= whole or asked % whole == 0:
+        need, left = min(asked, whole), free[host.stretch]
+        return [
+            (pile, need - units) for pile, units in zip(here.cards, left, strict=True) if need - units <= pile.given
+        ]
     else:
-        key = "instance", pool.id, node.name, claim.profile or ""
-        pile, lacking = here.pile(key), 1 - free.get(key, 0)
+        return []
     return [(pile, lacking)] if pile.given >= lacking else []
 
 
-def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> Part | None:
+def _lacking_of_machine(books: Books, claim: Claim, host: Host, here: Here) -> Part | None:
     """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
+    free = books.free_later.row
     lacks: Part = NOTHING, 0
-    for kind, asked, present in (
-        ("memory", claim.memory_mib, node.memory_mib),
-        ("cpu", claim.cpu_milli, node.cpu_milli),
-    ):
-        lacking = 0 if present is None else asked - books.free_later[kind, node.name]
-        if lacking > 0:
-            lacks = here.pile((kind, node.name)), lacking
-            if lacks[0].given < lacking:
+    for slot, asked in ((host.memory, claim.memory_mib), (host.cpu, claim.cpu_milli)):
+        if slot is not None and free[slot] < asked:
+            lacks = here.pile(slot), asked - free[slot]
+            if lacks[0].given < lacks[1]:
                 return None
     return lacks
 
@@ -126,31 +129,31 @@ def _lacking_of_machine(books: Books, claim: Claim, node: Node, here: Here) -> P
 
 def nodes_to_try(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: Callable[[Bound], bool]
-) -> Generator[tuple[Bound, Node, ClaimId | None], None, None]:
+) -> Generator[tuple[Bound, Host, ClaimId | None], None, None]:
     """Every node that may have a place, with what a set there costs at least, until that is `beaten` by what was found; and
     the claim that costs no more, if it gives all that a place there lacks."""
     mine = books.in_order({placed.node for claim in own for placed in claim.placement or ()})
     if not taker.inside:
-        yield from (((0,), node, None) for node in mine)
+        yield from (((0,), host, None) for host in mine)
     if rivals:
         yield from _by_least_cost(books, taker, own, rivals, beaten)
     if taker.inside and not beaten((1,)):
-        yield from (((1,), node, None) for node in mine)
+        yield from (((1,), host, None) for host in mine)
 
 
 def _by_least_cost(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: Callable[[Bound], bool]
-) -> Iterator[tuple[Bound, Node, ClaimId | None]]:
+) -> Iterator[tuple[Bound, Host, ClaimId | None]]:
     """The nodes where others' claims alone give what is lacking, by the least that could cost; for who is not inside its
     guarantee yet together with its own that must go."""
     claim, fair = taker.claim, books.settings.fair_sharing
     below = None if taker.policy.reclaim == "any" else claim.priority
     open_ = offered(books, taker.patient, below)
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
-        theirs, nodes = set(_nodes_of(books, rivals)), books.pool.nodes or ()
-        if len(theirs) * FEW < len(nodes):
-            costs = ((_least_cost(books, taker, open_.on(node), node), node) for node in nodes if node.name in theirs)
-            found = ((least, node, None) for least, node in costs if least is not None)
+        theirs = set(_nodes_of(books, rivals))
+        if len(theirs) * FEW < len(books.hosts):
+            costs = ((_least_cost(books, taker, open_.on(host), host), host) for host in books.in_order(theirs))
+            found = ((least, host, None) for least, host in costs if least is not None)
             yield from takewhile(lambda one: not beaten(one[0]), sorted(found, key=lambda one: one[0]))
             return
     may_borrow = taker.inside or taker.policy.borrow_preempt is not None or not books.ledger.flat
@@ -165,11 +168,11 @@ def _by_least_cost(
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,
-        lambda node: _floor(books, taker, open_.on(node), node),
-        falls=Falls(open_.cheaper, lambda node, offers: _fallen(books, taker, open_, node, offers)),
+        lambda host: _floor(books, taker, open_.on(host), host),
+        falls=Falls(open_.cheaper, lambda host, offers: _fallen(books, taker, open_, host, offers)),
     )
-    walk = ranking.walk(lambda node: _least_cost(books, taker, open_.on(node), node), lambda rank: beaten(whole(rank)))
-    yield from ((whole(rank), node, rank[SAME] if len(rank) > SAME else None) for rank, node in walk)
+    walk = ranking.walk(lambda host: _least_cost(books, taker, open_.on(host), host), lambda rank: beaten(whole(rank)))
+    yield from ((whole(rank), host, rank[SAME] if len(rank) > SAME else None) for rank, host in walk)
 
 
 def _nodes_of(books: Books, departments: Iterable[DepartmentId]) -> Iterator[str]:
@@ -186,45 +189,44 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
     return (0, 0, min(claim.priority for claim in own), 0 if least is None else least[3])
 
 
-def _floor(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
+def _floor(books: Books, taker: Taker, here: Here, host: Host) -> Rank | None:
     """A bound that is found quickly: every set costs at least what its dearest claim does, and has the units that are lacking;
     with fair sharing no more than all of them change."""
     if here.least is None:
         return None
     if books.settings.fair_sharing:
-        on_node = books.on_node[node.name]
+        on_node = books.on_node[host.name]
         changes = [alone(books, on_node[id]) for id in here.offers]
         return 0 if taker.inside else here.least_units, reduce(add, changes)
     if taker.inside:
         return 0, *here.least
-    return max(here.least_units, _lacking(books, taker.claim, node)), 0, -(10**9), 0
+    return max(here.least_units, _lacking(books, taker.claim, host)), 0, -(10**9), 0
 
 
-def _fallen(books: Books, taker: Taker, open_: Offered, node: Node, offers: Collection[Offer]) -> Rank | None:
+def _fallen(books: Books, taker: Taker, open_: Offered, host: Host, offers: Collection[Offer]) -> Rank | None:
     """What every set with one of these claims on the node costs at least."""
     if books.settings.fair_sharing:
-        return _floor(books, taker, open_.on(node), node)
+        return _floor(books, taker, open_.on(host), host)
     if taker.inside:
         return min([(0, short, priority, lost) for priority, short, lost, _, _ in offers])
-    return max(min([offer[3] for offer in offers]), _lacking(books, taker.claim, node)), 0, -(10**9), 0
+    return max(min([offer[3] for offer in offers]), _lacking(books, taker.claim, host)), 0, -(10**9), 0
 
 
-def _lacking(books: Books, claim: Claim, node: Node) -> int:
+def _lacking(books: Books, claim: Claim, host: Host) -> int:
     """So many units the cards lack at least of what a pod needs of them, wherever it goes on the node."""
-    whole, free = node.whole, books.free_later
+    whole = host.whole
     if books.pool.mig is not None or whole <= 1:
         return 0
-    left = sorted([free["card", books.pool.id, node.name, index] for index in range(len(node.cards))], reverse=True)
-    need = min(claim.on_card, whole)
-    return sum([need - units for units in left[: _cards_asked(books, claim, node)] if units < need])
+    left, need = sorted(books.free_later.row[host.stretch], reverse=True), min(claim.on_card, whole)
+    return sum([need - units for units in left[: _cards_asked(books, claim, host)] if units < need])
 
 
-def _least_cost(books: Books, taker: Taker, here: Here, node: Node) -> Rank | None:
+def _least_cost(books: Books, taker: Taker, here: Here, host: Host) -> Rank | None:
     """What victims on the node cost at least, in the order of preference; None when they cannot give what is lacking. Where
     one claim alone is the best of all sets, it is its whole cost."""
-    _, needed, only = _places(books, taker, node, here)
+    _, needed, only = _places(books, taker, host, here)
     if books.settings.fair_sharing:
-        return min((_bound(books, taker, node, part, (), only) for part in needed), default=None)
+        return min((_bound(books, taker, host, part, (), only) for part in needed), default=None)
     by_units, one_may_do = not taker.inside, only and taker.inside and books.ledger.flat
     ranks = [rank for pile, need in needed if (rank := pile.rank(need, by_units, one_may_do)) is not None]
     least = min(ranks, default=None)

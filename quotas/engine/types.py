@@ -91,11 +91,6 @@ class Node:
     domain: str | None = None
     cpu_milli: int | None = None
     memory_mib: int | None = None
-    whole: int = field(init=False, repr=False, compare=False)
-    """Units of its largest card."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "whole", max((card.units for card in self.cards), default=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from quotas.engine.permission import (
     rivals_of,
     taker_of,
 )
-from quotas.engine.placement import Places
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
-from quotas.engine.types import Claim, DepartmentId, Node
+from quotas.engine.space import NOWHERE, Host, Places
+from quotas.engine.types import Claim, DepartmentId
 from quotas.engine.units import lost_work
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
@@ -71,7 +71,7 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
     never = taker.policy.reclaim == "never" or books.settings.fair_sharing
     if never or not (taker.inside and counted and books.ledger.flat):
         return None
-    need = max(need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id]))
+    need = max(need_of(books, taker, taker.asked - books.free_later.row[books.pool_slot]))
     return recallable_for(books, taker).best_set(need, priorities_below(taker)) if need > 0 else None
 
 
@@ -101,8 +101,9 @@ def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind:
     hold, free, ids = books.holds[claim.id], books.free_later, [leaver.id for leaver in told]
     if books.settings.fair_sharing or hold.charged != books.asked(claim) or books.lost_its_right(claim):
         return False
-    whole = all(hold.now[key] + hold.coming.get(key, 0) >= amount for key, amount in hold.later.items())
-    if not whole or any(free.get(key, -1) < 0 for key in hold.later) or not needs_all(books, claim, ids):
+    whole = all(hold.now[slot] + hold.coming.get(slot, 0) >= amount for slot, amount in hold.later.items())
+    lost = any(slot == NOWHERE or free.row[slot] < 0 for slot in hold.later)
+    if lost or not whole or not needs_all(books, claim, ids):
         return False
     charges = books.standing.charges
     entries = [(claim.department, -hold.charged), *((leaver.department, charges[leaver.id]) for leaver in told)]
@@ -121,7 +122,7 @@ def _best(
     counted, flat = books.pool.nodes is None or taker.claim.is_recall, books.ledger.flat
     best: tuple[Cost, Chosen] | None = None
     if (flat or not books.settings.fair_sharing) and (counted or _has_place(books, taker)):
-        need = need_of(books, taker, taker.asked - books.free_later["pool", books.pool.id])
+        need = need_of(books, taker, taker.asked - books.free_later.row[books.pool_slot])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
         victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
         if flat and counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
@@ -143,9 +144,9 @@ def _best(
 
 def _has_place(books: Books, taker: Taker) -> bool:
     """Whether there is a place already, and only units of the pool or the right to them are lacking."""
-    free, pool = books.free_later, books.pool
-    lacking = max(0, taker.asked - free["pool", pool.id])
-    with free.also([{("pool", pool.id): lacking}]):
+    free = books.free_later
+    lacking = max(0, taker.asked - free.row[books.pool_slot])
+    with free.also([{books.pool_slot: lacking}]):
         return books.places(taker.claim, free) is not None
 
 
@@ -168,15 +169,15 @@ def _best_on_a_node(
     best: tuple[Cost, Chosen] | None = None
     tried: set[str] = set()
     with closing(nodes_to_try(books, taker, own, rivals, lambda least: best is not None and best[0] <= least)) as nodes:
-        for _, node, one in nodes:
-            if node.name in tried:
+        for _, host, one in nodes:
+            if host.name in tried:
                 continue
-            tried.add(node.name)
-            alone = None if one is None else _alone(books, taker, books.on_node[node.name][one], fairness)
+            tried.add(host.name)
+            alone = None if one is None else _alone(books, taker, books.on_node[host.name][one], fairness)
             if alone is not None:
                 best = _better(books, taker, best, alone)
             else:
-                best = _on_node(books, taker, own, rivals, node, fairness, best)
+                best = _on_node(books, taker, own, rivals, host, fairness, best)
     return best
 
 
@@ -191,20 +192,20 @@ def _on_node(
     taker: Taker,
     own: list[Claim],
     rivals: Collection[DepartmentId],
-    node: Node,
+    host: Host,
     fairness: Fairness,
     best: tuple[Cost, Chosen] | None,
 ) -> tuple[Cost, Chosen] | None:
     """The best set of each place on the node, exactly, if it is better than the best so far; where the cards would do, but
     not the node's CPU or memory, one that a search finds. Own claims elsewhere may give the right."""
-    here = books.on_node.get(node.name, {})
+    here = books.on_node.get(host.name, {})
     mine = [claim for claim in own if claim.id in here]
     open_here = open_to(books, taker, [claim for claim in here.values() if claim.department in rivals])
     theirs: dict[DepartmentId, list[Claim]] = {}
     for claim in open_here:
         theirs.setdefault(claim.department, []).append(claim)
     unsolved = False
-    for site in sites_on(books, taker, node, mine, open_here):
+    for site in sites_on(books, taker, host, mine, open_here):
         if best is not None and best[0] <= site.least:
             break
         need = need_of(books, taker, site.lacking)

@@ -123,7 +123,7 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
 
 def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
     """What the pool itself lacks, though the quotas would allow it."""
-    asked, free = books.asked(claim), max(0, books.free_now["pool", books.pool.id])
+    asked, free = books.asked(claim), max(0, books.free_now.row[books.pool_slot])
     if free + books.held_now < asked:
         yield NotEnough(books.pool.id, asked - free)
     elif free < asked:

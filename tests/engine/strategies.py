@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quotas.engine.placement import capacity_vector, occupied
 from quotas.engine.room import Room, find_places
+from quotas.engine.space import Space
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -209,7 +209,7 @@ def crowded(draw: st.DrawFn) -> Snapshot:
         Department(name, quotas={"gpu": Quota(units, draw(limits), draw(limits))}, policy=draw(policies))  # type: ignore[dict-item,arg-type]
         for name, units in zip("abc", guarantees, strict=True)
     )
-    room, claims = Room(capacity_vector(pool, tenants)), []
+    room, claims = Room(Space((pool,), tenants)), []
     for n in range(draw(st.integers(5, 9))):
         owner, started = draw(st.sampled_from("abbbccc")), draw(st.integers(-900, 0))
         claim = Claim(
@@ -219,7 +219,7 @@ def crowded(draw: st.DrawFn) -> Snapshot:
         )  # fmt: skip
         places = find_places(claim, pool, room)
         if places is not None:
-            room.add(occupied(claim, pool, places), -1)
+            room.add(room.space.taken(claim, places), -1)
             claims.append(replace(claim, placement=places))
     taker = Claim(
         "w", "a", "gpu", state=ClaimState.PENDING, submitted_at=draw(st.integers(-900, 0)),  # type: ignore[arg-type]

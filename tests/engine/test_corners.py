@@ -7,10 +7,11 @@ import pytest
 from quotas.engine import repartition
 from quotas.engine.books import Books
 from quotas.engine.departures import Departures
-from quotas.engine.placement import best_spot, capacity_vector, occupied
+from quotas.engine.placement import best_spot
 from quotas.engine.ranking import Falls
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
-from quotas.engine.room import Room, free_vectors
+from quotas.engine.room import Room, rooms_of
+from quotas.engine.space import Host, Space, names
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
 from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
@@ -103,22 +104,27 @@ def test_of_too_many_states_the_most_promising_go_on(monkeypatch: pytest.MonkeyP
 def test_an_instance_whose_card_was_read_back_counts_once() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),), instances={"2g.12gb": 2}),))
     claim = holding("h", "a", 2, profile="2g.12gb")
-    taken = occupied(claim, pool, (Placed(0, "n1", (0,)),))
-    assert taken == {("pool", "gpu"): 2, ("instance", "gpu", "n1", "2g.12gb"): 1}
+    space = Space((pool,))
+    taken = space.taken(claim, (Placed(0, "n1", (0,)),))
+    assert {names(space)[slot]: amount for slot, amount in taken.items()} == {
+        "pool/gpu": 2,
+        "instance/gpu/n1/2g.12gb": 1,
+    }
 
 
 def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),)),))
-    assert best_spot(pending("w", "a", 8, profile="7g.80gb"), pool, pool.nodes or (), capacity_vector(pool, ())) is None
+    space = Space((pool,))
+    assert best_spot(pending("w", "a", 8, profile="7g.80gb"), space.hosts["gpu"].values(), space.capacity) is None
 
 
 def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
     ranks: dict[str, tuple[int, ...] | None] = {"n1": (1,), "n2": (2,), "n3": (3,), "n4": (4,)}
-    room = Room({})
     pool = a_pool(nodes=nodes(1, 1, 1, 1))
+    room = Room(Space((pool,)))
 
-    def rank(node: Node) -> tuple[int, ...] | None:
-        return ranks[node.name]
+    def rank(host: Host) -> tuple[int, ...] | None:
+        return ranks[host.name]
 
     fell: list[tuple[str, tuple[int, ...]]] = []
     ranking = room.ranking("rank", pool, rank, falls=Falls(fell, lambda node, ranks: min(ranks)))
@@ -210,7 +216,7 @@ def test_victims_give_the_compute_that_a_card_lacks() -> None:
 def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
-    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     assert books.leavers_needed(books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()
 
 
@@ -369,6 +375,6 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
 def test_sizes_count_who_is_told_since_it_may_come_back() -> None:
     victim, other = holding("v", "a", 3), holding("o", "a", 1)
     snapshot = a_snapshot(a_pool(4), [a_department("a", 1), a_department("b", 3)], [victim, other])
-    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     books.tell((victim,))
     assert {units for _, units in books.sizes} == {1, 3}

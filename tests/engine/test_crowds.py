@@ -12,7 +12,8 @@ from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.invariants import of_plan
 from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.types import Claim, ClaimId, DepartmentId, Node, Snapshot
+from quotas.engine.space import Host
+from quotas.engine.types import Claim, ClaimId, DepartmentId, Snapshot
 from tests.engine.towns import a_town
 
 
@@ -30,9 +31,9 @@ def every_offer(
 
 def every_node(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: object
-) -> Iterator[tuple[sites.Bound, Node, ClaimId | None]]:
-    for node in books.pool.nodes or ():
-        yield (), node, None
+) -> Iterator[tuple[sites.Bound, Host, ClaimId | None]]:
+    for host in books.hosts.values():
+        yield (), host, None
 
 
 def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

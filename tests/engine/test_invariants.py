@@ -98,7 +98,7 @@ def test_a_machine_of_which_nothing_is_known_has_plenty() -> None:
     assert of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=CARD),))) == ()
     lost = (Placed(0, "n9", (0,)),)
     found = of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=lost),)))
-    assert {(one.rule, one.sentence) for one in found} == {(1, "card/gpu/n9/0 has no room for it")}
+    assert {(one.rule, one.sentence) for one in found} == {(1, "a lost place has no room for it")}
     small = a_state(claim, capacity=None, nodes=nodes(2, memory_mib=8))
     found = of_plan(small, Plan("case", (answered(ADMIT, own=1, placement=CARD),)))
     assert [one.sentence for one in found] == ["memory/n1 has no room for it"]

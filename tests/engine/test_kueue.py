@@ -12,7 +12,7 @@ from typing import Any
 
 from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, permitted, taker_of
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from quotas.engine.victims import cost
 from quotas.engine.wire import parse_snapshot
@@ -53,7 +53,7 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
         decision = answers(snapshot)["in"]
         if decision.decision is not DecisionKind.RECLAIM or kueue["decision"] != "reclaim":
             continue
-        books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+        books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
         taker = taker_of(books, claim)
         named = {other.id: other for other in snapshot.claims}
         ours = [named[victim] for victim in decision.victims]

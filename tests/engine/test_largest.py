@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quotas.engine.books import Books
 from quotas.engine.largest import largest
 from quotas.engine.mig import PRODUCTS
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nodes, pending
@@ -18,7 +18,7 @@ from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nod
 
 def the_books(pool: Pool, claim: Claim, **department: Any) -> Books:
     snapshot = a_snapshot(pool, [a_department("a", **({"guaranteed": 100} | department))], [claim])
-    return Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    return Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
 
 def tried(books: Books, claim: Claim, limit: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quotas.engine import invariants
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from quotas.engine.victims import choose
 from quotas.engine.wire import parse_snapshot, snapshot_to_json
@@ -74,7 +74,7 @@ def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(sna
     """But for what others hold who are inside too and lack a place: what is free or becomes so, and their part of a guarantee."""
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
-    books = Books(after, after.pools[0], *free_vectors(after))
+    books = Books(after, after.pools[0], *rooms_of(after))
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
     inside = [c for c in after.claims if c.id in waiting and c.state is ClaimState.PENDING and books.inside(c)]

@@ -3,8 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.placement import best_spot, capacity_vector, occupied
+from quotas.engine.placement import best_spot
 from quotas.engine.room import Common, Room, find_places, largest_pod, pods_that_fit
+from quotas.engine.space import NOWHERE, Host, Row, Space, names
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
 from quotas.engine.units import resized
 from tests.engine.builders import pending
@@ -47,30 +48,30 @@ def pools(draw: st.DrawFn) -> tuple[Pool, list[Claim]]:
     return pool, claims
 
 
-def scanned(claim: Claim, pool: Pool, free: dict[object, int]) -> list[Placed]:
+def scanned(claim: Claim, space: Space, hosts: list[Host], free: Row) -> list[Placed]:
     """The plain way: each pod at the best spot of all nodes, one after the other, as far as there are any."""
-    room, places = Room(free), []  # type: ignore[arg-type]
+    room, places = Room(space, [*free]), []
     for pod in range(claim.pods):
-        spot = best_spot(claim, pool, pool.nodes or (), room, pod)
+        spot = best_spot(claim, hosts, room.row, pod)
         if spot is None:
             break
         places.append(spot.placed)
-        room.add({**occupied(claim, pool, places[-1:]), ("pool", pool.id): 0}, -1)
+        room.add(space.taken(claim, (places[-1],), 0), -1)
     return places
 
 
-def scanned_places(claim: Claim, pool: Pool, free: dict[object, int]) -> tuple[Placed, ...] | None:
+def scanned_places(claim: Claim, space: Space, free: Row) -> tuple[Placed, ...] | None:
     """All pods, or none; where one domain is wanted, the fullest that holds them all."""
-    if free["pool", pool.id] < claim.units:
+    hosts = [*space.hosts[claim.pool].values()]
+    if free[space.pool[claim.pool]] < claim.units:
         return None
     if not claim.same_domain:
-        return _whole(scanned(claim, pool, free), claim)
+        return _whole(scanned(claim, space, hosts, free), claim)
     found = []
-    for domain in {node.domain for node in pool.nodes or () if node.domain is not None}:
-        nodes = tuple(node for node in pool.nodes or () if node.domain == domain)
-        part = Pool(pool.id, unit=pool.unit, mig=pool.mig, nodes=nodes)
-        units = sum(_free_on(part, node, free) for node in nodes)
-        found.append((units, domain, _whole(scanned(claim, part, free), claim)))
+    for domain in {host.domain for host in hosts if host.domain is not None}:
+        part = [host for host in hosts if host.domain == domain]
+        units = sum(_free_on(host, free) for host in part)
+        found.append((units, domain, _whole(scanned(claim, space, part, free), claim)))
     return next((places for _, _, places in sorted(found, key=lambda entry: entry[:2]) if places), None)
 
 
@@ -78,51 +79,100 @@ def _whole(places: list[Placed], claim: Claim) -> tuple[Placed, ...] | None:
     return tuple(places) if len(places) == claim.pods else None
 
 
-def _free_on(pool: Pool, node: Node, free: dict[object, int]) -> int:
-    if node.instances is not None:
-        return sum(int(name[0]) * free["instance", pool.id, node.name, name] for name in node.instances)
-    kind = "slice" if pool.mig else "card"
-    return sum(units for key, units in free.items() if key[0] == kind and key[2] == node.name)  # type: ignore[index]
+def _free_on(host: Host, free: Row) -> int:
+    sized = sum(int(name[0]) * free[slot] for name, slot in host.instances.items())
+    return sized + sum(free[slot] for slot in host.cards) + sum(units for part in host.slices for units in free[part])
 
 
 @settings(max_examples=60, deadline=None)
 @given(pools(), st.randoms(use_true_random=False))
 def test_every_place_is_the_one_a_scan_over_all_nodes_would_choose(case, chance) -> None:  # type: ignore[no-untyped-def]
     pool, claims = case
-    room = Room(capacity_vector(pool, ()))
+    space = Space((pool,))
+    room, hosts = Room(space), [*space.hosts[pool.id].values()]
     running = []
     for claim in claims:
-        before = dict(room)
+        before = [*room.row]
         places = find_places(claim, pool, room)
-        assert room == before
-        assert places == scanned_places(claim, pool, before)
-        assert pods_that_fit(claim, pool, room) == len(scanned(claim, pool, before))
-        assert largest_pod(pool, room) == largest_pod(pool, Room(before))
+        assert room.row == before
+        assert places == scanned_places(claim, space, before)
+        assert pods_that_fit(claim, pool, room) == len(scanned(claim, space, hosts, before))
+        assert largest_pod(pool, room) == largest_pod(pool, Room(space, before))
         if places is not None:
-            running.append(occupied(claim, pool, places))
+            running.append(space.taken(claim, places))
             room.add(running[-1], -1)
         if running and chance.random() < 0.4:
             room.add(running.pop(chance.randrange(len(running))))
 
 
+def a_space(cards: int, units: int) -> tuple[Space, int, int]:
+    """Of one node with one card: the space, the slot of the card's units and the pool's."""
+    pool = Pool("gpu", unit="MiB", nodes=(Node("n1", (Card(cards),)),))  # type: ignore[arg-type]
+    space = Space((pool,))
+    space.capacity[space.pool[pool.id]] = units
+    return space, space.hosts[pool.id]["n1"].cards[0], space.pool[pool.id]
+
+
 def test_room_that_is_lent_for_a_while_is_returned() -> None:
-    room = Room({("pool", "gpu"): 1, ("card", "gpu", "n1", 0): 1})  # type: ignore[dict-item]
-    with room.also([{("card", "gpu", "n1", 0): 1}, {("card", "gpu", "lost", 0): 1}]):  # type: ignore[dict-item]
-        assert room["card", "gpu", "n1", 0] == 2
-    assert room["card", "gpu", "n1", 0] == 1
+    space, card, pool = a_space(1, 1)
+    room = Room(space)
+    with room.also([{card: 1}, {card: 1, NOWHERE: 1}]):
+        assert room.row[card] == 3
+    assert room.row == [0, *space.capacity[1:]]
+    assert room.row[card] == room.row[pool] == 1
 
 
 def test_what_two_rooms_have_in_common_follows_both() -> None:
     """Also while something is lent to one of them, and when that is over."""
-    card, pool = ("card", "p", "n1", 0), ("pool", "p")
-    now, later = Room({card: 4, pool: 8}), Room({card: 4, pool: 8})
+    space, card, pool = a_space(4, 8)
+    now, later = Room(space), Room(space)
     common = Common(now, later)
+
+    def shared() -> tuple[int, int]:
+        row = common.as_they_are().row
+        return row[card], row[pool]
+
     now.add({card: 3, pool: 3}, -1)
-    later.add({card: 2, pool: 2, ("card", "p", "gone", 0): 1}, -1)
-    assert common.as_they_are() == {card: 1, pool: 5}
+    later.add({card: 2, pool: 2, NOWHERE: 1}, -1)
+    assert shared() == (1, 5)
     with later.also([{card: 2, pool: 2}], -1):
-        assert common.as_they_are() == {card: 0, pool: 4}
+        assert shared() == (0, 4)
     with later.also([{card: 2, pool: 2}]):
-        assert common.as_they_are() == {card: 1, pool: 5}
+        assert shared() == (1, 5)
     now.add({card: 3, pool: 3})
-    assert common.as_they_are() == later == {card: 2, pool: 6}
+    assert shared() == (2, 6)
+    assert common.row == later.row
+
+
+def test_what_stands_on_a_lost_place_takes_and_gives_nothing() -> None:
+    """A node or a card that is not there, an instance or a slice that the geometry does not have."""
+    lost = Node("n1", (Card(4),)), Node("n2", (Card(4),), instances={"1g.6gb": 4})
+    pool = Pool("gpu", unit="slice", mig="A30", nodes=lost)  # type: ignore[arg-type]
+    space = Space((pool,))
+    for placed in (
+        Placed(0, "gone", (0,), 0), Placed(0, "n1", (1,), 0), Placed(0, "n1", (0,), 3), Placed(0, "n2", (0,), 0), Placed(0, "n2"),
+    ):  # fmt: skip
+        vector = space.taken(pending("c", "a", 2, profile="2g.12gb"), (placed,))
+        assert vector[NOWHERE] > 0
+        room = Room(space)
+        room.add(vector)
+        assert room.row[NOWHERE] == 0
+    whole = Pool("gpu", unit="MiB", nodes=(Node("n1", (Card(4, 100),)),))  # type: ignore[arg-type]
+    beyond = Space((whole,)).taken(pending("c", "a", 2, cores_per_pod=50), (Placed(0, "n1", (1,)),))
+    assert beyond[NOWHERE] == 2
+
+
+def test_everything_that_is_counted_has_a_name() -> None:
+    cut, fixed = Node("n1", (Card(2),), cpu_milli=8), Node("n2", (Card(2),), instances={"1g.6gb": 2}, memory_mib=8)
+    pools = (
+        Pool("a", unit="slice", mig="A30", nodes=(cut, fixed)),  # type: ignore[arg-type]
+        Pool("b", unit="MiB", nodes=(Node("n1", (Card(8, 100), Card(8)), cpu_milli=8),)),  # type: ignore[arg-type]
+    )
+    space = Space(pools)
+    called = names(space)
+    assert sorted(called) == [*range(len(space.capacity))]
+    assert sorted(called.values()) == sorted([
+        "a lost place", "pool/a", "pool/b", "cpu/n1", "memory/n2", "media/a/n1/0", "slice/a/n1/0/0", "slice/a/n1/0/1",
+        "instance/a/n2/1g.6gb", "card/b/n1/0", "card/b/n1/1", "cores/b/n1/0",
+    ])  # fmt: skip
+    assert len({space.at[slot] for slot, name in called.items() if "n1" in name}) == 1, "one machine in both pools"

@@ -16,7 +16,7 @@ from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.loans import loans_of
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import resized
@@ -89,7 +89,7 @@ class Portal(RuleBasedStateMachine):
         self.borrowed_is_lent()
 
     def books(self, snapshot: Snapshot) -> Books:
-        return Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+        return Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
     def nobody_inside_waits_while_victims_would_do(self, plan: Plan) -> None:
         """4, for the first in line: others may wait for what it holds. Sets of up to three are tried, one and all; who

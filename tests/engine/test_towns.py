@@ -7,7 +7,7 @@ import pytest
 
 from quotas.engine import admission, invariants
 from quotas.engine.admission import decide
-from quotas.engine.placement import add, capacity_vector, occupied
+from quotas.engine.space import NO_MACHINE, Row, Space, Vector
 from quotas.engine.types import ClaimState, DecisionKind, Snapshot
 from quotas.engine.units import gone_by
 from tests.engine.builders import carried_out
@@ -96,24 +96,29 @@ def test_those_who_are_waited_for_give_what_is_promised(seed: int) -> None:
     leaver gives that the one it leaves for needs whole was taken for what is left over of it."""
     town = a_town(seed)
     plan, claims = decide(town), {claim.id: claim for claim in town.claims}
-    (pool,) = town.pools
-    free = capacity_vector(pool, town.departments)
+    space = Space(town.pools, town.departments)
+    free = [*space.capacity]
     for claim in town.claims:
         if claim.state is not ClaimState.PENDING:
-            add(free, occupied(claim, pool, claim.placement), -1)
+            _add(free, space.taken(claim, claim.placement), -1)
     for decision in plan.decisions:
         if decision.decision is DecisionKind.ADMIT:
-            add(free, occupied(claims[decision.claim], pool, decision.placement), -1)
+            _add(free, space.taken(claims[decision.claim], decision.placement), -1)
     reserved = [decision for decision in plan.decisions if decision.decision is DecisionKind.RECLAIM]
     for decision in reserved:
-        then = dict(free)
+        then = [*free]
         for leaver in decision.waiting_on:
-            add(then, occupied(claims[leaver], pool, claims[leaver].placement))
+            _add(then, space.taken(claims[leaver], claims[leaver].placement))
         for other in reserved:
             if {*other.waiting_on} <= {*decision.waiting_on}:
-                add(then, occupied(claims[other.claim], pool, other.placement), -1)
-        mine = occupied(claims[decision.claim], pool, decision.placement)
-        assert [key for key in mine if key[0] != "pool" and then.get(key, 0) < 0] == [], decision
+                _add(then, space.taken(claims[other.claim], other.placement), -1)
+        mine = space.taken(claims[decision.claim], decision.placement)
+        assert [slot for slot in mine if space.at[slot] != NO_MACHINE and then[slot] < 0] == [], decision
+
+
+def _add(free: Row, vector: Vector, times: int = 1) -> None:
+    for slot, amount in vector.items():
+        free[slot] += times * amount
 
 
 def _later(seed: int) -> list[Snapshot]:

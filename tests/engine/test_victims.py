@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
-from quotas.engine.room import free_vectors
+from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimState, DecisionKind, Snapshot
 from quotas.engine.victims import choose, cost
@@ -22,7 +22,7 @@ pytestmark = patient
 
 
 def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
-    books = Books(snapshot, snapshot.pools[0], *free_vectors(snapshot))
+    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     return books, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
@@ -125,9 +125,9 @@ def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snap
     books, claim = the_books(snapshot)
     taker = taker_of(books, claim)
     assume(makes_room(books, taker, ()) is None)
-    before = dict(books.free_later), [account.usage for account in books.ledger.accounts.values()]
+    before = [*books.free_later.row], [account.usage for account in books.ledger.accounts.values()]
     chosen = choose(books, claim)
-    assert before == (books.free_later, [account.usage for account in books.ledger.accounts.values()])
+    assert before == (books.free_later.row, [account.usage for account in books.ledger.accounts.values()])
     if chosen is None:
         return
     fairness = next(f for f in Fairness if permitted(books, taker, chosen.victims, f))

@@ -8,8 +8,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from quotas.engine.placement import capacity_vector, occupied
 from quotas.engine.room import Room, find_places
+from quotas.engine.space import Space
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -114,7 +114,7 @@ def _departments(chance: Random, capacity: int, many: int, nested: bool) -> tupl
 def _held(
     chance: Random, pool: Pool, tenants: tuple[Department, ...], many: int, asks: list[dict[str, Any]]
 ) -> list[Claim]:
-    room, claims = Room(capacity_vector(pool, tenants)), []
+    room, claims = Room(Space((pool,), tenants)), []
     for n in range(chance.randint(10, 80)):
         owner = chance.randrange(many)
         owner = owner // 2 if chance.random() < 0.7 else owner
@@ -128,7 +128,7 @@ def _held(
         places = find_places(claim, pool, room)
         if places is None:
             continue
-        room.add(occupied(claim, pool, places), -1)
+        room.add(room.space.taken(claim, places), -1)
         claim = replace(claim, placement=places)
         if chance.random() < 0.08:
             claim = replace(claim, state=ClaimState.LEAVING, leave_by=chance.choice([0, 100, 600]))

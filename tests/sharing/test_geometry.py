@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quotas.engine import types as e
 from quotas.engine.mig import PRODUCTS, Profile
-from quotas.engine.placement import capacity_vector, occupied
 from quotas.engine.room import Room, find_places
+from quotas.engine.space import Space
 from tests.sharing.table import NODES
 from workloads import sharing
 from workloads.sharing import SYSTEMS, NodeInfo, Request, Settings, charge
@@ -104,19 +104,19 @@ def test_mig_instances_cut_in_any_sequence_stay_inside_the_geometry(
         units_per_card=size,
         mig=product,
     )
-    free, here = Room(capacity_vector(pool, ())), {}
+    free, here = Room(Space((pool,))), {}
     for number, (leaves, which, other) in enumerate(steps):
         if leaves and here:
             gone = sorted(here)[which % len(here)]
             old, places = here.pop(gone)
-            free.add(occupied(old, pool, places))
+            free.add(free.space.taken(old, places))
             continue
         name = names[other % len(names)]
         asked = claim(number, units_per_pod=profiles[name].size, profile=name)
         places = find_places(asked, pool, free)
         if places is None:
             continue
-        free.add(occupied(asked, pool, places), -1)
+        free.add(free.space.taken(asked, places), -1)
         here[number] = (asked, places)
         check_geometry(profiles, here)
 
@@ -154,11 +154,11 @@ def test_memory_and_compute_of_a_shared_card_are_never_given_out_twice(
     info = sharing.discover(NODES[name], SAID)
     assert info is not None
     system, pool = SYSTEMS[info.sharing], pool_of(info)
-    free, here = Room(capacity_vector(pool, ())), {}
+    free, here = Room(Space((pool,))), {}
     for number, (leaves, which, other) in enumerate(steps):
         if leaves and here:
             old, _, places = here.pop(sorted(here)[which % len(here)])
-            free.add(occupied(old, pool, places))
+            free.add(free.space.taken(old, places))
             continue
         asked = wanted(info, which, other)
         if system.validate(asked, SAID):
@@ -167,7 +167,7 @@ def test_memory_and_compute_of_a_shared_card_are_never_given_out_twice(
         places = find_places(one, pool, free)
         if places is None:
             continue
-        free.add(occupied(one, pool, places), -1)
+        free.add(free.space.taken(one, places), -1)
         here[number] = (one, asked, places)
         check_cards(info, here)
 
