@@ -8,7 +8,7 @@ from bisect import insort
 from collections.abc import Iterable
 
 from quotas.engine.books import Books
-from quotas.engine.bounds import Gift, Least, Offer, all_of, cheapest
+from quotas.engine.bounds import Gift, Offer, cheapest
 from quotas.engine.permission import stoppable
 from quotas.engine.ranking import Rank
 from quotas.engine.space import Host, Slot
@@ -19,26 +19,22 @@ from quotas.engine.units import lost_work
 class Pile:
     """What several claims give of something: the `gifts` in the order of priority, and how much is `given` in all."""
 
-    __slots__ = ("_all", "_but_one", "_ranks", "gifts", "given")
+    __slots__ = ("_ranks", "gifts", "given")
 
     def __init__(self, gifts: Iterable[Gift] = ()) -> None:
         self.gifts = sorted(gifts)
-        self._sum_up()
-
-    def _sum_up(self) -> None:
-        amounts = [amount for _, amount in self.gifts]
-        self.given = sum(amounts)
-        self._but_one = self.given - min(amounts, default=0)
-        self._all: Least | None = None
+        self.given = sum([amount for _, amount in self.gifts])
         self._ranks: dict[tuple[int, bool, bool], Rank | None] = {}
 
     def change(self, amount: int, old: Offer | None, new: Offer | None) -> None:
         """A claim that gives the amount comes, goes or costs something else."""
         if old is not None:
             self.gifts.remove((old, amount))
+            self.given -= amount
         if new is not None:
             insort(self.gifts, (new, amount))
-        self._sum_up()
+            self.given += amount
+        self._ranks.clear()
 
     def rank(self, need: int, by_units: bool, one_may_do: bool) -> Rank | None:
         """What any set costs at least that gives the need, None if there is none; if one claim may do and none costs less
@@ -52,17 +48,12 @@ class Pile:
         if one_may_do and len(self.gifts) == 1:  # as most are
             ((priority, short, lost, units, id), amount) = self.gifts[0]
             return (0, short, priority, lost, 1, units, id) if amount >= need else None
-        least = self._all_of(by_units) if self._but_one < need <= self.given else cheapest(self.gifts, need, by_units)
+        least = cheapest(self.gifts, need, by_units)
         if least is None or not one_may_do:
             return least
         enough = [(0, o[1], o[0], o[2], 1, o[3], o[4]) for o, amount in self.gifts if amount >= need]
         one = min(enough, default=least)
         return one if one[:4] == least else least
-
-    def _all_of(self, by_units: bool) -> Least:
-        if self._all is None:
-            self._all = all_of([offer for offer, _ in self.gifts])
-        return self._all if by_units else (0, *self._all[1:])
 
 
 NOTHING = Pile()
@@ -77,10 +68,9 @@ def together(piles: Iterable[Pile]) -> Pile:
 
 
 class Here:
-    """What claims on a node could give: each of them, and by slot (space.py) the `pile` of all. No set of them costs less than
-    the cheapest alone: `least` (units below the guarantee, priority, lost work) and `least_units`."""
+    """What claims on a node could give: each of them, and by slot (space.py) the `pile` of all."""
 
-    __slots__ = ("_piles", "_vectors", "cards", "least", "least_units", "offers", "seen")
+    __slots__ = ("_least", "_piles", "_vectors", "cards", "offers", "seen")
 
     def __init__(self, books: Books, host: Host, offers: Iterable[Offer]) -> None:
         self.offers = {offer[4]: offer for offer in offers}
@@ -88,12 +78,20 @@ class Here:
         self._vectors = books.vectors
         self._piles: dict[Slot, Pile] = {}
         self.cards = [self.pile(slot) for slot in host.cards]
-        self._find_least()
+        self._least: tuple[int, int, int] | None = None
 
-    def _find_least(self) -> None:
-        offers = self.offers.values()
-        self.least = min([(short, priority, lost) for priority, short, lost, _, _ in offers], default=None)
-        self.least_units = min([offer[3] for offer in offers], default=0)
+    @property
+    def least(self) -> tuple[int, int, int] | None:
+        """What every set costs at least: (units below the guarantee, priority, lost work) of the cheapest alone."""
+        if self._least is None:
+            alone = [(short, priority, lost) for priority, short, lost, _, _ in self.offers.values()]
+            self._least = min(alone, default=None)
+        return self._least
+
+    @property
+    def least_units(self) -> int:
+        """The fewest units that every set has."""
+        return min([offer[3] for offer in self.offers.values()], default=0)
 
     def pile(self, slot: Slot) -> Pile:
         """What all of them give of it."""
@@ -111,7 +109,7 @@ class Here:
             for slot, amount in self._vectors[id].items():
                 if slot in self._piles:
                     self._piles[slot].change(amount, old, new)
-            self._find_least()
+            self._least = None
 
 
 def offer_of(books: Books, claim: Claim) -> Offer:

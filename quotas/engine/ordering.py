@@ -14,6 +14,8 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
 """(whether it borrows, its share, its place in the order of all)"""
+Entry = tuple[bool, Share, int, int, Claim]
+"""A rank, the version of whose word it is, and the claim"""
 
 
 def queue_order(claim: Claim) -> tuple[int, int, str]:
@@ -36,7 +38,7 @@ class Competition:
         for turn, claim in enumerate(sorted(claims, key=queue_order)):
             self._turn[claim.id] = turn
             self._queues.setdefault(claim.department, deque()).append(claim)
-        self._heaps: dict[DepartmentId, list[tuple[Rank, int, Claim]]] = {}
+        self._heaps: dict[DepartmentId, list[Entry]] = {}
         self._version: dict[DepartmentId, int] = {}
         for department in self._queues:
             self._enter(ledger[department])
@@ -58,7 +60,7 @@ class Competition:
             claim = self._best(account)
             if claim is not None:
                 heap = self._heaps.setdefault(account.parent.id, [])
-                heappush(heap, (self._rank(account, claim), version, claim))
+                heappush(heap, (*self._rank(account, claim), version, claim))
             account = account.parent
 
     def _best(self, account: Account) -> Claim | None:
@@ -68,16 +70,16 @@ class Competition:
         while heap and not self._current(account, heap[0]):
             heappop(heap)
         below = heap[0] if heap else None
-        if own and (below is None or self._rank(account, own[0]) <= below[0]):
+        if own and (below is None or self._rank(account, own[0]) <= below[:3]):
             return own[0]
-        return below[2] if below else None
+        return below[4] if below else None
 
-    def _current(self, account: Account, entry: tuple[Rank, int, Claim]) -> bool:
+    def _current(self, account: Account, entry: Entry) -> bool:
         """Whether a heap entry is the latest word of the child it came through."""
-        child = self._ledger[entry[2].department]
+        child = self._ledger[entry[4].department]
         while child.parent is not None and child.parent is not account:
             child = child.parent
-        return entry[1] == self._version[child.id]
+        return entry[3] == self._version[child.id]
 
     def _rank(self, account: Account, claim: Claim) -> Rank:
         asked = self._asks(claim)

@@ -64,6 +64,8 @@ def _takes_a_part(claim: Claim, host: Host) -> bool:
 def _part_of_a_card(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
     """Part of one card, best fit."""
     left, asked = free[host.stretch], claim.on_card
+    if max(left) < asked:  # as on most nodes of a full pool
+        return None
     fitting = [i for i, units in enumerate(left) if units >= asked and _cores_fit(claim, host, i, free)]
     if not fitting:
         return None

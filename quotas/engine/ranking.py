@@ -3,7 +3,7 @@
 Pods of one shape ask the same of every node, and between two questions only few nodes change.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
@@ -89,28 +89,36 @@ class Ranking:
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""
-        changes, seen, ranks = self._changes, self._seen, self._ranks
-        self._seen = len(changes.turns)
-        for machine in {*changes.turns[seen:]} if seen < self._seen else ():
+        turns, seen = self._changes.turns, self._seen
+        if seen < len(turns):
+            self._seen = len(turns)
+            self._look_again({*turns[seen:]}, seen)
+        if self._falls is not None and self._fallen < len(self._falls.what):
+            self._fall(self._falls)
+        return self._ranks
+
+    def _look_again(self, machines: Iterable[int], seen: int) -> None:
+        """Rank anew the nodes on these machines, as far as they are not as they were."""
+        ranks, versions, risen = self._ranks, self._changes.version, self._changes.risen
+        for machine in machines:
             index = self._at.get(machine)
             if index is None:
                 continue
-            before, more, version = ranks[index], changes.risen[machine] > seen, changes.version[machine]
+            before, version = ranks[index], versions[machine]
             if version == self._lasting_of[index]:
                 rank = ranks[index] = self._lasting[index]
             elif index in self._lent and version == self._lent[index][0]:
                 rank = ranks[index] = self._lent[index][1]
-            elif before is None and not more:
+            elif risen[machine] > seen:
+                rank = self._keep(index, self._rank(self._hosts[index]))
+            elif before is None:
                 continue  # no rank comes of None
             else:
-                rank = self._keep(index, self._rank(self._hosts[index]) if more or self._falls is None else before)
+                rank = self._keep(index, before if self._falls is not None else self._rank(self._hosts[index]))
             if rank is not None and rank != before:
                 heappush(self._heap, (rank, index))
-        if self._falls is not None and self._fallen < len(self._falls.what):
-            self._fall(self._falls)
         if len(self._heap) > 4 * len(self._hosts):
             self._order()
-        return self._ranks
 
     def _fall(self, falls: Falls) -> None:
         """Lower the bounds of the nodes where something may cost less."""

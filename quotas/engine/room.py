@@ -129,10 +129,11 @@ class Room:
         no rank comes of None; of bounds, and of what a walk over them asks for, none falls there but as `falls` tells."""
         self._settle()
         key = pool.id, domain, question
-        if key not in self._rankings:
+        known = self._rankings.get(key)
+        if known is None:
             hosts = [host for host in self.space.hosts[pool.id].values() if domain is None or host.domain == domain]
-            self._rankings[key] = Ranking(self._changes, hosts, rank, falls)
-        return self._rankings[key]
+            known = self._rankings[key] = Ranking(self._changes, hosts, rank, falls)
+        return known
 
 
 class Common(Room):

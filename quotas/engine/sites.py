@@ -150,8 +150,8 @@ def _by_least_cost(
     below = None if taker.policy.reclaim == "any" else claim.priority
     open_ = offered(books, taker.patient, below)
     if fair and not taker.inside:  # often only few borrow so much that others may take from them
-        theirs = set(_nodes_of(books, rivals))
-        if len(theirs) * FEW < len(books.hosts):
+        theirs = _few_nodes_of(books, rivals)
+        if theirs is not None:
             costs = ((_least_cost(books, taker, open_.on(host), host), host) for host in books.in_order(theirs))
             found = ((least, host, None) for least, host in costs if least is not None)
             yield from takewhile(lambda one: not beaten(one[0]), sorted(found, key=lambda one: one[0]))
@@ -175,10 +175,15 @@ def _by_least_cost(
     yield from ((whole(rank), host, rank[SAME] if len(rank) > SAME else None) for rank, host in walk)
 
 
-def _nodes_of(books: Books, departments: Iterable[DepartmentId]) -> Iterator[str]:
-    """Where the departments' claims stand."""
-    held = (claim for department in departments for claim in books.holding.get(department, {}).values())
-    return (placed.node for claim in held for placed in claim.placement or ())
+def _few_nodes_of(books: Books, departments: Iterable[DepartmentId]) -> set[str] | None:
+    """Where the departments' claims stand; None as soon as these are not few nodes."""
+    nodes: set[str] = set()
+    for department in departments:
+        for claim in books.holding.get(department, {}).values():
+            nodes.update([placed.node for placed in claim.placement or ()])
+        if len(nodes) * FEW >= len(books.hosts):
+            return None
+    return nodes
 
 
 def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
@@ -192,14 +197,15 @@ def _least_own(books: Books, taker: Taker, own: list[Claim]) -> Least:
 def _floor(books: Books, taker: Taker, here: Here, host: Host) -> Rank | None:
     """A bound that is found quickly: every set costs at least what its dearest claim does, and has the units that are lacking;
     with fair sharing no more than all of them change."""
-    if here.least is None:
+    least = here.least
+    if least is None:
         return None
     if books.settings.fair_sharing:
         on_node = books.on_node[host.name]
         changes = [alone(books, on_node[id]) for id in here.offers]
         return 0 if taker.inside else here.least_units, reduce(add, changes)
     if taker.inside:
-        return 0, *here.least
+        return 0, *least
     return max(here.least_units, _lacking(books, taker.claim, host)), 0, -(10**9), 0
 
 
