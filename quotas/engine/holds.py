@@ -12,7 +12,7 @@ from functools import cached_property
 
 from quotas.engine.books import Books
 from quotas.engine.rights import Hold
-from quotas.engine.room import Room, find_places, free_units
+from quotas.engine.room import Room, emptiest_host, find_places, free_units
 from quotas.engine.space import Places, Space
 from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
@@ -27,6 +27,7 @@ class Holds:
         self._books = books
         self._made: list[Hold] = []
         self._starving: Hold | None = None
+        self._nodes = books.pool.nodes or ()
         self._ends: list[tuple[int, ClaimId]] = sorted(
             (end, claim.id)
             for claims in books.holding.values()
@@ -131,22 +132,27 @@ class Holds:
 
     def _anywhere(self, claim: Claim) -> Places:
         """On the nodes where most is free already, as few as will do, when nobody knows what ends first."""
-        books, pool = self._books, self._books.pool
-        if pool.nodes is None or claim.is_recall:
+        books = self._books
+        emptiest = None if claim.is_recall else emptiest_host(books.pool, books.free_later)
+        if emptiest is None:
             return ()
-        free = free_units(pool, books.free_later)
-        nodes = [pool.nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
+        places = self._places_on([emptiest.node], claim)  # as a rule that is enough
+        return self._on_free_cards(places or self._on_few(claim))
+
+    def _on_few(self, claim: Claim) -> Places:
+        """The same, where one node is not enough."""
+        free = free_units(self._books.pool, self._books.free_later)
+        nodes = [self._nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
         most = 1
         while (places := self._places_on(nodes[:most], claim)) is None and most < len(nodes):
             most = min(2 * most, len(nodes))
         few = bisect_left(range(most), True, most // 2 + 1, key=lambda n: self._places_on(nodes[:n], claim) is not None)
-        return self._on_free_cards((places if few == most else self._places_on(nodes[:few], claim)) or ())
+        return (places if few == most else self._places_on(nodes[:few], claim)) or ()
 
     @cached_property
     def _by_name(self) -> list[int]:
         """The pool's nodes by name, each by its turn in the pool's order."""
-        names = [node.name for node in self._books.pool.nodes or ()]
-        return sorted(range(len(names)), key=names.__getitem__)
+        return sorted(range(len(self._nodes)), key=lambda turn: self._nodes[turn].name)
 
     def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
         """Places on these nodes alone, were they empty."""

@@ -192,6 +192,11 @@ def free_units(pool: Pool, room: Room) -> list[int]:
     return [int(rank[0]) for rank in ranks if rank is not None]
 
 
+def emptiest_host(pool: Pool, room: Room) -> Host | None:
+    """The node of the pool with most free units, the first by name of those that are equal."""
+    return room.ranking("emptiest", pool, lambda host: (-free_on(host, room.row), host.name)).first()
+
+
 def largest_pod(pool: Pool, room: Room) -> int:
     """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
     host = room.ranking("largest", pool, lambda host: (-largest_on(host, room.row),)).first()
