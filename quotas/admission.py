@@ -29,6 +29,7 @@ from quotas import ledger, windows
 from quotas.engine import types as e
 from quotas.engine.admission import decide
 from quotas.engine.wire import decision_to_json
+from quotas.going_on import those_who_go_on
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
 from quotas.passes import packed
 from quotas.snapshots import load_snapshot, moment
@@ -49,10 +50,11 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
+        snapshot, gone_on = those_who_go_on(group, snapshot)
         with nothing_collected():
             plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
-        changes = record(group, snapshot, plan, now=now, milliseconds=took)
+        changes = record(group, snapshot, plan, now=now, milliseconds=took, gone_on=gone_on)
         admitted = [row.claim for row in changes if row.kind == e.DecisionKind.ADMIT.value]
         ledger.settle_as(group, snapshot, admitted, now=now)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
@@ -76,13 +78,20 @@ def locked_group(group_id: int) -> PoolGroup:
 
 
 def record(
-    group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, *, now: dt.datetime, milliseconds: int = 0
+    group: PoolGroup,
+    snapshot: e.Snapshot,
+    plan: e.Plan,
+    *,
+    now: dt.datetime,
+    milliseconds: int = 0,
+    gone_on: Collection[e.ClaimId] = (),
 ) -> list[Decision]:
-    """Writes what changed; returns the rows of the decision log (none when the plan says what is already so)."""
+    """Writes what changed, and who has `gone_on` before; returns the rows of the decision log (none when the plan says what is
+    already so)."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
-    rows = _claims(ids | set(plan.withdrawn))
+    rows = _claims(ids | {*gone_on, *plan.withdrawn})
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
-    for claim_id in plan.withdrawn:
+    for claim_id in (*gone_on, *plan.withdrawn):
         recorder.withdraw(claim_id)
     answers = sorted(plan.decisions, key=lambda d: d.position)
     many = [d for d in answers if d.decision is e.DecisionKind.ADMIT and not recorder.claims[d.claim].is_recall]

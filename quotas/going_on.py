@@ -1,0 +1,32 @@
+"""Work that was called back for a claim that is no more goes on, before anybody else can count on what it would leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quotas.engine import types as e
+from quotas.engine.verdict import usage_of
+from quotas.models import Claim, ClaimState, PoolGroup
+
+
+def those_who_go_on(group: PoolGroup, snapshot: e.Snapshot) -> tuple[e.Snapshot, tuple[e.ClaimId, ...]]:
+    """The snapshot with those holding again whose owner withdrew before their deadline, and who they are: nobody else waits for
+    them, and the quotas still bear them. Called under the group's lock."""
+    live = {claim.id for claim in snapshot.claims}
+    called = {
+        claim.id: claim
+        for claim in snapshot.claims
+        if claim.held_for is not None and claim.held_for not in live and (claim.leave_by or 0) > snapshot.now
+    }
+    if not called:
+        return snapshot, ()
+    waiting = Claim.objects.filter(pool__group=group, state=ClaimState.PENDING).exclude(waiting_on=[])
+    awaited = {id for ids in waiting.values_list("waiting_on", flat=True) for id in ids}
+    books = {pool: usage_of(snapshot, pool) for pool in {claim.pool for claim in called.values()}}
+    stay: dict[e.ClaimId, e.Claim] = {}
+    for id, claim in sorted(called.items()):
+        ledger = books[claim.pool]
+        if id not in awaited and ledger.available(claim.department) >= claim.units:
+            ledger.add(claim.department, claim.units)
+            stay[id] = replace(claim, state=e.ClaimState.HOLDING, leave_by=None, held_for=None)
+    return replace(snapshot, claims=tuple(stay.get(claim.id, claim) for claim in snapshot.claims)), tuple(stay)
