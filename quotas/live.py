@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from django.db.models import Q, Sum
@@ -13,8 +13,12 @@ from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.engine.ledger import Ledger
 from quotas.engine.mig import profile_of
+from quotas.engine.recalls import standing_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
+from quotas.snapshots import seconds
 from quotas.windows import most_lent, planned_limit
+
+EVER = 2**62
 
 CLAIM_COLUMNS = (
     "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "asked_per_pod", "state",
@@ -40,6 +44,7 @@ class Live:
     books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
     on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
     unheld: dict[int, int] = field(default_factory=dict)
+    called: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
 
     def subtree(self, department: int) -> list[int]:
         found = [department]
@@ -134,22 +139,30 @@ def reserved(claim: Claim) -> int:
     return int((claim.reserved or {}).get("units", 0)) if claim.state == ClaimState.PENDING else 0
 
 
-def recalls_left(claims: Iterable[Claim]) -> dict[str, int]:
-    """Public id of each holding recall of one department in one pool → units it still holds.
+def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
+    """Of each department what its holding recalls still hold: what workloads there and below have not drawn."""
+    if pool not in live.called:
+        standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
+        recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
+        workloads = [claim for claim in standing if not claim.is_recall] if recalls else []
+        tree = [_in_tree(live, department) for department in live.departments.values()] if recalls else []
+        asked = [_holding_for_engine(live, claim) for claim in (*recalls, *workloads)]
+        live.called[pool] = standing_of(asked, EVER, tree).left
+    return live.called[pool]
 
-    Claims that started after a recall draw from it, the oldest recall first.
-    """
-    claims = list(claims)
-    recalls = [claim for claim in claims if claim.is_recall and claim.state == ClaimState.HOLDING]
-    recalls.sort(key=lambda claim: (claim.started_at, claim.pk))
-    drawing = [(c.started_at, c.units) for c in claims if not c.is_recall and c.state in OCCUPYING and c.started_at]
-    left, drawn = {}, 0
-    for recall in recalls:
-        later = sum(units for started, units in drawing if recall.started_at and started >= recall.started_at)
-        drew = min(recall.units, max(0, later - drawn))
-        drawn += drew
-        left[recall.public_id] = recall.units - drew
-    return left
+
+def _holding_for_engine(live: Live, claim: Claim) -> e.Claim:
+    department, started = live.departments[claim.department_id].slug, seconds(claim.started_at or timezone.now())
+    return e.Claim(
+        e.ClaimId(claim.public_id), e.DepartmentId(department), e.PoolId(live.pools[claim.pool_id].slug), claim.units_per_pod,
+        e.ClaimState.HOLDING, started, pods=claim.pods, started_at=started,
+    )  # fmt: skip
+
+
+def _in_tree(live: Live, department: Department, quotas: Mapping[e.PoolId, e.Quota] | None = None) -> e.Department:
+    parent = live.departments[department.parent_id].slug if department.parent_id else None
+    above = e.DepartmentId(parent) if parent else None
+    return e.Department(e.DepartmentId(department.slug), above, department.weight, quotas or {})
 
 
 def held(live: Live, department: int, pool: int) -> int:
@@ -199,7 +212,7 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
 
 
 def recalled(live: Live, department: int, pool: int) -> int:
-    return sum(recalls_left(live.claims.get((department, pool), ())).values())
+    return _recalls_left(live, pool).get(e.DepartmentId(live.departments[department].slug), 0)
 
 
 def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
@@ -247,7 +260,4 @@ def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> 
     if quota is not None:
         lending = planned_limit(quota, timezone.now()), most_lent(quota)
         limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, *lending)}
-    parent = live.departments[department.parent_id].slug if department.parent_id else None
-    return e.Department(
-        e.DepartmentId(department.slug), e.DepartmentId(parent) if parent else None, department.weight, limits
-    )
+    return _in_tree(live, department, limits)

@@ -187,8 +187,8 @@ def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.Departme
     accounts = [top]
     for account in accounts:  # grows while it is walked
         accounts += account.children
-    for account in sorted(accounts, key=lambda each: (each.usage - each.guaranteed, each.id)):
-        units = min(top.subtree - limit - top.usage, account.guaranteed - account.usage)
+    for account in sorted(accounts, key=lambda each: (-each.own_left, each.id)):
+        units = min(top.subtree - limit - top.usage, account.own_left)
         if units > 0:
             ledger.add(account.id, units)
             yield account.id, units

@@ -126,7 +126,7 @@ class PoolPass:
         books = self.books
         for claim in books.starts_without_right():
             account, free = books.ledger[claim.department], books.ledger.available(claim.department)
-            if (free < 0 and account.usage > account.guaranteed) or books.left_its_guarantee(claim):
+            if (free < 0 and account.usage > account.subtree) or books.left_its_guarantee(claim):
                 books.take_back(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
@@ -271,11 +271,13 @@ class PoolPass:
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
         books = self.books
+        drawn = books.draw(claim) if books.some_recalls else {}
         places = books.places(claim, books.free_for_all) if books.entitled(claim) else None
         if places is None:
+            books.put_back(drawn)
             return None
         own, borrowed = self._charge(claim)
-        books.admit(claim, places)
+        books.admit(claim, places, drawn)
         self._holds.count_on_end(claim)
         if borrowed and books.settings.fair_sharing:
             books.openings += 1  # who borrows more may be taken from by those who borrow less

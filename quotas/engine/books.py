@@ -5,7 +5,7 @@ The snapshot never changes; everything the pass decides is an entry here. Two ve
 start; `free_later` counts leaving claims as gone and reservations whole – what fits there has a place once they left.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -47,6 +47,7 @@ class Books(Rights):
         self.stirs = Stirs(self.ledger, self.holding, self.settings.fair_sharing)
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
+        self.drawn: dict[ClaimId, Mapping[ClaimId, int]] = {}
         self.moved: set[DepartmentId] = set()
         self.space, self.pool_slot = free_later.space, free_later.space.pool[pool.id]
         self.hosts = self.space.hosts[pool.id]
@@ -170,8 +171,35 @@ class Books(Rights):
 
     # Entries ----------------------------------------------------------------------------------------------------------
 
-    def admit(self, claim: Claim, places: Places) -> None:
-        """The claim starts at `places`, now."""
+    def draw(self, claim: Claim) -> dict[ClaimId, int]:
+        """What recalls that departments above it hold give way to the claim, as far as it needs it: by recall, the units."""
+        drawn: dict[ClaimId, int] = {}
+        wanted, account = 0 if claim.is_recall else self.asked(claim), self.ledger[claim.department].parent
+        while account is not None and wanted:
+            for recall in self.standing.recalls.get(account.id, ()):
+                units = min(wanted, self.standing.charges[recall.id])
+                if units:
+                    drawn[recall.id] = units
+                    wanted -= units
+            account = account.parent
+        self._give_way(drawn, 1)
+        return drawn
+
+    def put_back(self, drawn: Mapping[ClaimId, int]) -> None:
+        """The recalls hold again what they had given."""
+        self._give_way(drawn, -1)
+
+    def _give_way(self, drawn: Mapping[ClaimId, int], times: int) -> None:
+        for id, units in drawn.items():
+            department = self.claims[id].department
+            self.standing.charges[id] -= times * units
+            self.recalled[department] -= times * units
+            self.ledger.add(department, -times * units)
+            self.free_now.add({self.pool_slot: times * units})
+            self.free_later.add({self.pool_slot: times * units})
+
+    def admit(self, claim: Claim, places: Places, drawn: Mapping[ClaimId, int]) -> None:
+        """The claim starts at `places`, now, and has `drawn` on recalls of departments above."""
         asked = self.asked(claim)
         vector = self.vectors[claim.id] = self.taken(claim, places, asked)
         if asked < claim.units:
@@ -181,6 +209,8 @@ class Books(Rights):
         self.free_now.add(vector, -1)
         self.free_later.add(vector, -1)
         self.started[claim.id] = claim
+        if drawn:
+            self.drawn[claim.id] = drawn
 
     def starts_without_right(self) -> list[Claim]:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all; the last comes first."""
@@ -197,7 +227,7 @@ class Books(Rights):
         mine, charges, started = claim.department, self.standing.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
-        return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].guaranteed
+        return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].subtree
 
     def take_back(self, claim: Claim) -> None:
         """The claim does not start after all."""
@@ -209,6 +239,7 @@ class Books(Rights):
         self._count_user(claim, -claim.units)
         self.free_now.add(vector)
         self.free_later.add(vector)
+        self.put_back(self.drawn.pop(claim.id, {}))
 
     def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""

@@ -77,7 +77,7 @@ class Holds:
     def _lost_its_right(self, hold: Hold) -> bool:
         """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
         account = self._books.ledger[hold.claim.department]
-        return hold.charged > 0 and account.usage > account.guaranteed
+        return hold.charged > 0 and account.own_left < 0
 
     def clear(self) -> None:
         """Take all holds out for good."""

@@ -4,13 +4,13 @@ Property tests call both after every step; `manage.py check_invariants` calls `o
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from quotas.engine.ledger import Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
-from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Snapshot
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, PoolId, Snapshot
 from quotas.engine.units import must_stay_inside, stranded_units
 
 
@@ -41,7 +41,7 @@ def free_space(snapshot: Snapshot, space: Space) -> Row:
     free = [*space.capacity]
     for pool in snapshot.pools:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-        charges = standing_of((c for c in mine if c.state is ClaimState.HOLDING), snapshot.now).charges
+        charges = standing_of(_holding(mine), snapshot.now, snapshot.departments).charges
         stranded = stranded_units(pool, mine)
         for claim in mine:
             if claim.state is not ClaimState.PENDING:
@@ -65,6 +65,10 @@ def _overfull(snapshot: Snapshot) -> Iterator[Violation]:
             yield Violation(1, names(space)[slot], f"{-amount} more are occupied than there are")
 
 
+def _holding(claims: Iterable[Claim]) -> list[Claim]:
+    return [claim for claim in claims if claim.state is ClaimState.HOLDING]
+
+
 def _lost(snapshot: Snapshot, pool: Pool) -> bool:
     ledger = Ledger(pool, snapshot.departments)
     return ledger.capacity < ledger.nominal
@@ -86,8 +90,9 @@ def _held_twice(snapshot: Snapshot) -> Iterator[Violation]:
 def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
     """The guard of the arithmetic: work that may not be stopped stays inside the guarantee."""
     for pool in snapshot.pools:
+        ledger = Ledger(pool, snapshot.departments)
         for department in snapshot.departments:
-            guaranteed = department.quotas[pool.id].guaranteed if pool.id in department.quotas else 0
+            guaranteed = ledger[department.id].subtree
             held = sum(
                 claim.units
                 for claim in snapshot.claims
@@ -116,13 +121,11 @@ def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node left."""
-    space, drawable = Space(snapshot.pools, snapshot.departments), _drawable(snapshot)
+    space, left = Space(snapshot.pools, snapshot.departments), _left_of_recalls(snapshot)
     free = free_space(snapshot, space)
     for claim, decision in _decided(snapshot, plan):
         if decision.decision is DecisionKind.ADMIT:
-            drawn = 0 if claim.is_recall else min(claim.units, drawable.get((claim.pool, claim.department), 0))
-            if drawn:
-                drawable[claim.pool, claim.department] -= drawn
+            drawn = sum(_drawn(snapshot, claim, decision, left[claim.pool]).values())
             taken = space.taken(claim, decision.placement, claim.units - drawn)
             _take(free, taken)
             for slot, amount in taken.items():
@@ -130,14 +133,26 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                     yield Violation(1, claim.id, f"{names(space)[slot]} has no room for it")
 
 
-def _drawable(snapshot: Snapshot) -> dict[tuple[str, str], int]:
-    """What is left of each department's recalls, by (pool, department)."""
-    left: dict[tuple[str, str], int] = {}
-    for pool in snapshot.pools:
-        holding = [c for c in snapshot.claims if c.pool == pool.id and c.state is ClaimState.HOLDING]
-        for department, units in standing_of(holding, snapshot.now).left.items():
-            left[pool.id, department] = units
-    return left
+Left = dict[DepartmentId, int]
+
+
+def _left_of_recalls(snapshot: Snapshot) -> dict[PoolId, Left]:
+    """What is left of each department's recalls in each pool."""
+    of_pools = {pool.id: _holding(c for c in snapshot.claims if c.pool == pool.id) for pool in snapshot.pools}
+    return {pool: standing_of(mine, snapshot.now, snapshot.departments).left for pool, mine in of_pools.items()}
+
+
+def _drawn(snapshot: Snapshot, claim: Claim, decision: Decision, left: Left) -> Left:
+    """What the claim draws from the recalls of its department and, once it starts, of those above; it is `left` no more."""
+    parents = {department.id: department.parent for department in snapshot.departments}
+    wanted, drawn = 0 if claim.is_recall else claim.units, Left()
+    department: DepartmentId | None = claim.department
+    while department is not None and left:
+        drawn[department] = min(wanted, left.get(department, 0))
+        left[department] = left.get(department, 0) - drawn[department]
+        wanted -= drawn[department]
+        department = parents[department] if decision.decision is DecisionKind.ADMIT else None
+    return drawn
 
 
 def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
@@ -162,9 +177,9 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
     """Usage once the plan is carried out, leaving claims counted as gone."""
     mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-    holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+    holding = _holding(mine)
     ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
-    standing = standing_of(holding, snapshot.now)
+    standing = standing_of(holding, snapshot.now, snapshot.departments)
     victims = {victim for decision in plan.decisions for victim in decision.victims}
     for claim in mine:
         if claim.id in standing.charges and claim.id not in victims:
@@ -173,10 +188,9 @@ def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
             ledger.add(claim.department, claim.units)
     for claim, decision in _decided(snapshot, plan):
         if claim.pool == pool.id and decision.own + decision.borrowed:
-            drawn = 0 if claim.is_recall else min(claim.units, standing.left.get(claim.department, 0))
-            if drawn:
-                standing.left[claim.department] -= drawn
-            ledger.add(claim.department, claim.units - drawn)
+            ledger.add(claim.department, claim.units)
+            for department, units in _drawn(snapshot, claim, decision, standing.left).items():
+                ledger.remove(department, units)
     return ledger
 
 

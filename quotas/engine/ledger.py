@@ -53,6 +53,18 @@ class Account:
         self.pace = 0
 
     @property
+    def direct(self) -> int:
+        """What the department uses itself, without its teams."""
+        return self.usage - sum(max(0, child.usage - child.kept) for child in self.children)
+
+    @property
+    def own_left(self) -> int:
+        """How much more it may take inside its guarantee; negative when it stands above. One with teams may take what is promised
+        to itself, as far as the teams have left it."""
+        left = self.subtree - self.usage
+        return min(left, self.guaranteed - self.direct) if self.children else left
+
+    @property
     def borrowable(self) -> int | None:
         """How much more it may take from above, by its own borrow limit (None: no limit)."""
         if self.quota.borrow_limit is None:
@@ -119,7 +131,7 @@ class Ledger:
             after = before + units
             units = (after if after > 0 else 0) - (before if before > 0 else 0)  # max costs as much as all the rest
             account = account.parent
-        if mine.usage > mine.guaranteed:
+        if mine.usage > mine.subtree:
             self.above.add(department)
         else:
             self.above.discard(department)
@@ -148,8 +160,7 @@ class Ledger:
 
     def inside(self, department: DepartmentId, units: int) -> bool:
         """Whether `units` more stay inside the department's guarantee."""
-        account = self.accounts[department]
-        return account.usage + units <= account.guaranteed
+        return units <= self.accounts[department].own_left
 
     def share_after(self, account: Account, units: int) -> Share:
         """The account's share once it has taken `units` more."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from quotas.engine.ledger import Account, Ledger
+from quotas.engine.ledger import Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.types import UNPROMISED, ClaimId, ClaimState, DepartmentId, PoolId, Snapshot
 from quotas.engine.units import entered_at, stranded_units
@@ -38,7 +38,7 @@ def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     """Every loan of a pool as its holding claims stand. Raises StopIteration for an unknown pool."""
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
     holding = [c for c in snapshot.claims if c.pool == pool_id and c.state is ClaimState.HOLDING]
-    charges = standing_of(holding, snapshot.now).charges
+    charges = standing_of(holding, snapshot.now, snapshot.departments).charges
     ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
     ledger.fill((claim.department, charges[claim.id]) for claim in holding)
     entries = [Entry(claim.id, claim.department, charges[claim.id], (0, entered_at(claim))) for claim in holding]
@@ -78,18 +78,13 @@ def _idle(ledger: Ledger) -> tuple[Idle, Idle]:
     lendable: Idle = []
     kept: Idle = []
     for department, account in ledger.accounts.items():
-        idle = max(0, account.guaranteed - _direct(account))
+        idle = max(0, account.guaranteed - account.direct)
         limit = idle if account.quota.lend_limit is None else min(idle, account.quota.lend_limit)
         lendable.append((-limit, department))
         kept.append((limit - idle, department))
     heapify(lendable)
     heapify(kept)
     return lendable, kept
-
-
-def _direct(account: Account) -> int:
-    """What the department itself uses, without those below it."""
-    return account.usage - sum(max(0, child.usage - child.kept) for child in account.children)
 
 
 def _take(idle: Idle, units: int, shares: dict[DepartmentId, int]) -> int:

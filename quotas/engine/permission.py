@@ -37,7 +37,7 @@ class Taker:
     @property
     def beyond(self) -> int:
         """Units by which its department would stand above its guarantee with it; below it they are negative."""
-        return self.account.usage + self.asked - self.account.guaranteed
+        return self.asked - self.account.own_left
 
 
 def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:

@@ -44,7 +44,7 @@ class Rights:
         holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
         stay = sum(self.stranded.get(claim.id, 0) for claim in holding)
         self.ledger = Ledger(pool, snapshot.departments, stay)
-        self.standing: Standing = standing_of(holding, self.now)
+        self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
         self.recalled = dict(self.standing.left)
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.holds: dict[ClaimId, Hold] = {}
@@ -60,14 +60,12 @@ class Rights:
 
     def inside(self, claim: Claim) -> bool:
         """Whether all the claim would add stays inside its department's guarantee."""
-        account = self.ledger.accounts[claim.department]
-        return account.usage + self.asked(claim) <= account.guaranteed
+        return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
 
     def own_after(self, claim: Claim) -> int:
         """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
-        account = self.ledger[claim.department]
-        before = account.usage - self.unsettled.get(claim.department, 0)
-        return min(self.asked(claim), max(0, account.guaranteed - before))
+        left = self.ledger[claim.department].own_left + self.unsettled.get(claim.department, 0)
+        return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""

@@ -96,7 +96,7 @@ def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
         from_=decision.from_,
         guaranteed=account.guaranteed,
         in_use=account.usage,
-        in_use_after=account.usage + claim.units,
+        in_use_after=account.usage + claim.units - _drawn(snapshot, claim),
         borrow_limit=account.quota.borrow_limit,
         borrowing=max(0, account.usage - account.guaranteed),
         ceiling=account.ceiling,
@@ -111,6 +111,13 @@ def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
         largest=decision.largest,
         reasons=decision.reasons,
     )
+
+
+def _drawn(snapshot: Snapshot, claim: Claim) -> int:
+    """Units of the claim that its department has called back already, and uses by that."""
+    holding = [c for c in snapshot.claims if c.pool == claim.pool and c.state is ClaimState.HOLDING]
+    left = standing_of(holding, snapshot.now, snapshot.departments).left.get(claim.department, 0)
+    return 0 if claim.is_recall else min(claim.units, left)
 
 
 def headline_of(decision: Decision) -> Headline:
@@ -129,7 +136,7 @@ def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:
     mine = [claim for claim in snapshot.claims if claim.pool == pool_id]
     holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
     ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
-    charges = standing_of(holding, snapshot.now).charges
+    charges = standing_of(holding, snapshot.now, snapshot.departments).charges
     for claim in mine:
         if claim.id in charges:
             ledger.add(claim.department, charges[claim.id])

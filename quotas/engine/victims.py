@@ -82,7 +82,7 @@ def still_needed(
     What others of its department use who come after it (`behind`) does not take its right to them, and for what those have
     only reserved above the guarantee nobody need go on its account."""
     account = books.ledger[claim.department]
-    above = account.usage + books.asked(claim) - account.guaranteed - behind
+    above = books.asked(claim) - account.own_left - behind
     reserved_behind = max(0, min(reserved_behind, above))
     books.ledger.lend(claim.department, -reserved_behind)
     try:

@@ -58,7 +58,7 @@ def _outside(account: Account, claim: Claim) -> Reason:
     """What to say to a claim that must stay inside its guarantee and would not."""
     if not claim.preemptible:
         return NotPreemptible(account.guaranteed, account.usage + claim.units)
-    return OverBorrowLimit(0, account.usage + claim.units - account.guaranteed)
+    return OverBorrowLimit(0, claim.units - account.own_left)
 
 
 def _profile_exists(books: Books, claim: Claim) -> bool:
@@ -105,7 +105,7 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
     if before is not None and not books.inside(claim):
         return [HeldFor(before)]
     limit = account.quota.borrow_limit
-    above = account.usage + asked - account.guaranteed
+    above = account.usage + asked - account.subtree
     if limit is not None and above > limit:
         return [OverBorrowLimit(limit, above)]
     short = asked - max(0, books.ledger.available(claim.department))

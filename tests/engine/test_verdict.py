@@ -91,3 +91,11 @@ def test_every_decision_has_a_sentence() -> None:
     assert decision_sentence(borrowing) == "Starts now; 2 are borrowed from the unpromised rest."
     reclaim = answers(a_snapshot(a_pool(6), departments, [holding("h", "a", 5), pending("w", "b", 4)], notice=60))["w"]
     assert decision_sentence(reclaim) == "Starts by 60 at the latest, when h have left."
+
+
+def test_what_draws_from_a_recall_takes_no_more_of_its_department() -> None:
+    """Four of six are called back: a claim for one of them leaves the department where it stands."""
+    claims = [holding("back", "vision", 4, pods=0, started_at=-50), holding("train", "vision", 2)]
+    snapshot = a_snapshot(a_pool(8), [a_department("vision", 6)], claims)
+    found = verdict(snapshot, pending("mine", "vision", 1))
+    assert (found.in_use, found.in_use_after, found.guaranteed, found.own) == (6, 6, 6, 1)

@@ -1,0 +1,84 @@
+"""Recalls of a department that has teams: its own guarantee comes back, and the teams' workloads draw from it."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine import invariants
+from quotas.engine.admission import decide
+from quotas.engine.recalls import standing_of
+from quotas.engine.space import Space
+from quotas.engine.types import DecisionKind, Snapshot
+from quotas.engine.verdict import usage_of
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
+from tests.engine.effort import examples, patient
+from tests.engine.strategies import snapshots
+
+pytestmark = patient
+ADMIT, RECLAIM, WAIT = DecisionKind.ADMIT, DecisionKind.RECLAIM, DecisionKind.WAIT
+LAB, ONE, TWO = a_department("lab", 2), a_department("one", parent="lab"), a_department("two", parent="lab")
+GUEST = a_department("guest")
+
+
+def test_what_a_department_with_teams_is_promised_itself_is_called_back() -> None:
+    claims = [holding("loan", "guest", 4), pending("back", "lab", 2, pods=0, own_only=True, preemptible=False)]
+    decision = answers(a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims))["back"]
+    assert (decision.decision, decision.own, decision.victims) == (RECLAIM, 2, ("loan",))
+
+
+def test_no_more_is_called_back_than_its_teams_leave_of_it() -> None:
+    claims = [holding("loan", "guest", 2), holding("mine", "one", 1), pending("back", "lab", 2, pods=0)]
+    decision = answers(a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims))["back"]
+    assert decision.decision is WAIT
+
+
+def test_workloads_of_its_teams_draw_from_it_and_strangers_do_not() -> None:
+    recall = holding("back", "lab", 2, pods=0, started_at=-50)
+    claims = [recall, holding("loan", "guest", 2), pending("team", "one", 2), pending("stranger", "guest", 1)]
+    snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims)
+    plan = decide(snapshot)
+    assert {d.claim: d.decision for d in plan.decisions} == {"team": ADMIT, "stranger": WAIT}
+    assert invariants.of_plan(snapshot, plan) == ()
+    after = carried_out(snapshot, plan)
+    standing = standing_of([c for c in after.claims if c.state == "holding"], after.now, after.departments)
+    assert (standing.charges["back"], standing.drawing) == (0, {"team"})
+    ledger = usage_of(after, after.pools[0].id)
+    assert (ledger["lab"].usage, ledger["one"].usage) == (2, 2)
+    assert decide(after).decisions[0].decision is WAIT
+
+
+def test_the_nearest_recall_gives_way_first_and_only_as_far_as_it_is_needed() -> None:
+    team = a_department("one", 1, parent="lab")
+    recalls = [holding("of-lab", "lab", 2, pods=0, started_at=-90), holding("of-one", "one", 1, pods=0, started_at=-50)]
+    snapshot = a_snapshot(a_pool(3), [LAB, team], [*recalls, pending("team", "one", 2)])
+    plan = decide(snapshot)
+    assert plan.decisions[0].decision is ADMIT
+    after = carried_out(snapshot, plan)
+    standing = standing_of([c for c in after.claims if c.state == "holding"], after.now, after.departments)
+    assert (standing.charges["of-one"], standing.charges["of-lab"]) == (0, 1)
+
+
+def test_who_finds_no_place_leaves_the_recall_as_it_was() -> None:
+    """The recall gives units, and nobody a place: both waiting claims are told the same."""
+    claims = [holding("back", "lab", 2, pods=0, started_at=-50), holding("loan", "two", 3)]
+    snapshot = a_snapshot(a_pool(5), [LAB, ONE, TWO], [*claims, pending("team", "one", 3), pending("small", "one", 2)])
+    decided = answers(snapshot)
+    assert (decided["team"].decision, decided["small"].decision) == (WAIT, ADMIT)
+
+
+@settings(max_examples=examples(150, 3000), deadline=None)
+@given(snapshots(nested=True) | snapshots(nested=True, placed=True), st.integers(1, 4), st.sampled_from("xy"))
+def test_with_recalls_above_every_plan_is_within_space_and_rights(snapshot: Snapshot, units: int, above: str) -> None:
+    space, promised = (
+        Space(snapshot.pools, snapshot.departments),
+        usage_of(snapshot, snapshot.pools[0].id)[above].subtree,
+    )  # type: ignore[index]
+    held = min(units, promised, invariants.free_space(snapshot, space)[space.pool[snapshot.pools[0].id]])
+    recalls = [pending("r1", above, units, pods=0, own_only=True, preemptible=False)]
+    if held > 0:
+        recalls.append(holding("r0", above, held, pods=0, started_at=-2000))
+    case = a_snapshot(snapshot.pools[0], list(snapshot.departments), [*snapshot.claims, *recalls])
+    for _ in range(3):
+        plan = decide(case)
+        assert invariants.of_plan(case, plan) == ()
+        case = carried_out(case, plan)
+        assert [wrong for wrong in invariants.of_state(case) if wrong.rule == 1] == []

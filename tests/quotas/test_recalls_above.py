@@ -1,0 +1,66 @@
+"""A department that has teams calls back what is promised to itself, and its teams use it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.models import Department, Role
+from quotas import actions, live, windows
+from quotas.admission import run_pass
+from quotas.board import usage
+from quotas.lending import Window
+from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def lab(pool: Pool) -> Department:
+    """Two cards of its own; its team has none."""
+    lab = make.department("lab")
+    make.quota(lab, pool, 2)
+    make.department("team", parent=lab)
+    return lab
+
+
+def a_borrower(pool: Pool) -> Claim:
+    """All eight cards, on notice of a minute."""
+    guest = make.department("guest")
+    place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
+    return make.holding(guest, pool, borrowed={None: 8}, placement=place, notice=60, grace=5)
+
+
+def test_its_recall_comes_back_and_its_team_draws_from_it(lab: Department, pool: Pool) -> None:
+    borrower, owner = a_borrower(pool), Actor(make.member(lab, Role.OWNER))
+    recall = actions.recall(actor=owner, department=lab, pool=pool, units=2, until=None)
+    run_pass(group_id=pool.group_id)
+    borrower.refresh_from_db()
+    assert (borrower.state, borrower.held_for) == (ClaimState.LEAVING, recall)
+    later = timezone.now() + dt.timedelta(minutes=2)
+    Claim.objects.filter(pk=borrower.pk).update(state=ClaimState.RELEASED, released_at=later)
+    run_pass(group_id=pool.group_id, now=later)
+    recall.refresh_from_db()
+    assert recall.state == ClaimState.HOLDING
+    work = make.claim(Department.objects.get(slug="team"), pool, 1, submitted_at=later)
+    run_pass(group_id=pool.group_id, now=later + dt.timedelta(seconds=10))
+    work.refresh_from_db()
+    assert work.state == ClaimState.HOLDING
+    now = live.read()
+    assert live.recalled(now, lab.pk, pool.pk) == 1, "the team uses the other"
+    assert live.free(now, pool.pk) == 8 - 1 - 1
+    assert usage(now, lab.pk, pool.pk).held == 1
+
+
+def test_its_window_calls_back_what_it_lends_itself(lab: Department, pool: Pool) -> None:
+    borrower, now = a_borrower(pool), timezone.now()
+    always = Window((0, 1, 2, 3, 4, 5, 6), 0, 24 * 60, 0)
+    Quota.objects.filter(department=lab).update(windows=[windows.to_json(always)], zone="UTC")
+    run_pass(group_id=pool.group_id, now=now)
+    borrower.refresh_from_db()
+    recall = Claim.objects.get(name=WINDOW)
+    assert (recall.department, recall.units_per_pod, borrower.held_for) == (lab, 2, recall)
