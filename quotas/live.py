@@ -15,7 +15,6 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.mig import profile_of
 from quotas.engine.recalls import standing_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
-from quotas.snapshots import seconds
 from quotas.windows import most_lent, planned_limit
 
 EVER = 2**62
@@ -152,7 +151,10 @@ def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
 
 
 def _holding_for_engine(live: Live, claim: Claim) -> e.Claim:
-    department, started = live.departments[claim.department_id].slug, seconds(claim.started_at or timezone.now())
+    department, started = (
+        live.departments[claim.department_id].slug,
+        int((claim.started_at or timezone.now()).timestamp()),
+    )
     return e.Claim(
         e.ClaimId(claim.public_id), e.DepartmentId(department), e.PoolId(live.pools[claim.pool_id].slug), claim.units_per_pod,
         e.ClaimState.HOLDING, started, pods=claim.pods, started_at=started,

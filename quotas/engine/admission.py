@@ -14,12 +14,12 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from quotas.engine.awaited import leavers_needed
 from quotas.engine.books import Books
 from quotas.engine.holds import Holds
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
-from quotas.engine.placement import shape_of
 from quotas.engine.reasons import LentOutReturning
 from quotas.engine.reservations import could_start, may_stay, needs_all
 from quotas.engine.room import rooms_of
@@ -35,9 +35,9 @@ from quotas.engine.types import (
     Reservation,
     Snapshot,
 )
-from quotas.engine.units import must_stay_inside
-from quotas.engine.victims import Chosen, choose, still_needed, still_needs_all
-from quotas.engine.why import never, not_now, waiting_reasons
+from quotas.engine.units import entered_at, must_stay_inside, told_at
+from quotas.engine.victims import Chosen, choose, may_still_go, question_of, still_needed, still_needs_all
+from quotas.engine.why import never, not_any_more, not_now, waiting_reasons
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -70,6 +70,8 @@ class PoolPass:
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
         self._released: set[ClaimId] = set()
+        self._wrong: set[ClaimId] = set()
+        self._looked_at: set[ClaimId] = set()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
 
@@ -102,15 +104,19 @@ class PoolPass:
         held = self._held()
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
         whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
-        reserved, rounds = [claim for claim in held if claim.id in again or claim.department in whole], 0
-        while reserved and rounds < ROUNDS:
+        reserved = [claim for claim in held if claim.id in again or claim.department in whole]
+        for _ in range(ROUNDS):
             self._released.clear()
-            rounds += 1
             for claim in reserved:
                 books.unsettle(claim)
             self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
             self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
+            if not reserved:
+                self._untell(books.told)
+                reserved = [claim for claim in self._held() if claim.id in self._wrong]
+            if not reserved:
+                return
         self._untell(books.told)
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
@@ -153,8 +159,22 @@ class PoolPass:
             heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
             if heir is None:
                 books.untell(victim)
+                self._look_at_those_beside(victim)
             else:
                 self._wait_for(heir, victim)
+
+    def _look_at_those_beside(self, returned: Claim) -> None:
+        """Its department uses more now that it stays: for whose reservation others may not leave any more competes anew."""
+        books = self.books
+        reserved = [
+            id for id in books.reserved.get(returned.department, ()) if id not in self._looked_at
+        ]  # once: it ends
+        for claim in [books.holds[id].claim for id in reserved]:
+            decision = self.answers.get(claim.id)
+            told = [books.told[id] for id in decision.waiting_on if id in books.told] if decision is not None else []
+            if told and not may_still_go(books, claim, told, sum(self._behind(claim, told))):
+                self._wrong.add(claim.id)
+                self._looked_at.add(claim.id)
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
@@ -167,7 +187,7 @@ class PoolPass:
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
         books, decision = self.books, self.answers.get(claim.id)
-        if decision is None or not_now(books, claim, itself_counted=True) is not None:
+        if decision is None or not_any_more(books, claim, itself_counted=True) is not None:
             return False
         if books.lost_its_right(claim) or could_start(books, claim):
             return False
@@ -199,9 +219,10 @@ class PoolPass:
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        books, before = self.books, self.answers.get(claim.id)
+        books, before, wrong = self.books, self.answers.get(claim.id), claim.id in self._wrong
+        self._wrong.discard(claim.id)
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
-            if self._stays_as_it_is(claim):
+            if not wrong and self._stays_as_it_is(claim):
                 books.settle(claim)
                 return before
             del self.answers[claim.id]
@@ -212,7 +233,7 @@ class PoolPass:
         books.give_up(claim)
         left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
         told = [leaver for leaver in left if may_stay(books, leaver.id) and leaver.held_for in (None, claim.id)]
-        if never(books, claim) or not_now(books, claim):
+        if never(books, claim) or not_any_more(books, claim, itself_counted=False):
             return None
         while (needed := self._needed(claim, told)) is not None:
             dropped = [leaver for leaver in told if leaver not in needed.victims]
@@ -224,7 +245,7 @@ class PoolPass:
 
     def _needed(self, claim: Claim, told: Collection[Claim]) -> Chosen | None:
         """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
-        used, reserved = self._behind(claim)
+        used, reserved = self._behind(claim, told)
         for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
             needed = still_needed(self.books, claim, told, used + reserved - giving_way, giving_way)
             if needed is not None and needed.victims:
@@ -236,19 +257,23 @@ class PoolPass:
         books, told = self.books, self.books.departures.of(claim)
         if not told or any(leaver.held_for not in (None, claim.id) for leaver in told):
             return None
-        if never(books, claim) or not_now(books, claim, itself_counted=True):
+        if never(books, claim) or not_any_more(books, claim, itself_counted=True):
             return None
-        if not still_needs_all(books, claim, told, sum(self._behind(claim))):
+        if not still_needs_all(books, claim, told, sum(self._behind(claim, told))):
             return None
         own, borrowed = self._charge(claim)
         books.renew(claim)
         return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), told)
 
-    def _behind(self, claim: Claim) -> tuple[int, int]:
-        """Units that claims of its department use that come after it, and units that such claims have reserved."""
+    def _behind(self, claim: Claim, told: Iterable[Claim]) -> tuple[int, int]:
+        """Units that claims of its department use that come after it and started since those were `told` who leave for it, and
+        units that such claims have reserved."""
         books, order = self.books, queue_order(claim)
-        holding = books.holding.get(claim.department, {}).values()
-        used = sum(books.standing.charges[other.id] for other in holding if queue_order(other) > order)
+        before = [leaver for leaver in told if leaver.id not in books.told]
+        since = min((told_at(leaver, books.pool, books.settings, books.now) for leaver in before), default=None)
+        holding = books.holding.get(claim.department, {}).values() if since is not None else ()
+        later = (other for other in holding if queue_order(other) > order and entered_at(other) >= (since or 0))
+        used = sum(books.standing.charges[other.id] for other in later)
         behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
         started = [id for id in behind if id in self.answers and id not in books.holds]
         reserved = sum(books.holds[id].charged for id in behind if id in books.holds)
@@ -301,7 +326,7 @@ class PoolPass:
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
-        shape = self._shape(claim)
+        shape = question_of(self.books, claim)
         chosen = None if shape in self._hopeless else choose(self.books, claim)
         if chosen is None:
             self._hopeless.add(shape)
@@ -309,25 +334,11 @@ class PoolPass:
         self.books.tell(chosen.victims)
         return self._reserved(claim, chosen.places, chosen.victims)
 
-    def _shape(self, claim: Claim) -> tuple[object, ...]:
-        """What matters for victims; claims behind in the same department never outrank those before."""
-        inside, asked = self.books.inside(claim), self.books.asked(claim)
-        return (
-            claim.department,
-            inside,
-            asked,
-            claim.units_per_pod,
-            claim.pods,
-            *shape_of(claim),
-            claim.same_domain,
-            must_stay_inside(claim),
-        )
-
     def _reserved(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""
         books = self.books
         own, borrowed = self._charge(claim)
-        waiting_on = books.leavers_needed(claim, places, needed)
+        waiting_on = leavers_needed(books, claim, places, needed)
         books.reserve(claim, places, waiting_on)
         return self._reclaim(claim, own, borrowed, places, waiting_on)
 
@@ -369,7 +380,7 @@ class PoolPass:
         books = self.books
         if not books.some_young or not books.inside(claim):
             return None
-        shape = ("returning", *self._shape(claim))
+        shape = ("returning", *question_of(books, claim))
         chosen = None if shape in self._hopeless else choose(books, claim, patient=True)
         if chosen is None:
             self._hopeless.add(shape)

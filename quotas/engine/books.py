@@ -8,6 +8,7 @@ start; `free_later` counts leaving claims as gone and reservations whole – wha
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
@@ -15,7 +16,7 @@ from quotas.engine.placement import shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers
-from quotas.engine.space import NO_MACHINE, Host, Places, Slot, Vector, fits
+from quotas.engine.space import Host, Places, Vector, fits
 from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
 from quotas.engine.units import gone_by, must_stay_inside, young_until
@@ -37,7 +38,7 @@ class Books(Rights):
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
-        self._leaving_on: dict[int, set[ClaimId]] = {}
+        self.leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = 0
         self.versions: dict[DepartmentId, int] = {}
@@ -96,7 +97,7 @@ class Books(Rights):
         """The claim leaves, and its nodes."""
         self.departures.enter(claim)
         for machine in self._machines(claim):
-            self._leaving_on.setdefault(machine, set()).add(claim.id)
+            self.leaving_on.setdefault(machine, set()).add(claim.id)
 
     def _machines(self, claim: Claim) -> set[int]:
         """Those of the pool that the claim stands on."""
@@ -140,7 +141,7 @@ class Books(Rights):
 
     def in_order(self, names: Iterable[str]) -> list[Host]:
         """The nodes of these names that are there, in the pool's order: of equals the first is taken."""
-        return sorted([self.hosts[name] for name in self.hosts.keys() & names], key=_turn_of)
+        return sorted([self.hosts[name] for name in self.hosts.keys() & names], key=attrgetter("turn"))
 
     def fits_when_empty(self, claim: Claim) -> bool:
         """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
@@ -243,11 +244,15 @@ class Books(Rights):
 
     def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
         """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
-        charged = self.asked(claim) if units is None else units
+        asked = self.asked(claim)
+        charged = asked if units is None else min(units, asked)
         node = places[0].node if len(places) == 1 else None
         hold = Hold(claim, charged, later=self.taken(claim, places, charged), node=node)
         for leaver in waiting_on:
             self.wait_for(hold, leaver)
+        if charged < claim.units and claim.department in self.recalled:
+            hold.drawn = min(claim.units - charged, self.recalled[claim.department])
+            self.recalled[claim.department] -= hold.drawn
         self._count_user(claim, claim.units)
         self.reserved.setdefault(claim.department, {})[claim.id] = None
         self.put(hold)
@@ -301,6 +306,8 @@ class Books(Rights):
         if hold.old:
             self.settle(claim)
         self.lift(hold)
+        if hold.drawn:
+            self.recalled[claim.department] += hold.drawn
         del self.reserved[claim.department][claim.id]
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
@@ -328,7 +335,7 @@ class Books(Rights):
         del self.told[victim.id]
         self.departures.stay(victim)
         for machine in self._machines(victim):
-            self._leaving_on[machine].discard(victim.id)
+            self.leaving_on[machine].discard(victim.id)
         self._settle_in(victim)
         self.stirs.note(victim, cheaper=True)
         self._changed(victim.department)
@@ -372,49 +379,6 @@ class Books(Rights):
 
     # Those who leave --------------------------------------------------------------------------------------------------
 
-    def leavers_needed(self, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
-        own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
-        need = self.taken(claim, places, self.asked(claim))
-        lacking = {slot: amount - self.free_now.row[slot] for slot, amount in need.items()}
-        needed, gives = list(first), {leaver.id: self.vectors[leaver.id] for leaver in first}
-        for vector in gives.values():
-            _add(lacking, vector, -1)
-        short = {slot for slot, amount in lacking.items() if amount > 0}
-        for here in (self._leaving_at(short), None):
-            short = short if here is not None else short & {self.pool_slot}  # those may come from anywhere
-            for leaver in self.departures.nearest(claim, here) if short else ():
-                vector = self.vectors[leaver.id] if here is None else self._spare(leaver, claim)
-                if leaver.id not in gives and not short.isdisjoint(vector):
-                    _add(lacking, vector, -1)
-                    needed.append(leaver)
-                    gives[leaver.id] = vector
-                    short = {slot for slot in short if lacking[slot] > 0}
-                    if not short:
-                        break
-        for leaver in needed[len(first) : -1]:  # the last gives enough without some of those before it
-            vector = gives[leaver.id]
-            if all(amount + vector.get(slot, 0) <= 0 for slot, amount in lacking.items()):
-                _add(lacking, vector)
-                needed.remove(leaver)
-        return tuple(needed)
-
-    def _spare(self, leaver: Claim, claim: Claim) -> Vector:
-        """What the leaver gives that the others who wait for it do not need of it."""
-        gives = self.vectors[leaver.id]
-        others = [
-            self.holds[id] for id in self.departures.awaited.get(leaver.id, ()) if id != claim.id and id in self.holds
-        ]
-        if not others:
-            return gives
-        spare = {slot: amount - sum(hold.needs(slot, amount) for hold in others) for slot, amount in gives.items()}
-        return {slot: amount for slot, amount in spare.items() if amount > 0}
-
-    def _leaving_at(self, slots: Iterable[Slot]) -> set[ClaimId]:
-        """Those who leave from the machines of these slots."""
-        machines = {self.space.at[slot] for slot in slots} - {NO_MACHINE}
-        return {leaver for machine in machines for leaver in self._leaving_on.get(machine, ())}
-
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free."""
         return gone_by(leaver, self.pool, self.settings, self.now)
@@ -426,17 +390,6 @@ class Books(Rights):
         for room in (self.free_now, self.free_later, self._free_for_all, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()
-
-
-def _turn_of(host: Host) -> int:
-    return host.turn
-
-
-def _add(vector: Vector, other: Vector, times: int = 1) -> None:
-    """vector += times × other, as far as the vector goes."""
-    for slot, amount in other.items():
-        if slot in vector:
-            vector[slot] += times * amount
 
 
 def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:

@@ -178,7 +178,7 @@ def _is_fair(problem: Problem) -> bool:
 def _cheapest_claims(problem: Problem, below: int | None) -> list[DepartmentId]:
     """The departments that the best set can take from by right of the guarantee, as far as that is known."""
     recallable = recallable_for(problem.books, problem.taker)
-    worth = recallable.worth_asking(max(problem.need), _priority_limit(problem, below))
+    worth = recallable.worth_asking(max(problem.need), _priority_limit(problem, below), problem.rivals)
     return [department for department in problem.rivals if department in worth]
 
 

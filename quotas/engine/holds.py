@@ -27,7 +27,7 @@ class Holds:
         self._books = books
         self._made: list[Hold] = []
         self._starving: Hold | None = None
-        self._nodes = books.pool.nodes or ()
+        self._nodes = [host.node for host in books.hosts.values()]
         self._ends: list[tuple[int, ClaimId]] = sorted(
             (end, claim.id)
             for claims in books.holding.values()

@@ -19,8 +19,10 @@ SOME_PODS = 16
 def largest(books: Books, claim: Claim) -> int:
     """Units of the largest request like the claim that the quotas, the user's cap and the empty pool would hold."""
     limit = _limit(books, claim)
-    if books.pool.nodes is None or claim.is_recall:
+    if claim.is_recall:
         return limit
+    if books.pool.nodes is None:
+        return max(pods * min(claim.units_per_pod, limit // pods) for pods in range(1, claim.pods + 1))
     return max((_with_most_pods(books, pod, claim.pods, limit) for pod in _pods(books, claim, limit)), default=0)
 
 

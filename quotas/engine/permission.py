@@ -23,7 +23,8 @@ class Fairness(Enum):
 @dataclass(frozen=True, slots=True)
 class Taker:
     """A pending claim that looks for victims. `patient` also counts those whose minimum runtime is not over yet. Of one
-    whose victims are `told` already neither priorities are asked again nor what its department took since: `behind`."""
+    whose victims are `told` already the policy is not asked again, but for what it may take as a borrower; nor does it matter
+    what its department took since: `behind`."""
 
     claim: Claim
     account: Account
@@ -182,8 +183,9 @@ def may_go(
 
 
 def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fairness) -> bool:
-    """Whether the victims may go together: largest last, each while its department, and every node up to where the
-    paths meet, still stands where the taker's right reaches it. The ledger is the same afterwards."""
+    """Whether the victims may go together: those nearest to the taker in the tree first, since they let it take more further
+    away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
+    taker's right reaches it. The ledger is the same afterwards."""
     ledger, charges = books.ledger, books.standing.charges
     victims = list(victims)
     own = [victim for victim in victims if victim.department == taker.account.id]
@@ -192,6 +194,9 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
         ledger.lend(victim.department, -charges[victim.id])
     ledger.lend(taker.account.id, taker.asked - taker.behind)
     towards = _children_towards(taker.account)
+    if not ledger.flat:
+        nearest = [account.id for account in towards.values()]
+        others.sort(key=lambda victim: nearest.index(_paths_meet(towards, ledger[victim.department])[0].id))
     gone: list[Claim] = []
     try:
         for victim in others:
@@ -210,7 +215,7 @@ def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Cl
     """Whether the taker, already charged in the ledger, may take this one victim now."""
     mine, theirs = _paths_meet(towards, books.ledger[victim.department])
     right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
-    if not taker.told and not open_by(right, taker, victim):
+    if not (taker.told and right is not Right.PRIORITY) and not open_by(right, taker, victim):
         return False
     units = books.standing.charges[victim.id]
     *below, top = theirs

@@ -10,7 +10,7 @@ department's usage has moved.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 
 from quotas.engine.books import Books
@@ -78,10 +78,10 @@ class Recallable:
                 return claims if self._borrowed(claims) else None
         return None
 
-    def worth_asking(self, need: int, below: int | None) -> set[DepartmentId]:
-        """The departments that the best set can take from: of each size and priority those of the cheapest claims, as many
-        as one set can take from. Whoever takes a dearer claim could as well take a cheaper one of a department that is still
-        untouched. Only where these are too few, also those that would fall below their guarantee."""
+    def worth_asking(self, need: int, below: int | None, rivals: Container[DepartmentId]) -> set[DepartmentId]:
+        """The departments, of the `rivals`, that the best set can take from: of each size and priority those of the cheapest
+        claims, as many as one set can take from. Whoever takes a dearer claim could as well take a cheaper one of a department
+        that is still untouched. Only where these are too few, also those that would fall below their guarantee."""
         self._look_again()
         many = max(1, -(-need // self._least))
         asked: set[DepartmentId] = set()
@@ -90,8 +90,9 @@ class Recallable:
                 break
             for size, shelf in shelves.items():
                 cheapest: set[DepartmentId] = set()
-                for _, _, claim in self._qualifying(size, shelf):
-                    cheapest.add(claim.department)
+                for department in (claim.department for _, _, claim in self._qualifying(size, shelf)):
+                    if department in rivals:
+                        cheapest.add(department)
                     if len(cheapest) == many:
                         break
                 else:

@@ -13,7 +13,8 @@ from quotas.engine.units import must_stay_inside, policy_of, stranded_units
 @dataclass(slots=True)
 class Hold:
     """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
-    an `old` one came with the snapshot and was not looked at yet. Of one on a single `node`, `needed` has leavers it could not
+    an `old` one came with the snapshot and was not looked at yet. What it will draw from recalls of its
+    department is `drawn`. Of one on a single `node`, `needed` has leavers it could not
     do without, and the version of the node (room.py) at which that was so."""
 
     claim: Claim
@@ -25,6 +26,7 @@ class Hold:
     starving: bool = False
     old: bool = False
     node: str | None = None
+    drawn: int = 0
     needed: dict[ClaimId, int] = field(default_factory=dict)
 
     def needs(self, slot: Slot, amount: int) -> int:
@@ -56,7 +58,9 @@ class Rights:
         """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
         if not self.recalled or claim.is_recall:
             return claim.units
-        return max(0, claim.units - self.recalled.get(claim.department, 0))
+        hold = self.holds.get(claim.id)
+        left = self.recalled.get(claim.department, 0) + (0 if hold is None else hold.drawn)
+        return max(0, claim.units - left)
 
     def inside(self, claim: Claim) -> bool:
         """Whether all the claim would add stays inside its department's guarantee."""
@@ -105,6 +109,14 @@ class Rights:
         self.ledger.lend(leaver.department, -units)
         return losing
 
+    def above_cap(self, claim: Claim, itself_counted: bool = False) -> tuple[int, int] | None:
+        """What each person of its department may have and what the claim's has, if that would be too much with the claim."""
+        cap = self.departments[claim.department].user_caps.get(self.pool.id)
+        if cap is None or claim.is_recall:
+            return None
+        used = self.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
+        return (cap, used) if used + claim.units > cap else None
+
     def policy(self, claim: Claim) -> Policy:
         """Whose work may be stopped for this claim."""
         return policy_of(self.departments[claim.department], self.pool, self.settings)
@@ -112,7 +124,7 @@ class Rights:
     def may_return(self, leaver: Claim) -> bool:
         """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""
         department, units = leaver.department, leaver.units
-        if self.ledger.available(department) < units:
+        if self.ledger.available(department) < units or self.above_cap(leaver):
             return False
         self.ledger.lend(department, units)
         broken = self.breaks_its_word(department)

@@ -26,8 +26,8 @@ MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
 places, and so few of so many sets hardly ever hold a better one."""
 LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
-"""How many sets are looked at for one taker after the greedy ones: where units are counted, and where places are or the
-candidates are many; and how many of the sets that are found too dear at once, for each of them."""
+"""How many sets are looked at for one taker after the greedy ones: where units are counted or none was found, and where places
+are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
 
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
@@ -89,7 +89,8 @@ def _improved(
         return best
     charges, lacking = books.standing.charges, taker.asked - books.free_later.row[books.pool_slot]
     least = None if best is None else cost(best)
-    looks = LOOKS if books.pool.nodes is None and len(candidates) <= MANY else FEWER_LOOKS
+    thorough = len(candidates) <= MANY and (books.pool.nodes is None or best is None)
+    looks = LOOKS if thorough else FEWER_LOOKS
     left = [*accumulate((charges[claim.id] for claim in reversed(candidates)), initial=0)][::-1]
     stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
     tries = TRIES * looks

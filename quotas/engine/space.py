@@ -56,7 +56,7 @@ class Host:
 
 class Space:
     """The slots of a group of pools. `capacity` is the row of all there is, `at` says on which machine a slot is; `pool` has
-    the slot of each pool's units, `hosts` its nodes by name, in the pool's order."""
+    the slot of each pool's units, `hosts` its nodes in the pool's order: by their names, shorter ones first."""
 
     def __init__(self, pools: Iterable[Pool], departments: Iterable[Department] = ()) -> None:
         self.capacity: Row = [0]
@@ -67,9 +67,8 @@ class Space:
         pools, departments = tuple(pools), tuple(departments)
         for pool in pools:
             self.pool[pool.id] = self._add(NO_MACHINE, capacity_of(pool, departments))
-            self.hosts[pool.id] = {
-                node.name: self._host(pool, node, turn) for turn, node in enumerate(pool.nodes or ())
-            }
+            nodes = sorted(pool.nodes or (), key=_by_name)
+            self.hosts[pool.id] = {node.name: self._host(pool, node, turn) for turn, node in enumerate(nodes)}
         self._share_machines()
 
     def _add(self, machine: int, *amounts: int) -> Slot:
@@ -116,6 +115,11 @@ class Space:
             for slot, amount in ((NOWHERE, 1),) if host is None else _on_host(claim, host, placed):
                 vector[slot] = vector.get(slot, 0) + amount
         return vector
+
+
+def _by_name(node: Node) -> tuple[int, str]:
+    """n2 before n10, whatever order they came in."""
+    return len(node.name), node.name
 
 
 def _on_host(claim: Claim, host: Host, placed: Placed) -> Iterator[tuple[Slot, int]]:

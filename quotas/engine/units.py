@@ -92,6 +92,11 @@ def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
     return settings.grace if pool.grace is None else pool.grace
 
 
+def told_at(leaver: Claim, pool: Pool, settings: Settings, now: int) -> int:
+    """When a leaving claim was told to go; `now` if nothing is said of that."""
+    return now if leaver.leave_by is None else leaver.leave_by - notice_of(leaver, pool, settings)
+
+
 def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
     """The latest time at which a leaver's units are free: those told now, or soon, get notice and grace."""
     grace = grace_of(claim, pool, settings)

@@ -19,6 +19,7 @@ from quotas.engine.permission import (
     rivals_of,
     taker_of,
 )
+from quotas.engine.placement import shape_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, search
@@ -26,7 +27,7 @@ from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
 from quotas.engine.types import Claim, DepartmentId
-from quotas.engine.units import lost_work
+from quotas.engine.units import lost_work, must_stay_inside
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 
@@ -37,6 +38,14 @@ class Chosen:
 
     victims: tuple[Claim, ...]
     places: Places
+
+
+def question_of(books: Books, claim: Claim) -> tuple[object, ...]:
+    """What matters for victims; claims behind in the same department never outrank those before."""
+    inside, asked, shape = books.inside(claim), books.asked(claim), shape_of(claim)
+    return (
+        claim.department, inside, asked, claim.units_per_pod, claim.pods, *shape, claim.same_domain, must_stay_inside(claim),
+    )  # fmt: skip
 
 
 def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
@@ -62,7 +71,8 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
 
 def _fairness(books: Books, taker: Taker) -> Iterable[Fairness]:
     """The ways to look at shares, in the order in which they are tried."""
-    return Fairness if books.settings.fair_sharing and not taker.inside else (Fairness.BEFORE,)
+    by_right = taker.inside and books.ledger.flat  # in a tree it may borrow further up
+    return Fairness if books.settings.fair_sharing and not by_right else (Fairness.BEFORE,)
 
 
 def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
@@ -103,9 +113,12 @@ def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind:
         return False
     whole = all(hold.now[slot] + hold.coming.get(slot, 0) >= amount for slot, amount in hold.later.items())
     lost = any(slot == NOWHERE or free.row[slot] < 0 for slot in hold.later)
-    if lost or not whole or not needs_all(books, claim, ids):
-        return False
-    charges = books.standing.charges
+    return not lost and whole and needs_all(books, claim, ids) and may_still_go(books, claim, told, behind)
+
+
+def may_still_go(books: Books, claim: Claim, told: Collection[Claim], behind: int) -> bool:
+    """Whether those who leave for a claim with a reservation may do so, found without taking it back."""
+    hold, charges = books.holds[claim.id], books.standing.charges
     entries = [(claim.department, -hold.charged), *((leaver.department, charges[leaver.id]) for leaver in told)]
     for department, units in entries:
         books.ledger.lend(department, units)

@@ -69,20 +69,26 @@ def _profile_exists(books: Books, claim: Claim) -> bool:
     return profile_of(books.pool.mig, claim.profile) is not None
 
 
-def not_now(books: Books, claim: Claim, itself_counted: bool = False) -> Reason | None:
-    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped. What its user
-    has may count the claim itself already, if it has a reservation."""
-    department = books.departments[claim.department]
-    if department.paused:
-        return DepartmentPaused()
-    cap = department.user_caps.get(books.pool.id)
-    if cap is not None and not claim.is_recall:
-        used = books.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
-        if used + claim.units > cap:
-            return UserCap(cap, used)
-    if claim.backoff_until is not None and claim.backoff_until > books.now and not books.inside(claim):
+def not_now(books: Books, claim: Claim) -> Reason | None:
+    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped."""
+    blocked = not_any_more(books, claim, itself_counted=False)
+    if (
+        blocked is None
+        and claim.backoff_until is not None
+        and claim.backoff_until > books.now
+        and not books.inside(claim)
+    ):
         return BackoffUntil(claim.backoff_until)
-    return None
+    return blocked
+
+
+def not_any_more(books: Books, claim: Claim, itself_counted: bool) -> Reason | None:
+    """The same for one that has a reservation: what its department took since does not make it wait for its back-off. What its
+    user has may count the claim itself."""
+    if books.departments[claim.department].paused:
+        return DepartmentPaused()
+    above = books.above_cap(claim, itself_counted)
+    return None if above is None else UserCap(*above)
 
 
 def waiting_reasons(books: Books, claim: Claim) -> tuple[Reason, ...]:

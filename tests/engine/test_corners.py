@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import repartition
+from quotas.engine.awaited import leavers_needed
 from quotas.engine.books import Books
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot
@@ -217,7 +218,7 @@ def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
     books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    assert books.leavers_needed(books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()
+    assert leavers_needed(books, books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()
 
 
 def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:

@@ -33,7 +33,7 @@ def test_every_plan_is_within_space_and_rights(seed: int) -> None:
         assert decision.by == max(by, default=None), "promised is when the last of them is gone"
 
 
-SENSITIVE = (40, 56, 168, 220, 225, 288, 295, 334, 558)
+SENSITIVE = (40, 56, 168, 220, 225, 253, 288, 334, 558)
 """Where a claim is looked at again because of another: found by changing the engine line by line (docs/mutation.md)."""
 
 
@@ -54,7 +54,7 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
         (91, "p003", "admit", ()),
         (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
-        (240, "p019", "reclaim", ("h016",)),
+        (240, "p019", "reclaim", ("h015",)),
     ],
 )
 def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
@@ -75,7 +75,6 @@ def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
         (89, "p001", "admit", ()),
         (173, "p018", "reclaim", ("h017", "h020")),
         (314, "p005", "reclaim", ("h030",)),
-        (340, "p009", "reclaim", ()),
     ],
 )
 def test_a_small_change_of_the_engine_decides_otherwise(
