@@ -58,9 +58,13 @@ class Teller:
         )
 
     def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
-        """Each reason, as it is kept with a claim, as (why, what to do)."""
+        """Each reason, as it is kept with a claim, as (why, what to do). What was advised already is not said again."""
         reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
-        return [(explain.sentence(reason, _, reader), explain.advice(reason, _)) for reason in reasons]
+        told: dict[str, str] = {}
+        for reason in reasons:
+            advice = explain.advice(reason, _)
+            told[explain.sentence(reason, _, reader)] = "" if advice in told.values() else advice
+        return list(told.items())
 
     def ahead(self, claims: Iterable[str]) -> list[str]:
         return [self.labels.get(claim, _("a workload")) for claim in claims]

@@ -61,14 +61,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One of five headlines, the numbers behind it, the contract, and what would start now instead.
+    """One of five headlines, the numbers behind it, what to do, the contract, and what would start now instead.
 
-    `title`, `lines` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    `title`, `lines`, `advice` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    `advice` leaves out what an alternative offers.
     """
 
     headline: Headline
     title: str
     lines: tuple[str, ...]
+    advice: tuple[str, ...]
     contract: str
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
@@ -81,7 +83,7 @@ class Verdict:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        return tuple(text for text in (self.title, *self.lines, self.contract) if text)
+        return tuple(text for text in (self.title, *self.lines, *self.advice, self.contract) if text)
 
 
 STALE = 5.0  # s
@@ -181,6 +183,7 @@ def _told(
         headline=facts.headline,
         title=title,
         lines=tuple(lines),
+        advice=words.advice(less_is_offered=any(each.pool == pool for each in alternatives)),
         contract=words.contract(own_only=asked.own_only, preemptible=asked.preemptible),
         alternatives=alternatives,
         by=moment(facts.by) if facts.by is not None else None,
@@ -234,6 +237,12 @@ class Words:
         if self.facts.largest:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
         return _("Cannot run as asked."), lines
+
+    def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
+        """What to do about a request that does not start now."""
+        if not _must_wait(self.facts):
+            return ()
+        return tuple(explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered))
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""

@@ -64,7 +64,7 @@ def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
         show(json.dumps(found, ensure_ascii=False))
     else:
         instead = [each["text"] for each in found["alternatives"]]
-        show("\n".join(filter(None, [found["title"], *found["lines"], found["contract"], *instead])))
+        show("\n".join(filter(None, [found["title"], *found["lines"], *found["advice"], found["contract"], *instead])))
     return 121 if found["headline"] == "cannot" else 0
 
 
@@ -89,7 +89,8 @@ def show_one(portal: Portal, arguments: argparse.Namespace) -> int:
         show(json.dumps(workload, ensure_ascii=False))
         return 0
     show(f"{workload['name']}  {workload['state']}  {workload['units']} {workload['unit']} of {workload['pool']}")
-    show("\n".join([workload["verdict"]["title"], *workload["verdict"]["lines"]]))
+    told = workload["verdict"]
+    show("\n".join([told["title"], *told["lines"], *told["advice"]]))
     for attempt in workload["attempts"]:
         show(f"attempt {attempt['number']}: {attempt['outcome'] or 'now'} {attempt['started_at'] or ''}".rstrip())
     return 0

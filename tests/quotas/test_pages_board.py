@@ -108,6 +108,7 @@ def test_the_queue_says_why(client, world):
     text = page(client, world["member"], "/d/vision/")
     assert "big" in text
     assert "its limit is 2 cards" in text
+    assert "ask the operator for a higher borrow limit" in text
 
 
 def test_the_trend_is_drawn_with_its_table(client, world):

@@ -105,6 +105,7 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
     assert verdict.headline == Headline.CANNOT
     assert verdict.facts.largest == 8  # no node has more
     assert [a.units_per_pod for a in verdict.alternatives] == [8]
+    assert verdict.advice[0] == "Or ask the quota owner for more quota."  # the alternative asks for less
     from django.utils import timezone
 
     with pytest.raises(Impossible) as refused:
