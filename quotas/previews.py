@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Collection
 from dataclasses import replace
 
 from django.utils import timezone
@@ -13,11 +14,12 @@ from portal.models import Department
 from portal.words import amount
 from quotas import windows
 from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
-from quotas.board import usage_of
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
 from quotas.engine.whatif import what_if, with_claim, with_quota, without_nodes
-from quotas.models import Claim, Node, Pool, PoolGroup, Quota
+from quotas.lending import height
+from quotas.live import read
+from quotas.models import Claim, ClaimState, Node, Pool, PoolGroup, Quota
 from quotas.recalls import check_recall, of_windows, recall_for_engine
 from quotas.snapshots import load_snapshot, moment, quota_of, seconds
 from quotas.telling import clock_of, lends
@@ -53,13 +55,15 @@ def preview_quota(
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
-    lines = windows_lines(row, now=now)
+    found = what_if(snapshot, changed)
+    lines = windows_lines(row, found.told, now=now)
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
         text = _("%(parent)s would keep %(left)s of its own.")
         lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
-    return preview_of(effect_of(actor, what_if(snapshot, changed)), lines)
+        found = what_if(snapshot, changed)
+    return preview_of(effect_of(actor, found), lines)
 
 
 def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
@@ -73,15 +77,22 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
     return changed
 
 
-def windows_lines(quota: Quota, *, now: dt.datetime) -> list[str]:
-    """What the lending windows mean now and when they next turn; nothing without windows."""
+def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> list[str]:
+    """What the lending windows mean now, and when they next call back what is lent and not called back at once, from the
+    claims that are `told`. Nothing without windows."""
     if not quota.windows:
         return []
-    said = [_("From now on it %(lends)s.") % {"lends": lends(quota, now=now)}]
-    lent = next((row.lent for row in usage_of(quota.department, [quota.pool])), 0)
-    fall = windows.schedule_of(quota).next_fall(now, lent)
+    schedule, pool = windows.schedule_of(quota), quota.pool
+    said = [_("With this the department %(lends)s.") % {"lends": lends(quota, now=now)}]
+    live = read([pool])
+    inside = live.subtree(quota.department_id)
+    entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
+    staying = sum(e.units for e in entries if e.claim.state == ClaimState.HOLDING and e.claim.public_id not in told)
+    stays = int(min(staying, height(schedule.at(now))))
+    fall = schedule.next_fall(now, stays)
     if fall is not None and fall[1] is not None:
-        back = {"lent": amount(lent, quota.pool), "units": amount(lent - fall[1], quota.pool), "at": clock_of(fall[0])}
+        lent = sum(entry.units for entry in entries)
+        back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
         said.append(_("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back)
     return said
 
