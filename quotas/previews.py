@@ -14,15 +14,18 @@ from portal.models import Department
 from portal.words import amount
 from quotas import windows
 from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
+from quotas.barred import barred
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
+from quotas.engine.verdict import usage_of
 from quotas.engine.whatif import what_if, with_claim, with_quota, without_nodes
+from quotas.engine.wire import reason_to_json
 from quotas.lending import height
 from quotas.live import read
 from quotas.models import Claim, ClaimState, Node, Pool, PoolGroup, Quota
 from quotas.recalls import check_recall, of_windows, recall_for_engine
 from quotas.snapshots import load_snapshot, moment, quota_of, seconds
-from quotas.telling import clock_of, lends
+from quotas.telling import Teller, clock_of, lends, named_claims
 
 
 def preview_quota(
@@ -104,7 +107,8 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     now = timezone.now()
     recall = recall_for_engine(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, seconds(now))
     snapshot = load_snapshot(pool.group, now=now)
-    found = what_if(snapshot, with_claim(snapshot, recall))
+    asked = with_claim(snapshot, recall)
+    found = what_if(snapshot, asked)
     answer = next(each for each in found.after.decisions if each.claim == recall.id)
     stopped = effect_of(actor, found).stopped
     if answer.decision is e.DecisionKind.ADMIT:
@@ -114,9 +118,33 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     elif answer.decision is e.DecisionKind.RECLAIM:
         text = _("%(department)s gets its %(units)s from what is leaving already.")
     else:
-        text = _("%(units)s cannot come back now: the department uses its guarantee, or nobody may be stopped yet.")
+        return _cannot_come_back(actor, department, pool, asked, answer)
     sentence = text % {"units": amount(units, pool), "count": len(stopped), "department": department.name}
     return Preview(stopped, moment(answer.by) if answer.by is not None else None, sentence)
+
+
+def _cannot_come_back(
+    actor: Actor, department: Department, pool: Pool, asked: e.Snapshot, answer: e.Decision
+) -> Preview:
+    """Why not: its own work stands there, a policy says no, or what the engine says; and what asking anyway would do."""
+    recall = next(claim for claim in asked.claims if claim.id == answer.claim)
+    account = usage_of(asked, recall.pool)[recall.department]
+    words = {"department": department.name, "units": amount(recall.units, pool)}
+    words |= {"in_use": amount(account.usage, pool), "guaranteed": amount(account.guaranteed, pool)}
+    lines: list[str] = []
+    if account.usage + recall.units > account.guaranteed:
+        text = _("%(units)s cannot come back now: %(department)s itself uses %(in_use)s of its %(guaranteed)s.")
+        if left := max(0, account.guaranteed - account.usage):
+            lines.append(_("At most %(left)s can.") % {"left": amount(left, pool)})
+    elif rule := barred(asked, answer.claim):
+        text = _("%(units)s cannot come back now: a policy does not let %(department)s take them.")
+        lines.append(rule.sentence(department, pool))
+    else:
+        text = _("%(units)s cannot come back now, though %(department)s uses only %(in_use)s of its %(guaranteed)s.")
+        reasons = list(map(reason_to_json, answer.reasons))
+        lines += [why for why, _advice in Teller(actor, named_claims(reasons)).reasons(reasons, pool)]
+    lines.append(_("Recalled all the same, it waits and takes what becomes free."))
+    return Preview((), None, text % words, tuple(lines))
 
 
 def preview_drain(*, actor: Actor, node: Node) -> Preview:

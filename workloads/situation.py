@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from portal.access import Actor
 from portal.models import Department
 from portal.words import amount, duration
+from quotas.barred import barred_in_queue
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
@@ -150,6 +151,8 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
     teller = Teller(actor, {*named_claims(claim.reasons), *claim.ahead})
     reasons = teller.reasons(claim.reasons, workload.pool)
     details, advice = [why for why, _advice in reasons], [advice for _why, advice in reasons if advice]
+    if rule := barred_in_queue(claim):
+        details.append(rule.sentence(workload.department, workload.pool))
     if claim.ahead:
         ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
         details.append(_("Ahead: %(claims)s.") % {"claims": ahead})

@@ -17,6 +17,7 @@ from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount, cores, duration, memory
+from quotas.barred import barred
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
@@ -24,6 +25,7 @@ from quotas.engine.admission import decide
 from quotas.engine.reasons import Fragmented
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
+from quotas.engine.whatif import with_claim
 from quotas.engine.wire import reason_to_json
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
@@ -139,7 +141,10 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     facts = engine.verdict(snapshot, asked)
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
     told = _told(actor, request.pool, facts, asked, tuple(instead))
-    return replace(told, lines=(*told.lines, *_going_back(department, request, facts, now)))
+    why, then = told.lines[: len(facts.reasons)], told.lines[len(facts.reasons) :]
+    if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
+        why = (*why, rule.sentence(department, request.pool))
+    return replace(told, lines=(*why, *then, *_going_back(department, request, facts, now)))
 
 
 def _going_back(
