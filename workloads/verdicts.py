@@ -263,11 +263,21 @@ class Words:
                 "Recallable: %(lenders)s can call it back with %(notice)s notice and %(grace)s grace;"
                 " your work is queued again with the same id."
             )
-            return text % (times | {"lenders": self._departments(self.facts.from_)})
+            return text % (times | {"lenders": self._callers()})
         if self.facts.in_use_after <= self.facts.guaranteed:
             return _("Inside your guarantee: no other department can call it back.")
         text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
         return text % times
+
+    def _callers(self) -> str:
+        """Who may call back what would be borrowed: who lends it. The unpromised rest is nobody's: whoever is promised
+        more than it uses may call that back."""
+        named = {slug: units for slug, units in self.facts.from_.items() if slug}
+        if len(named) == len(self.facts.from_):
+            return self._departments(named)
+        if not named:
+            return _("whoever claims what it is guaranteed")
+        return _("%(lenders)s, or whoever else claims what it is guaranteed,") % {"lenders": self._departments(named)}
 
     def _quota(self) -> str:
         text = _("%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this it would be %(after)s.")

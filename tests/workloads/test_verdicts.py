@@ -9,7 +9,7 @@ import pytest
 from portal.access import Actor, Forbidden
 from portal.models import Department, Role, User
 from quotas.engine.verdict import Headline
-from quotas.models import ClaimState, Pool
+from quotas.models import ClaimState, Pool, Quota
 from tests import builders as make
 from workloads.faults import InvalidRequest
 from workloads.models import Image, Workload
@@ -62,6 +62,20 @@ def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision:
     assert verdict.title == "Starts now, 2 of 4 cards borrowed from Nlp."
     assert verdict.contract == (
         "Recallable: Nlp can call it back with 10 min notice and 2 min grace; your work is queued again with the same id."
+    )
+
+
+def test_what_is_borrowed_of_the_unpromised_rest_may_be_called_back_by_whoever_is_guaranteed_more(
+    alice: User, vision: Department, pool: Pool
+) -> None:
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=4)
+    make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: whoever claims what it is guaranteed can call it back with 10 min notice"
+    )
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=7)
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: Nlp, or whoever else claims what it is guaranteed, can call it back with 10 min notice"
     )
 
 
