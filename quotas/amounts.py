@@ -8,6 +8,7 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
+from portal.words import amount
 from quotas.models import Pool
 
 NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"
@@ -70,6 +71,11 @@ def written(units: int, pool: Pool) -> str:
     if pool.unit != "MiB":
         return str(units)
     return f"{units // 1024} GiB" if units % 1024 == 0 else f"{units} MiB"
+
+
+def exact(units: int, pool: Pool) -> str:
+    """An amount as a page shows it, but never rounded: what a refusal names may be asked for."""
+    return written(units, pool) if pool.unit == "MiB" else amount(units, pool)
 
 
 def counted_in(pool: Pool) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from portal.access import Actor, Right
 from portal.models import Department
@@ -114,7 +115,10 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     if answer.decision is e.DecisionKind.ADMIT:
         text = _("%(units)s are idle and would be held for %(department)s at once; nobody has to go.")
     elif answer.decision is e.DecisionKind.RECLAIM and stopped:
-        text = _("%(count)s workloads would be told to go; then %(department)s has its %(units)s.")
+        text = ngettext(
+            "%(count)s workload would be told to go; then %(department)s has its %(units)s.",
+            "%(count)s workloads would be told to go; then %(department)s has its %(units)s.", len(stopped),
+        )  # fmt: skip
     elif answer.decision is e.DecisionKind.RECLAIM:
         text = _("%(department)s gets its %(units)s from what is leaving already.")
     else:
@@ -166,6 +170,9 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
     effect = effect_of(actor, *(what_if(each, without_nodes(each, [node.name])) for each in snapshots))
     otherwise = preview_of(effect) if effect.stopped or effect.staying or effect.starting or effect.waiting else None
     lines = (otherwise.sentence, *otherwise.lines) if otherwise else ()
-    text = _("%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.")
+    text = ngettext(
+        "%(count)s workload runs here and stays until it ends; nothing new starts on %(node)s.",
+        "%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.", len(here),
+    )  # fmt: skip
     said = text % {"count": len(here), "node": node.name}
     return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines)

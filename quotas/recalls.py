@@ -13,7 +13,7 @@ from portal.events import emit
 from portal.ids import new_id
 from portal.locks import durable
 from portal.models import Department
-from portal.words import amount
+from quotas.amounts import exact
 from quotas.claims import ask, release
 from quotas.engine import types as e
 from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
@@ -39,8 +39,8 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
         most = max(guaranteed - running, 0)
         raise Invalid(
             N_("You can call back at most %(most_size)s (guaranteed: %(guaranteed_size)s, already recalled: %(running_size)s)."),
-            field="units", most=most, guaranteed=guaranteed, running=running, unit=pool.unit, most_size=amount(most, pool),
-            guaranteed_size=amount(guaranteed, pool), running_size=amount(running, pool),
+            field="units", most=most, guaranteed=guaranteed, running=running, unit=pool.unit, most_size=exact(most, pool),
+            guaranteed_size=exact(guaranteed, pool), running_size=exact(running, pool),
         )  # fmt: skip
 
 

@@ -292,7 +292,10 @@ class Words:
         for place in self.facts.placement or ():
             cards = ", ".join(map(str, place.cards))
             if cards:
-                yield _("Runs on %(node)s, card %(cards)s.") % {"node": place.node, "cards": cards}
+                text = ngettext(
+                    "Runs on %(node)s, card %(cards)s.", "Runs on %(node)s, cards %(cards)s.", len(place.cards)
+                )
+                yield text % {"node": place.node, "cards": cards}
             else:
                 yield _("Runs on %(node)s.") % {"node": place.node}
 

@@ -9,7 +9,7 @@ from django.db.models import F
 
 from portal import audit
 from portal.access import Actor, Right
-from portal.errors import N_, Invalid, Problem
+from portal.errors import N_, Invalid, Problem, ngettext_noop
 from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
@@ -30,8 +30,9 @@ class DepartmentInUse(Problem):
 
 class HasWork(Problem):
     code = "department_has_work"
-    message = N_(
-        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads."
+    message, plural = ngettext_noop(
+        "%(department)s has %(count)s workload that waits or runs. Only departments without teams have workloads.",
+        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads.",
     )
 
 

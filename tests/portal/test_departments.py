@@ -49,8 +49,10 @@ def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
 def test_a_department_with_work_gets_no_teams(operator):
     vision = make.department("vision")
     make.claim(vision, make.pool(), workload="w1")
-    with pytest.raises(departments.HasWork, match="1 workloads"):
+    with pytest.raises(departments.HasWork, match="Vision has 1 workload that waits or runs") as refused:
         departments.create_department(actor=operator, slug="team", name="Team", parent=vision)
+    assert refused.value.detail == str(refused.value)
+    assert "2 workloads that wait or run" in departments.HasWork(department="x", count=2).detail
 
 
 def test_the_tree_has_no_loops(operator):
