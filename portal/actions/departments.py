@@ -151,11 +151,14 @@ def _lock_tree() -> None:
 
 
 def _require_no_loop(department: Department, parent: Department) -> None:
+    if department.pk == parent.pk:
+        message = N_("%(department)s cannot belong to itself: choose another department, or none.")
+        raise Invalid(message, field="parent", department=department.name)
     above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
     while above is not None:
         if above.pk == department.pk:
             raise Invalid(
-                N_("%(parent)s is %(department)s itself or below it."),
+                N_("%(parent)s belongs to %(department)s: choose a department that does not, or none."),
                 field="parent",
                 parent=parent.name,
                 department=department.name,

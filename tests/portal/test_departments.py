@@ -59,12 +59,13 @@ def test_the_tree_has_no_loops(operator):
     top = make.department("top")
     middle = make.department("middle", parent=top)
     leaf = make.department("leaf", parent=middle)
-    for parent in (leaf, top):
+    for parent, said in ((leaf, "Leaf belongs to Top: choose"), (top, "Top cannot belong to itself: choose")):
         with pytest.raises(Invalid) as refused:
             departments.change_department(
                 actor=operator, department=top, name="Top", weight=1, parent=parent, expected_version=1
             )
         assert refused.value.field == "parent"
+        assert refused.value.detail.startswith(said)
 
 
 def test_two_edits_of_one_version_do_not_overwrite_each_other(operator):
