@@ -18,6 +18,7 @@ from gpuq.follow import Signals, follow, say
 from gpuq.portal import Failure, Json, Lost, Misconfigured, Portal
 
 MOST_SHOWN = 500
+INSTEAD = {"en": "Alternatives that start now:", "zh-hans": "可立即启动的替代方案："}
 
 
 def show(text: str) -> None:
@@ -63,8 +64,13 @@ def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(json.dumps(found, ensure_ascii=False))
     else:
-        instead = [each["text"] for each in found["alternatives"]]
-        show("\n".join(filter(None, [found["title"], *found["lines"], *found["advice"], found["contract"], *instead])))
+        instead = [f"  {each['text']}" for each in found["alternatives"]]
+        heading = [INSTEAD[portal.language]] if instead else []
+        show(
+            "\n".join(
+                [found["title"], *found["lines"], *heading, *instead, *found["advice"], found["contract"]]
+            ).rstrip()
+        )
     return 121 if found["headline"] == "cannot" else 0
 
 
