@@ -15,6 +15,7 @@ from portal.access import Actor
 from portal.models import Department
 from portal.words import amount, duration
 from quotas.barred import barred_in_queue
+from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
@@ -163,6 +164,7 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
     if claim.decision == "reclaim" and claim.promised_at:
         text = _("Starts by %(by)s at the latest, when lent capacity has come back.")
         text %= {"by": clock(int(claim.promised_at.timestamp()))}
+        advice = advice or [_(STARTS_BY_ITSELF)]
         return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"), advice=advice)
     if claim.position:
         return Situation(

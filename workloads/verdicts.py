@@ -247,7 +247,8 @@ class Words:
         """What to do about a request that does not start now."""
         if not _must_wait(self.facts):
             return ()
-        return tuple(explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered))
+        found = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
+        return tuple(found or [_(explain.STARTS_BY_ITSELF)])
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""

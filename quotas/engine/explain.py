@@ -111,6 +111,7 @@ OR_ELSE: Mapping[str, str] = {
     AboveCeiling.code: N_("Or ask the quota owner for more quota."),
 }
 """What is left to say where less of the same stands there to be taken."""
+STARTS_BY_ITSELF = ADVICE[LentOutReturning.code]
 
 DECISIONS: Mapping[str, str] = {
     "admit_own": N_("Starts now, from its own quota."),

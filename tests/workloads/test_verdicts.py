@@ -95,6 +95,7 @@ def test_it_starts_when_borrowers_have_returned_what_is_vision_s(alice: User, vi
     assert verdict.headline == Headline.STARTS_BY
     assert verdict.by is not None
     assert "when Nlp has returned 8 cards" in verdict.title
+    assert verdict.advice == ("Nothing to do: it starts then.",)
 
 
 def test_it_waits_and_says_who_is_ahead_without_telling_names_of_others(
