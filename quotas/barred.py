@@ -66,6 +66,12 @@ def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
         yield "within", replace(policy, within=USUAL.within)
 
 
+def nothing_comes_back(department: Department, pool: Pool) -> Barred | None:
+    """The policy by which the department takes nothing back that it has lent; None where it may. It has a quota there."""
+    policy, source = Scope(department, pool).effective()
+    return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None
+
+
 def barred_in_queue(claim: Claim) -> Barred | None:
     """The same of a claim that waits, from its last answer and the ledger, since a page cannot plan at each look: it is
     inside the guarantee, short of what others borrow, and its policy takes nothing of that."""

@@ -31,9 +31,9 @@ class RecallForm(forms.Form):
 
     pool = PoolField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
     units = forms.CharField(
-        label=_("How many"),
+        label=_("How much"),
         max_length=60,
-        help_text=_("In what stands beside the pool, or with its unit: 10 GiB, 2 cards, half a card, 25 %."),
+        help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
     )
     hours = forms.TypedChoiceField(
         label=_("Keep them for"),

@@ -15,7 +15,7 @@ from portal.models import Department
 from portal.words import amount
 from quotas import windows
 from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
-from quotas.barred import barred
+from quotas.barred import barred, nothing_comes_back
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
 from quotas.engine.verdict import usage_of
@@ -94,7 +94,9 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> l
     staying = sum(e.units for e in entries if e.claim.state == ClaimState.HOLDING and e.claim.public_id not in told)
     stays = int(min(staying, height(schedule.at(now))))
     fall = schedule.next_fall(now, stays)
-    if fall is not None and fall[1] is not None:
+    if entries and quota.pk and (rule := nothing_comes_back(quota.department, pool)):
+        said.append(rule.sentence(quota.department, pool))
+    elif fall is not None and fall[1] is not None:
         lent = sum(entry.units for entry in entries)
         back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
         said.append(_("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back)
@@ -113,7 +115,7 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     answer = next(each for each in found.after.decisions if each.claim == recall.id)
     stopped = effect_of(actor, found).stopped
     if answer.decision is e.DecisionKind.ADMIT:
-        text = _("%(units)s are idle and would be held for %(department)s at once; nobody has to go.")
+        text = _("Of what is idle %(department)s would have its %(units)s at once; nobody has to go.")
     elif answer.decision is e.DecisionKind.RECLAIM and stopped:
         text = ngettext(
             "%(count)s workload would be told to go; then %(department)s has its %(units)s.",

@@ -109,6 +109,7 @@ def test_the_queue_says_why(client, world):
     assert "big" in text
     assert "its limit is 2 cards" in text
     assert "ask the operator for a higher borrow limit" in text
+    assert text.index("big") < text.index('class="queue-why"') < text.index("its limit is 2 cards")
 
 
 def test_the_trend_is_drawn_with_its_table(client, world):
@@ -161,7 +162,7 @@ def test_a_recall_is_asked_for_in_the_unit_that_the_page_shows(client, world):
     assert "A100 cards (cards)" in text
     assert 'value="15 GiB"' in text
     preview = client.get("/d/vision/recall/preview/", {"pool": "t4", "units": "10"}).content.decode()
-    assert "10 GiB are idle" in preview
+    assert "Of what is idle Vision would have its 10 GiB at once" in preview
     assert client.post("/d/vision/recall/", {"pool": "t4", "units": "10 GiB", "hours": "4"}).status_code == 302
     assert Claim.objects.get(pods=0).units == 10 * 1024
     refused = client.post("/d/vision/recall/", {"pool": "a100", "units": "10 GiB"})

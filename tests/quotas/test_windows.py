@@ -309,6 +309,9 @@ def test_a_preview_says_of_what_is_lent_only_what_a_later_fall_calls_back(
     later = put(owner, asked | {"windows": [around(3, 5, 0)]}, query="?dry_run=1").json()
     assert "1 workload would be told to go, 2 cards in all." in later["sentence"]
     assert later["lines"][1].startswith("Of the 4 cards lent now, 2 cards would be called back by ")
+    Department.objects.filter(pk=vision.pk).update(policy={"reclaim": "never"})
+    forbidden = put(owner, asked | {"windows": [around(3, 5, 0)]}, query="?dry_run=1").json()
+    assert "it takes nothing back" in forbidden["lines"][1]
 
 
 def test_what_windows_lend_reads_well_in_chinese(vision: Department, pool: Pool) -> None:
