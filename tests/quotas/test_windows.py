@@ -18,7 +18,6 @@ from quotas.admission import run_pass
 from quotas.lending import Window
 from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
 from quotas.recalls import end_overdue
-from quotas.telling import lends
 from tests import builders as make
 from tests.clients import person
 
@@ -280,55 +279,6 @@ def test_the_api_sets_windows_and_leaves_them_alone_when_they_are_not_sent(visio
     assert (told["windows"], told["zone"]) == ([night], "UTC")
     assert put(owner, NUMBERS | {"lend_limit": 3}, 2).json()["windows"] == [night]
     assert put(owner, NUMBERS | {"windows": []}, 3).json()["zone"] == ""
-
-
-def around(hours: int, until: int, lend_limit: int | None) -> dict[str, Any]:
-    """A daily window by hours from now, in UTC."""
-    now = timezone.now()
-    begin, end = (f"{now + dt.timedelta(hours=each):%H:%M}" for each in (hours, until))
-    return {
-        "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
-        "start": begin,
-        "end": end,
-        "lend_limit": lend_limit,
-    }
-
-
-def test_a_preview_says_of_what_is_lent_only_what_a_later_fall_calls_back(
-    vision: Department, nlp: Department, pool: Pool
-) -> None:
-    owner = make.member(vision, Role.OWNER)
-    for n in (0, 2):
-        place = [{"pod": 0, "node": "a100-n1", "cards": [n, n + 1]}]
-        make.holding(nlp, pool, borrowed={vision: 2}, placement=place, notice=NOTICE, grace=GRACE)
-    asked = NUMBERS | {"lend_limit": 3, "zone": "UTC"}
-    closed = put(owner, asked | {"windows": [around(-2, 2, 0)]}, query="?dry_run=1").json()
-    assert "2 workloads would be told to go, 4 cards in all." in closed["sentence"]
-    [line] = closed["lines"]  # in two hours the limit rises: that calls nothing back
-    assert line.startswith("With this the department lends nothing now, and at most 3 cards from ")
-    later = put(owner, asked | {"windows": [around(3, 5, 0)]}, query="?dry_run=1").json()
-    assert "1 workload would be told to go, 2 cards in all." in later["sentence"]
-    assert later["lines"][1].startswith("Of the 4 cards lent now, 2 cards would be called back by ")
-    Department.objects.filter(pk=vision.pk).update(policy={"reclaim": "never"})
-    forbidden = put(owner, asked | {"windows": [around(3, 5, 0)]}, query="?dry_run=1").json()
-    assert "it takes nothing back" in forbidden["lines"][1]
-
-
-def test_what_windows_lend_reads_well_in_chinese(vision: Department, pool: Pool) -> None:
-    now = at("10:00")
-
-    def said(*limits: int | None) -> str:
-        schedule = [Window((0, 1, 2, 3, 4, 5, 6), 9 * 60, 18 * 60, limits[1])] if len(limits) > 1 else []
-        quota = Quota(department=vision, pool=pool, lend_limit=limits[0], zone="Asia/Shanghai")
-        quota.windows = list(map(windows.to_json, schedule))
-        return lends(quota, now=now)
-
-    with translation.override("zh-hans"), timezone.override(SHANGHAI):
-        assert (said(0), said(None)) == ("从不借出", "始终全部借出")
-        assert said(3, 0).startswith("现在不借出，从 ")
-        assert said(3, 0).endswith("起最多借出 3 张卡")
-        assert said(None, 2).startswith("现在最多借出 2 张卡，从 ")
-        assert said(0, None).endswith("起不借出")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from portal.models import AuditEntry, Department, Role, User
-from quotas.models import Claim, Cluster, ClusterKind, Node, Pool
+from quotas.models import Cluster, ClusterKind, Node, Pool
 from tests import builders as make
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.specs import tokens_of
@@ -313,23 +313,6 @@ def test_a_queued_workload_says_why_and_offers_a_stop_that_names_the_loss(world:
     page = as_(world.alice).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert "Waits for the next planning pass." in page
     assert "what it has not saved by then is lost" in page
-
-
-def test_a_workload_that_waits_says_what_can_be_done_once_on_its_page_and_to_programs(world: World) -> None:
-    workload = submit(as_(world.alice), world)
-    short = {"code": "not_enough", "pool": "a100", "short_by": 2}
-    told = [short, {**short, "short_by": 3}, {"code": "over_borrow_limit", "limit": 2, "asked": 6}]
-    Claim.objects.update(decision="wait", position=1, reasons=told)
-    page = as_(world.alice).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
-    less, limit = "Ask for less, or wait until something ends.", "ask the operator for a higher borrow limit."
-    assert page.count(less) == page.count(limit) == 1
-    seen = as_(world.alice).get(f"/api/v1/workloads/{workload.public_id}/").json()
-    assert [reason["advice"] for reason in seen["reasons"]] == [
-        less,
-        less,
-        f"Wait until the department uses less, or {limit}",
-    ]
-    assert seen["verdict"]["advice"] == [less, f"Wait until the department uses less, or {limit}"]
 
 
 def test_a_viewer_sees_the_workload_and_no_button(world: World) -> None:
