@@ -82,8 +82,8 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
 
 
 def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> list[str]:
-    """What the lending windows mean now, and when they next call back what is lent and not called back at once, from the
-    claims that are `told`. Nothing without windows."""
+    """What the lending windows mean now, and when they next call back what is lent beside what goes at once: all that the
+    claims hold that are `told`, since what they leave too much is idle then. Nothing without windows."""
     if not quota.windows:
         return []
     schedule, pool = windows.schedule_of(quota), quota.pool
@@ -91,7 +91,8 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> l
     live = read([pool])
     inside = live.subtree(quota.department_id)
     entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
-    staying = sum(e.units for e in entries if e.claim.state == ClaimState.HOLDING and e.claim.public_id not in told)
+    going = sum(claim.units for claim in live.claims_of(pool.pk) if claim.public_id in told)
+    staying = sum(entry.units for entry in entries if entry.claim.state == ClaimState.HOLDING) - going
     stays = int(min(staying, height(schedule.at(now))))
     fall = schedule.next_fall(now, stays)
     if entries and quota.pk and (rule := nothing_comes_back(quota.department, pool)):

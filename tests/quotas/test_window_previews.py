@@ -33,8 +33,8 @@ def nlp() -> Department:
     return make.department("nlp")
 
 
-def previewed(who: User, *rows: dict[str, Any]) -> Any:
-    body = {"guaranteed": 8, "borrow_limit": None, "lend_limit": 3, "windows": rows, "zone": "UTC"}
+def previewed(who: User, *rows: dict[str, Any], guaranteed: int = 8, lend_limit: int = 3) -> Any:
+    body = {"guaranteed": guaranteed, "borrow_limit": None, "lend_limit": lend_limit, "windows": rows, "zone": "UTC"}
     url = "/api/v1/departments/vision/quotas/a100/?dry_run=1"
     return person(who).put(url, body, headers={"If-Match": '"1"'}).json()
 
@@ -51,13 +51,17 @@ def around(hours: int, until: int, lend_limit: int | None) -> dict[str, Any]:
     }
 
 
+def borrows(who: Department, pool: Pool, first: int, lenders: dict[Department | None, int], **fields: Any) -> None:
+    place = [{"pod": 0, "node": "a100-n1", "cards": [first, first + 1]}]
+    make.holding(who, pool, borrowed=lenders, placement=place, notice=600, grace=120, **fields)
+
+
 def test_a_preview_says_of_what_is_lent_only_what_a_later_fall_calls_back(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
     owner = make.member(vision, Role.OWNER)
-    for n in (0, 2):
-        place = [{"pod": 0, "node": "a100-n1", "cards": [n, n + 1]}]
-        make.holding(nlp, pool, borrowed={vision: 2}, placement=place, notice=600, grace=120)
+    borrows(nlp, pool, 0, {vision: 2})
+    borrows(nlp, pool, 2, {vision: 2})
     closed = previewed(owner, around(-2, 2, 0))
     assert "2 workloads would be told to go, 4 cards in all." in closed["sentence"]
     [line] = closed["lines"]  # in two hours the limit rises: that calls nothing back
@@ -68,6 +72,19 @@ def test_a_preview_says_of_what_is_lent_only_what_a_later_fall_calls_back(
     Department.objects.filter(pk=vision.pk).update(policy={"reclaim": "never"})
     forbidden = previewed(owner, around(3, 5, 0))
     assert "it takes nothing back" in forbidden["lines"][1]
+
+
+def test_what_those_told_leave_too_much_is_not_called_back_again(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    """The newest leaves with two cards, of which vision lent one: the other is idle then, and vision's later on."""
+    Quota.objects.update(guaranteed=7)
+    borrows(nlp, pool, 0, {vision: 2})
+    borrows(nlp, pool, 2, {None: 1, vision: 1}, started_at=timezone.now())
+    make.holding(vision, pool, own=4, placement=[{"pod": 0, "node": "a100-n1", "cards": [4, 5, 6, 7]}])
+    told = previewed(make.member(vision, Role.OWNER), around(3, 5, 0), guaranteed=7, lend_limit=2)
+    assert told["sentence"] == "1 workload would be told to go, 2 cards in all."
+    assert told["lines"][1].startswith("Of the 3 cards lent now, 1 card would be called back by ")
 
 
 def test_what_windows_lend_reads_well_in_chinese(vision: Department, pool: Pool) -> None:
