@@ -22,7 +22,7 @@ LANGUAGES = {"zh_Hans": "zh_Hans_CN", "en": "en"}  # folder of locale/: Babel's 
 PLACES = ("portal", "quotas", "workloads", "templates")
 KEYWORDS: dict[str, Any] = {
     **dict.fromkeys(("_", "N_", "gettext", "gettext_lazy", "gettext_noop")),
-    **dict.fromkeys(("ngettext", "ngettext_lazy"), (1, 2)),
+    **dict.fromkeys(("ngettext", "ngettext_lazy", "ngettext_noop"), (1, 2)),
     **dict.fromkeys(("pgettext", "pgettext_lazy"), ((1, "c"), 2)),
     **dict.fromkeys(("npgettext", "npgettext_lazy"), ((1, "c"), 2, 3)),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 
 from portal.words import unit_name
 
@@ -17,23 +17,32 @@ def N_(text: str) -> str:
     return text
 
 
+def ngettext_noop(one: str, many: str) -> tuple[str, str]:
+    """Marks a sentence about one or several for the translators."""
+    return one, many
+
+
 class Problem(Exception):
     """A refusal with its numbers.
 
     `message` is an English sentence with %(name)s places, marked by N_; `numbers` fill it and are fields of the answer.
-    `field` names the input at fault, if one is.
+    Where it counts something, `plural` is the sentence for several, marked with it by ngettext_noop, and `count` the
+    number. `field` names the input at fault, if one is.
     """
 
     status = 409
     code = "conflict"
     message = N_("This is not possible now.")
+    plural = ""
 
     def __init__(self, message: str = "", *, code: str = "", field: str = "", **numbers: Any) -> None:
+        self.plural = "" if message else self.plural
         self.message = message or self.message
         self.code = code or self.code
         self.field = field
         self.numbers = numbers
-        super().__init__(self.message % numbers)
+        text = self.plural if self.plural and numbers["count"] != 1 else self.message
+        super().__init__(text % numbers)
 
     @property
     def detail(self) -> str:
@@ -41,7 +50,8 @@ class Problem(Exception):
         numbers = self.numbers
         if "unit" in numbers:
             numbers = numbers | {"unit": unit_name(numbers["unit"])}
-        return gettext(self.message) % numbers
+        text = ngettext(self.message, self.plural, numbers["count"]) if self.plural else gettext(self.message)
+        return text % numbers
 
 
 class Invalid(Problem):

@@ -19,6 +19,7 @@ from portal.models import Department
 from portal.wake import wake
 from quotas import windows
 from quotas.admission import locked_group
+from quotas.amounts import exact
 from quotas.lending import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, Quota, UserCap
 from quotas.recalls import ask_recall, end_recall, end_windows
@@ -33,19 +34,19 @@ class Stale(Problem):
 class OverPromised(Problem):
     code = "over_promised"
     field = "guaranteed"
-    message = N_("Departments would be promised %(promised)s %(unit)s of %(pool)s, which has %(nominal)s.")
+    message = N_("Departments would be promised %(promised_size)s of %(pool)s, which has %(nominal_size)s.")
 
 
 class BelowNonPreemptible(Problem):
     code = "below_non_preemptible"
-    message = N_("%(holding)s %(unit)s are held by work that must not be stopped; the guarantee cannot go below that.")
+    message = N_("Work that must not be stopped holds %(holding_size)s; the guarantee cannot go below that.")
 
 
 class NothingToSplit(Problem):
     code = "nothing_to_split"
     field = "guaranteed"
     message = N_(
-        "%(parent)s has %(left)s %(unit)s of its own left to give; this takes %(needed)s. The operator can promise more."
+        "%(parent)s has %(left_size)s of its own left to give; this takes %(needed_size)s. The operator can promise more."
     )
 
 
@@ -157,8 +158,9 @@ def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
     giver = giver or Quota(department=parent, pool=quota.pool, version=0)
     if giver.guaranteed < more:
         raise NothingToSplit(
-            field="guaranteed", parent=parent.name, left=giver.guaranteed, needed=more, unit=quota.pool.unit
-        )
+            field="guaranteed", parent=parent.name, left=giver.guaranteed, needed=more, unit=quota.pool.unit,
+            left_size=exact(giver.guaranteed, quota.pool), needed_size=exact(more, quota.pool),
+        )  # fmt: skip
     giver.guaranteed -= more
     return giver
 
@@ -186,7 +188,7 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
     others = Quota.objects.filter(pool=pool).exclude(department=quota.department)
     promised = (others.aggregate(total=Sum("guaranteed"))["total"] or 0) + guaranteed
     if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
-        raise OverPromised(field="guaranteed", promised=promised, nominal=pool.nominal, unit=pool.unit, pool=pool.name)
+        raise _over_promised("guaranteed", pool, promised, pool.nominal)
     fixed = sum(
         claim.units
         for claim in Claim.objects.filter(
@@ -194,7 +196,14 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
         )
     )
     if guaranteed < fixed:
-        raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit)
+        raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit, holding_size=exact(fixed, pool))
+
+
+def _over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPromised:
+    return OverPromised(
+        field=field, promised=promised, nominal=nominal, unit=pool.unit, pool=pool.name,
+        promised_size=exact(promised, pool), nominal_size=exact(nominal, pool),
+    )  # fmt: skip
 
 
 def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> None:
@@ -267,7 +276,7 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Pool:
         pool = Pool.objects.get(pk=pool.pk)
         promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
         if promised > nominal:
-            raise OverPromised(field="nominal", promised=promised, nominal=nominal, unit=pool.unit, pool=pool.name)
+            raise _over_promised("nominal", pool, promised, nominal)
         audit.record(
             actor, "pool.nominal_changed", pool.slug, before={"nominal": pool.nominal}, after={"nominal": nominal}
         )

@@ -12,14 +12,29 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from portal import zones
+from portal.errors import Invalid
+from quotas.amounts import counted_in, units_of
 from quotas.lending import DAY, Window
 from quotas.models import Pool
 from quotas.windows import MOST_WINDOWS
 
 
+class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """Each pool with what it counts in."""
+
+    def label_from_instance(self, pool: Any) -> str:
+        return f"{pool.name} ({counted_in(pool)})"
+
+
 class RecallForm(forms.Form):
-    pool = forms.ModelChoiceField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
-    units = forms.IntegerField(label=_("How many"), min_value=1, max_value=2**31 - 1)
+    """`units` is an amount in words, and units of the pool once it is clean."""
+
+    pool = PoolField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
+    units = forms.CharField(
+        label=_("How much"),
+        max_length=60,
+        help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+    )
     hours = forms.TypedChoiceField(
         label=_("Keep them for"),
         coerce=int,
@@ -40,6 +55,15 @@ class RecallForm(forms.Form):
         field = self.fields["pool"]
         if isinstance(field, forms.ModelChoiceField):
             field.queryset = Pool.objects.filter(pk__in=[pool.pk for pool in pools])
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if "pool" in data and "units" in data:
+            try:
+                data["units"] = units_of(data["units"], data["pool"])
+            except Invalid as error:
+                self.add_error("units", error.detail)
+        return data
 
     @property
     def until(self) -> dt.datetime | None:

@@ -81,8 +81,14 @@ class Schedule:
         return next(self.changes(after), None)
 
     def next_fall(self, after: dt.datetime, lent: int) -> tuple[dt.datetime, Limit] | None:
-        """When fewer than `lent` units may be lent next, and how many; None when that never happens."""
-        return next((change for change in self.changes(after) if height(change[1]) < lent), None)
+        """When the limit next falls below `lent` units, and to how many; None when it never does. One that rises and is
+        still below them calls nothing back."""
+        before = self.at(after)
+        for when, limit in self.changes(after):
+            if height(limit) < min(height(before), lent):
+                return when, limit
+            before = limit
+        return None
 
     def next_above(self, after: dt.datetime, limit: Limit) -> dt.datetime | None:
         """When more than `limit` may be lent next; None when never."""

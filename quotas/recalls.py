@@ -13,6 +13,7 @@ from portal.events import emit
 from portal.ids import new_id
 from portal.locks import durable
 from portal.models import Department
+from quotas.amounts import exact
 from quotas.claims import ask, release
 from quotas.engine import types as e
 from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
@@ -35,9 +36,11 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
     guaranteed = quota.guaranteed if quota else 0
     running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
     if units < 1 or units + running > guaranteed:
+        most = max(guaranteed - running, 0)
         raise Invalid(
-            N_("You can call back at most %(most)s %(unit)s: %(guaranteed)s are guaranteed, %(running)s already recalled."),
-            field="units", most=max(guaranteed - running, 0), guaranteed=guaranteed, running=running, unit=pool.unit,
+            N_("You can call back at most %(most_size)s (guaranteed: %(guaranteed_size)s, already recalled: %(running_size)s)."),
+            field="units", most=most, guaranteed=guaranteed, running=running, unit=pool.unit, most_size=exact(most, pool),
+            guaranteed_size=exact(guaranteed, pool), running_size=exact(running, pool),
         )  # fmt: skip
 
 

@@ -58,9 +58,13 @@ class Teller:
         )
 
     def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
-        """Each reason, as it is kept with a claim, as (why, what to do)."""
+        """Each reason, as it is kept with a claim, as (why, what to do). What was advised already is not said again."""
         reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
-        return [(explain.sentence(reason, _, reader), explain.advice(reason, _)) for reason in reasons]
+        told: dict[str, str] = {}
+        for reason in reasons:
+            advice = explain.advice(reason, _)
+            told[explain.sentence(reason, _, reader)] = "" if advice in told.values() else advice
+        return list(told.items())
 
     def ahead(self, claims: Iterable[str]) -> list[str]:
         return [self.labels.get(claim, _("a workload")) for claim in claims]
@@ -92,13 +96,15 @@ def clock_of(when: dt.datetime) -> str:
 
 def lends(quota: Quota, *, now: dt.datetime) -> str:
     """What the quota's department lends now, and what from when: the end of a sentence."""
-    schedule = schedule_of(quota)
-    words = {"limit": _limit(schedule.at(now), quota.pool)}
-    change = schedule.next_change(now)
+    schedule, pool = schedule_of(quota), quota.pool
+    limit, change = schedule.at(now), schedule.next_change(now)
     if change is None:
-        return _("lends %(limit)s at all times") % words
-    words |= {"at": clock_of(change[0]), "then": _limit(change[1], quota.pool)}
-    return _("lends %(limit)s now, and from %(at)s %(then)s") % words
+        always = _("lends all of it at all times"), _("lends at most %(limit)s at all times"), _("never lends anything")
+        return _lent(limit, pool, *always)
+    texts = _("lends all of it now"), _("lends at most %(limit)s now"), _("lends nothing now")
+    thens = _("all of it from %(at)s"), _("at most %(limit)s from %(at)s"), _("nothing from %(at)s")
+    then = _lent(change[1], pool, *thens, at=clock_of(change[0]))
+    return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
 
 
 def goes_back(found: Return, pool: Pool) -> str:
@@ -111,8 +117,7 @@ def goes_back(found: Return, pool: Pool) -> str:
     return text % {"at": clock_of(found.at), "lender": found.lender.name, "limit": amount(found.limit, pool)}
 
 
-def _limit(limit: int | None, pool: Pool) -> str:
-    """all, nothing, or at most 2 cards."""
-    if limit is None:
-        return _("all")
-    return _("at most %(limit)s") % {"limit": amount(limit, pool)} if limit else _("nothing")
+def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: str, **words: str) -> str:
+    """The one of three texts that the limit means: they are whole, since verbs and "nothing" go together in each language."""
+    text = everything if limit is None else some if limit else nothing
+    return text % (words | {"limit": amount(limit, pool)})

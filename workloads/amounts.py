@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
 from portal.words import memory
+from quotas.amounts import CARDS, LARGEST, MEBIBYTES, PERCENT, REPLICAS, SLICES, examples_of, parts
 from quotas.engine.mig import PRODUCTS, profile_of
 from quotas.models import Node, Pool
-from workloads.inputs import MEBIBYTES
 from workloads.requests import settings_of
 from workloads.sharing import SYSTEMS, About
 
@@ -40,16 +40,6 @@ CARD_GIB = {
     "H200-141GB": 140.4,
     "B200-180GB": 179.06,
 }
-
-NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"
-AMOUNT = re.compile(rf"{NUMBER}\s*(?P<unit>[^\d\s.,/]*)")
-WORDS = {"half": "1/2", "a half": "1/2", "quarter": "1/4", "a quarter": "1/4", "third": "1/3", "a third": "1/3",
-         "half a card": "1/2", "a quarter of a card": "1/4", "半张": "1/2", "半张卡": "1/2", "半": "1/2"}  # fmt: skip
-CARDS = {"card", "cards", "gpu", "gpus", "张", "张卡", "卡", "块"}
-PERCENT = {"%", "percent", "％"}
-REPLICAS = {"replica", "replicas", "份"}
-SLICES = {"slice", "slices"}
-LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +82,16 @@ def slices_of(table: str) -> int:
 
 def read(text: str, pool: Pool) -> Asked:
     """A bare number counts the pool's own unit. Raises Invalid with the next step."""
-    text = WORDS.get(text.strip().lower(), text.strip())
+    text = text.strip()
     if pool.mig and (profile := _profile_named(text, pool.mig)):
         return Asked(0, profile)
-    found = AMOUNT.fullmatch(text)
+    found = parts(text)
     if found is None:
         raise not_an_amount(text, pool)
-    number = Fraction(found["number"].replace(",", ".")) if not found["number"].endswith("/0") else Fraction(0)
-    unit = found["unit"].strip().lower()
+    number, unit = found
     if number <= 0:
         raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units_per_pod")
-    if unit == "" and ("/" in found["number"] or number < 1):
+    if unit == "" and number < 1:
         unit = "card"
     return _bounded(_in_units(number, unit, text, pool))
 
@@ -140,12 +129,7 @@ def examples(pool: Pool) -> str:
         return _("a profile (%(profile)s), memory (10 GiB) or a share of a card (half)") % {
             "profile": next(iter(PRODUCTS[pool.mig]))
         }
-    return {
-        "card": _("a number of cards: 2"),
-        "MiB": _("memory (6 GiB) or a share of a card (half, 25 %)"),
-        "percent": _("a share of a card (half, 25 %) or memory (6 GiB)"),
-        "replica": _("1, for one share of a card"),
-    }.get(pool.unit, "1")
+    return _("1, for one share of a card") if pool.unit == "replica" else examples_of(pool)
 
 
 def _of_memory(mib: Fraction, pool: Pool) -> Asked:

@@ -10,10 +10,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from quotas.amounts import LARGEST, MEBIBYTES
+
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "": 60}
-MEBIBYTES = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 2**20, "tib": 2**20}
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-LARGEST = 2**31 - 1  # what a database integer holds
 
 
 def parts_of(text: str, factors: dict[str, int]) -> int:

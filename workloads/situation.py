@@ -14,6 +14,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from portal.access import Actor
 from portal.models import Department
 from portal.words import amount, duration
+from quotas.barred import barred_in_queue
+from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
@@ -37,7 +39,8 @@ OBSTACLES = {
 
 @dataclass(frozen=True)
 class Situation:
-    """`moment` is the number that counts: `ticks` says whether towards it (countdown) or from it (since)."""
+    """`moment` is the number that counts: `ticks` says whether towards it (countdown) or from it (since). `advice` is what
+    can be done where no button does it."""
 
     sentence: str
     details: list[str] = field(default_factory=list)
@@ -45,6 +48,7 @@ class Situation:
     ticks: str = "since"
     caption: str = ""
     action: str = ""  # leave | rerun | notebook | extend
+    advice: list[str] = field(default_factory=list)
 
 
 def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
@@ -146,7 +150,10 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
 
 def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
     teller = Teller(actor, {*named_claims(claim.reasons), *claim.ahead})
-    details = [why for why, _advice in teller.reasons(claim.reasons, workload.pool)]
+    reasons = teller.reasons(claim.reasons, workload.pool)
+    details, advice = [why for why, _advice in reasons], [advice for _why, advice in reasons if advice]
+    if rule := barred_in_queue(claim):
+        details.append(rule.sentence(workload.department, workload.pool))
     if claim.ahead:
         ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
         details.append(_("Ahead: %(claims)s.") % {"claims": ahead})
@@ -157,13 +164,16 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
     if claim.decision == "reclaim" and claim.promised_at:
         text = _("Starts by %(by)s at the latest, when lent capacity has come back.")
         text %= {"by": clock(int(claim.promised_at.timestamp()))}
-        return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"))
+        advice = advice or [_(STARTS_BY_ITSELF)]
+        return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"), advice=advice)
     if claim.position:
         return Situation(
             _("Waits, position %(position)s.") % {"position": claim.position}, details, attempt.queued_at,
-            caption=_("waiting for"),
+            caption=_("waiting for"), advice=advice,
         )  # fmt: skip
-    return Situation(_("Waits for the next planning pass."), details, attempt.queued_at, caption=_("waiting for"))
+    return Situation(
+        _("Waits for the next planning pass."), details, attempt.queued_at, caption=_("waiting for"), advice=advice
+    )
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:

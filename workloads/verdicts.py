@@ -17,6 +17,7 @@ from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount, cores, duration, memory
+from quotas.barred import barred
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
@@ -24,6 +25,7 @@ from quotas.engine.admission import decide
 from quotas.engine.reasons import Fragmented
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
+from quotas.engine.whatif import with_claim
 from quotas.engine.wire import reason_to_json
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
@@ -61,14 +63,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One of five headlines, the numbers behind it, the contract, and what would start now instead.
+    """One of five headlines, the numbers behind it, what to do, the contract, and what would start now instead.
 
-    `title`, `lines` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    `title`, `lines`, `advice` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    `advice` leaves out what an alternative offers.
     """
 
     headline: Headline
     title: str
     lines: tuple[str, ...]
+    advice: tuple[str, ...]
     contract: str
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
@@ -81,7 +85,7 @@ class Verdict:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        return tuple(text for text in (self.title, *self.lines, self.contract) if text)
+        return tuple(text for text in (self.title, *self.lines, *self.advice, self.contract) if text)
 
 
 STALE = 5.0  # s
@@ -137,7 +141,10 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     facts = engine.verdict(snapshot, asked)
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
     told = _told(actor, request.pool, facts, asked, tuple(instead))
-    return replace(told, lines=(*told.lines, *_going_back(department, request, facts, now)))
+    why, then = told.lines[: len(facts.reasons)], told.lines[len(facts.reasons) :]
+    if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
+        why = (*why, rule.sentence(department, request.pool))
+    return replace(told, lines=(*why, *then, *_going_back(department, request, facts, now)))
 
 
 def _going_back(
@@ -181,6 +188,7 @@ def _told(
         headline=facts.headline,
         title=title,
         lines=tuple(lines),
+        advice=words.advice(less_is_offered=any(each.pool == pool for each in alternatives)),
         contract=words.contract(own_only=asked.own_only, preemptible=asked.preemptible),
         alternatives=alternatives,
         by=moment(facts.by) if facts.by is not None else None,
@@ -235,6 +243,13 @@ class Words:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
         return _("Cannot run as asked."), lines
 
+    def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
+        """What to do about a request that does not start now."""
+        if not _must_wait(self.facts):
+            return ()
+        found = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
+        return tuple(found or [_(explain.STARTS_BY_ITSELF)])
+
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""
         if not preemptible:
@@ -249,11 +264,21 @@ class Words:
                 "Recallable: %(lenders)s can call it back with %(notice)s notice and %(grace)s grace;"
                 " your work is queued again with the same id."
             )
-            return text % (times | {"lenders": self._departments(self.facts.from_)})
+            return text % (times | {"lenders": self._callers()})
         if self.facts.in_use_after <= self.facts.guaranteed:
             return _("Inside your guarantee: no other department can call it back.")
         text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
         return text % times
+
+    def _callers(self) -> str:
+        """Who may call back what would be borrowed: who lends it. The unpromised rest is nobody's: whoever is promised
+        more than it uses may call that back."""
+        named = {slug: units for slug, units in self.facts.from_.items() if slug}
+        if len(named) == len(self.facts.from_):
+            return self._departments(named)
+        if not named:
+            return _("whoever claims what it is guaranteed")
+        return _("%(lenders)s, or whoever else claims what it is guaranteed,") % {"lenders": self._departments(named)}
 
     def _quota(self) -> str:
         text = _("%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this it would be %(after)s.")
@@ -268,7 +293,10 @@ class Words:
         for place in self.facts.placement or ():
             cards = ", ".join(map(str, place.cards))
             if cards:
-                yield _("Runs on %(node)s, card %(cards)s.") % {"node": place.node, "cards": cards}
+                text = ngettext(
+                    "Runs on %(node)s, card %(cards)s.", "Runs on %(node)s, cards %(cards)s.", len(place.cards)
+                )
+                yield text % {"node": place.node, "cards": cards}
             else:
                 yield _("Runs on %(node)s.") % {"node": place.node}
 

@@ -18,6 +18,7 @@ from gpuq.follow import Signals, follow, say
 from gpuq.portal import Failure, Json, Lost, Misconfigured, Portal
 
 MOST_SHOWN = 500
+INSTEAD = {"en": "Alternatives that start now:", "zh-hans": "可立即启动的替代方案："}
 
 
 def show(text: str) -> None:
@@ -63,8 +64,13 @@ def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(json.dumps(found, ensure_ascii=False))
     else:
-        instead = [each["text"] for each in found["alternatives"]]
-        show("\n".join(filter(None, [found["title"], *found["lines"], found["contract"], *instead])))
+        instead = [f"  {each['text']}" for each in found["alternatives"]]
+        heading = [INSTEAD[portal.language]] if instead else []
+        show(
+            "\n".join(
+                [found["title"], *found["lines"], *heading, *instead, *found["advice"], found["contract"]]
+            ).rstrip()
+        )
     return 121 if found["headline"] == "cannot" else 0
 
 
@@ -89,7 +95,8 @@ def show_one(portal: Portal, arguments: argparse.Namespace) -> int:
         show(json.dumps(workload, ensure_ascii=False))
         return 0
     show(f"{workload['name']}  {workload['state']}  {workload['units']} {workload['unit']} of {workload['pool']}")
-    show("\n".join([workload["verdict"]["title"], *workload["verdict"]["lines"]]))
+    told = workload["verdict"]
+    show("\n".join([told["title"], *told["lines"], *told["advice"]]))
     for attempt in workload["attempts"]:
         show(f"attempt {attempt['number']}: {attempt['outcome'] or 'now'} {attempt['started_at'] or ''}".rstrip())
     return 0

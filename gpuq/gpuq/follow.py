@@ -113,7 +113,7 @@ def tell(workload: Json, before: Json | None) -> None:
     verdict = workload["verdict"]
     if before is not None and before["verdict"]["title"] == verdict["title"] and before["state"] == workload["state"]:
         return
-    lines = " ".join(verdict["lines"]) if workload["state"] in {"queued", "recalled"} else ""
+    lines = " ".join([*verdict["lines"], *verdict["advice"]]) if workload["state"] in {"queued", "recalled"} else ""
     when = f" ({workload['reclaim_at']})" if workload["reclaim_at"] else ""
     say(f"{workload['state']}: {verdict['title']}{when} {lines}".rstrip())
 

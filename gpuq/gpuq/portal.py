@@ -46,11 +46,11 @@ class Refused(Failure):
 
 class Portal:
     def __init__(self, url: str, token: str, patience: float = 300.0) -> None:
-        language = "zh-hans" if os.environ.get("LANG", "").startswith("zh") else "en"
+        self.language = "zh-hans" if os.environ.get("LANG", "").startswith("zh") else "en"
         self.patience = patience
         self.http = httpx.Client(
             base_url=url.rstrip("/") + "/api/v1/",
-            headers={"Authorization": f"Bearer {token}", "Accept-Language": language},
+            headers={"Authorization": f"Bearer {token}", "Accept-Language": self.language},
             timeout=httpx.Timeout(10, read=75),  # a long poll is answered within 55 s
         )
 

@@ -9,7 +9,7 @@ from django.db.models import F
 
 from portal import audit
 from portal.access import Actor, Right
-from portal.errors import N_, Invalid, Problem
+from portal.errors import N_, Invalid, Problem, ngettext_noop
 from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
@@ -30,8 +30,9 @@ class DepartmentInUse(Problem):
 
 class HasWork(Problem):
     code = "department_has_work"
-    message = N_(
-        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads."
+    message, plural = ngettext_noop(
+        "%(department)s has %(count)s workload that waits or runs. Only departments without teams have workloads.",
+        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads.",
     )
 
 
@@ -150,11 +151,14 @@ def _lock_tree() -> None:
 
 
 def _require_no_loop(department: Department, parent: Department) -> None:
+    if department.pk == parent.pk:
+        message = N_("%(department)s cannot belong to itself: choose another department, or none.")
+        raise Invalid(message, field="parent", department=department.name)
     above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
     while above is not None:
         if above.pk == department.pk:
             raise Invalid(
-                N_("%(parent)s is %(department)s itself or below it."),
+                N_("%(parent)s belongs to %(department)s: choose a department that does not, or none."),
                 field="parent",
                 parent=parent.name,
                 department=department.name,

@@ -138,13 +138,14 @@ class Departments(ApiView):
     def post(self, request: Request) -> Response:
         self.actor.require_operator()
         values = self.read(DepartmentIn)
-        made = actions.create_department(
-            actor=self.actor,
-            slug=values["id"],
-            name=values["name"],
-            parent=parent_named(values["parent"]),
-            weight=values["weight"],
-        )
+        parent = parent_named(values["parent"])
+        try:
+            made = actions.create_department(
+                actor=self.actor, slug=values["id"], name=values["name"], parent=parent, weight=values["weight"]
+            )
+        except Invalid as error:
+            error.field = "id" if error.field == "slug" else error.field  # as it is called here
+            raise
         return Response(
             DepartmentOut(made, context={"actor": self.actor}).data,
             status=201,

@@ -21,11 +21,15 @@ TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
 
 REASONS = {
     "type": "array",
-    "description": "Why not now, as data and as a sentence: see docs/quota-rules.md, Reasons.",
+    "description": "Why not now, as data and as a sentence, and what can be done: see docs/quota-rules.md, Reasons.",
     "items": {
         "type": "object",
-        "required": ["code", "text"],
-        "properties": {"code": {"type": "string"}, "text": {"type": "string"}},
+        "required": ["code", "text", "advice"],
+        "properties": {
+            "code": {"type": "string"},
+            "text": {"type": "string", "description": "One sentence with the numbers."},
+            "advice": {"type": "string", "description": "What you can do about it, in one sentence."},
+        },
         "additionalProperties": True,
     },
 }
@@ -64,7 +68,11 @@ class Reader:
     def reason(self, reason: dict[str, Any], pool: Pool) -> dict[str, Any]:
         words = self.words.get(pool.pk) or Teller(self.actor, self.named).reader(pool)
         self.words[pool.pk] = words
-        told: dict[str, Any] = {"text": explain.sentence(reason_from_json(reason), gettext, words)}
+        read = reason_from_json(reason)
+        told: dict[str, Any] = {
+            "text": explain.sentence(read, gettext, words),
+            "advice": explain.advice(read, gettext),
+        }
         for name, value in reason.items():
             if name in TIMES and value is not None:
                 told[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)

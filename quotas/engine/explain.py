@@ -5,7 +5,7 @@ caller gives the `gettext` of the reader's language and a `Reader` that knows ho
 pool's units, and the names of claims, departments and pools – or to hide them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from quotas.engine.reasons import (
@@ -89,7 +89,7 @@ MOVE = N_("%(claim)s from %(source)s to %(target)s")
 
 ADVICE: Mapping[str, str] = {
     NotEnough.code: N_("Ask for less, or wait until something ends."),
-    OverBorrowLimit.code: N_("Wait until the department uses less, or ask for a higher borrow limit."),
+    OverBorrowLimit.code: N_("Wait until the department uses less, or ask the operator for a higher borrow limit."),
     LentOutReturning.code: N_("Nothing to do: it starts then."),
     HeldFor.code: N_("Give it a short maximum runtime and it may run before."),
     NotLent.code: N_("Ask that department to lend more, or wait."),
@@ -104,6 +104,14 @@ ADVICE: Mapping[str, str] = {
     BackoffUntil.code: N_("Nothing to do: it tries again by itself."),
     ClusterUnreachable.code: N_("Nothing to do: it goes on when the cluster answers."),
 }
+
+OR_ELSE: Mapping[str, str] = {
+    NotEnough.code: N_("Or wait until something ends."),
+    Fragmented.code: N_("Or wait until a node is free."),
+    AboveCeiling.code: N_("Or ask the quota owner for more quota."),
+}
+"""What is left to say where less of the same stands there to be taken."""
+STARTS_BY_ITSELF = ADVICE[LentOutReturning.code]
 
 DECISIONS: Mapping[str, str] = {
     "admit_own": N_("Starts now, from its own quota."),
@@ -165,6 +173,15 @@ def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
     if isinstance(reason, Fragmented) and reason.machine is not None:
         return gettext(LESS_BESIDE)
     return gettext(ADVICE[reason.code])
+
+
+def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_offered: bool = False) -> list[str]:
+    """What can be done about all of them, each advice once."""
+    found = dict.fromkeys(
+        gettext(OR_ELSE[reason.code]) if less_is_offered and reason.code in OR_ELSE else advice(reason, gettext)
+        for reason in reasons
+    )
+    return list(found)
 
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:

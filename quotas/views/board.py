@@ -105,7 +105,7 @@ def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Depart
 class Waiting:
     claim: Claim
     pool: Pool
-    sentences: tuple[str, ...]
+    reasons: list[tuple[str, str]]  # (why, what to do)
 
 
 def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
@@ -113,7 +113,7 @@ def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
     rows = []
     for claim in claims:
         pool = live.pools[claim.pool_id]
-        rows.append(Waiting(claim, pool, tuple(why for why, _advice in teller.reasons(claim.reasons, pool))))
+        rows.append(Waiting(claim, pool, teller.reasons(claim.reasons, pool)))
     return rows
 
 

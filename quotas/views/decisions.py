@@ -13,6 +13,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
@@ -122,4 +123,9 @@ def again(plan_pass: PlanPass) -> str:
         return _("Its plan was not kept, so there is nothing to compare with.")
     if replayed.same:
         return _("Planned again from its snapshot: the same plan, bit for bit.")
-    return _("Planned again from its snapshot: %(count)s answers differ.") % {"count": len(replayed.differing)}
+    count = len(replayed.differing)
+    text = ngettext(
+        "Planned again from its snapshot: %(count)s answer differs.",
+        "Planned again from its snapshot: %(count)s answers differ.", count,
+    )  # fmt: skip
+    return text % {"count": count}

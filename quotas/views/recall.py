@@ -15,6 +15,7 @@ from portal.forms import blame
 from portal.models import Department
 from portal.words import amount
 from quotas import actions
+from quotas.amounts import written
 from quotas.board import PoolUsage, usage_of
 from quotas.forms import RecallForm
 from quotas.models import Claim
@@ -78,9 +79,10 @@ def promised(department: Department) -> list[PoolUsage]:
 
 
 def _first(request: HttpRequest, rows: list[PoolUsage]) -> dict[str, object]:
-    """The pool of the address, else the one that lends most out; and as many units as it lends."""
+    """The pool of the address, else the one that lends most out; and as much as it lends, or a card."""
     if not rows:
         return {}
     wanted = [row for row in rows if row.pool.slug == request.GET.get("pool")]
     row = (wanted or sorted(rows, key=lambda row: -row.lent))[0]
-    return {"pool": row.pool.slug, "units": row.lent or 1, "hours": "24"}
+    first = row.lent or min(row.pool.units_per_card, row.guaranteed)
+    return {"pool": row.pool.slug, "units": written(first, row.pool), "hours": "24"}

@@ -192,6 +192,12 @@ def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None
     pool = ["--pool", site.bed.pool.slug, "--cards", "1", "--image", "python:3.11"]
     code, out, _ = site.run("verdict", *pool, "--", "true")
     assert (code, out.splitlines()[0]) == (0, "Starts now, from your own quota.")
+    more = ["verdict", "--pool", site.bed.pool.slug, "--cards", "64", "--image", "python:3.11", "--", "true"]
+    for words, heading in (({}, "Alternatives that start now:"), ({"LANG": "zh_CN"}, "可立即启动的替代方案：")):
+        code, out, _ = site.run(*more, **words)
+        told = out.splitlines()
+        assert (code, told[told.index(heading) + 1][:2]) == (121, "  ")
+    assert "或请配额负责人增加配额。" in told
     words = ["--", *site.bed.program("print(open('data.txt').read()); open('out.txt', 'w').write('done')")]
     code, out, err = site.run("submit", *pool, "--max-runtime", "1h", *words)
     identity = out.strip()

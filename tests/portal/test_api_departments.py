@@ -63,8 +63,8 @@ def test_a_department_with_a_history_cannot_be_removed(root: User, vision: Depar
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"id": "No Spaces", "name": "x"}, "slug"),
-        ({"id": "vision", "name": "x"}, "slug"),
+        ({"id": "No Spaces", "name": "x"}, "id"),
+        ({"id": "vision", "name": "x"}, "id"),
         ({"id": "nlp", "name": "x", "parent": "nowhere"}, "parent"),
         ({"id": "nlp", "name": "x", "weight": 0}, "weight"),
         ({"id": "nlp", "name": "x", "wheight": 1}, "wheight"),

@@ -66,6 +66,7 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(
     with pytest.raises(actions.OverPromised) as refused:
         change(operator, vision, pool, guaranteed=5)
     assert (refused.value.numbers["promised"], refused.value.numbers["nominal"]) == (9, 8)
+    assert refused.value.detail == "Departments would be promised 9 cards of A100, which has 8 cards."
     assert not AuditEntry.objects.exists()
 
 
@@ -100,6 +101,7 @@ def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Depa
                           placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])  # fmt: skip
     owner = Actor(make.member(vision, Role.OWNER))
     preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
+    assert preview.sentence == "1 workload would be told to go; then Vision has its 3 cards."
     assert [(s.department, s.units, s.name) for s in preview.stopped] == [(nlp, 8, "")]
     assert preview.promised_at is not None
     recall = actions.recall(actor=owner, department=vision, pool=pool, units=3, until=None)
@@ -172,7 +174,7 @@ def test_before_a_node_is_drained_it_is_said_who_stays_and_who_would_wait(
     make.claim(vision, pool, 1)
     preview = preview_drain(actor=Actor(operator), node=node)
     assert [side.name for side in preview.stopped] == [here.name]
-    assert preview.sentence == f"1 workloads run here and stay until they end; nothing new starts on {node.name}."
+    assert preview.sentence == f"1 workload runs here and stays until it ends; nothing new starts on {node.name}."
     assert preview.lines == ("1 workload that is about to start would wait.",)
     with pytest.raises(NotVisible):
         preview_drain(actor=Actor(make.member(vision)), node=node)

@@ -52,6 +52,9 @@ def test_the_next_change_and_the_next_fall_are_found_over_a_weekend() -> None:
     assert schedule.next_change(friday) == (berlin("2026-11-20 18:00"), 8)
     assert schedule.next_fall(friday, 5) == (berlin("2026-11-23 09:00"), 2)
     assert schedule.next_fall(friday, 2) is None
+    night = Schedule(3, (Window((1,), 10 * 60, 23 * 60, 0),), BERLIN)
+    tuesday = berlin("2026-11-24 20:54")  # at 23:00 more is lent than now, though still less than 4
+    assert night.next_fall(tuesday, 4) == (berlin("2026-12-01 10:00"), 0)
     assert schedule.next_above(friday, 2) == berlin("2026-11-20 18:00")
     assert schedule.next_above(friday, 8) is None
 

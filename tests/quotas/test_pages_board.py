@@ -108,6 +108,8 @@ def test_the_queue_says_why(client, world):
     text = page(client, world["member"], "/d/vision/")
     assert "big" in text
     assert "its limit is 2 cards" in text
+    assert "ask the operator for a higher borrow limit" in text
+    assert text.index("big") < text.index('class="queue-why"') < text.index("its limit is 2 cards")
 
 
 def test_the_trend_is_drawn_with_its_table(client, world):
@@ -141,7 +143,7 @@ def test_a_recall_above_the_guarantee_comes_back_with_the_numbers(client, world)
     client.force_login(world["owner"])
     answer = client.post("/d/vision/recall/", {"pool": "a100", "units": "5", "hours": ""})
     assert answer.status_code == 422
-    assert "at most 4" in answer.content.decode()
+    assert "at most 4 cards (guaranteed: 4 cards, already recalled: 0 cards)" in answer.content.decode()
     assert not Claim.objects.filter(pods=0).exists()
 
 
@@ -150,6 +152,21 @@ def test_nonsense_is_refused_in_the_form_and_in_the_preview(client, world, units
     client.force_login(world["owner"])
     assert client.post("/d/vision/recall/", {"pool": "a100", "units": units}).status_code == 422
     assert client.get("/d/vision/recall/preview/", {"pool": "a100", "units": units}).status_code == 200
+
+
+def test_a_recall_is_asked_for_in_the_unit_that_the_page_shows(client, world):
+    memory = make.pool("t4", name="T4 memory", cards=2, unit="MiB", units_per_card=15360)
+    make.quota(world["vision"], memory, 20480)
+    text = page(client, world["owner"], "/d/vision/recall/?pool=t4")
+    assert "T4 memory (GiB)" in text
+    assert "A100 cards (cards)" in text
+    assert 'value="15 GiB"' in text
+    preview = client.get("/d/vision/recall/preview/", {"pool": "t4", "units": "10"}).content.decode()
+    assert "Of what is idle Vision would have its 10 GiB at once" in preview
+    assert client.post("/d/vision/recall/", {"pool": "t4", "units": "10 GiB", "hours": "4"}).status_code == 302
+    assert Claim.objects.get(pods=0).units == 10 * 1024
+    refused = client.post("/d/vision/recall/", {"pool": "a100", "units": "10 GiB"})
+    assert "“10 GiB” is not an amount here. Write a number of cards: 2." in refused.content.decode()
 
 
 def test_members_and_strangers_cannot_recall(client, world):

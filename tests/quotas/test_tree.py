@@ -213,7 +213,7 @@ def test_the_operator_sees_what_a_move_means_beside_the_form(client: Client, roo
     url = "/operator/departments/detection/preview/"
     assert "no longer steer it" in client.get(url, {"parent": "", "weight": 1}).content.decode()
     assert (
-        "itself or below it"
+        "Detection belongs to Lab"
         in client.get(
             "/operator/departments/lab/preview/", {"parent": named("detection").pk, "weight": 1}
         ).content.decode()

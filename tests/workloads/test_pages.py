@@ -108,6 +108,8 @@ def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="7"))
     assert 'data-verdict="cannot"' in text
     assert "Largest that can: 6 cards." in text
+    assert "Ask for less" not in text  # a button offers it
+    assert text.index("6 cards here") < text.index("Or ask the quota owner for more quota.")
 
 
 def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:

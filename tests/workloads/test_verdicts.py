@@ -9,7 +9,7 @@ import pytest
 from portal.access import Actor, Forbidden
 from portal.models import Department, Role, User
 from quotas.engine.verdict import Headline
-from quotas.models import ClaimState, Pool
+from quotas.models import ClaimState, Pool, Quota
 from tests import builders as make
 from workloads.faults import InvalidRequest
 from workloads.models import Image, Workload
@@ -65,6 +65,20 @@ def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision:
     )
 
 
+def test_what_is_borrowed_of_the_unpromised_rest_may_be_called_back_by_whoever_is_guaranteed_more(
+    alice: User, vision: Department, pool: Pool
+) -> None:
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=4)
+    make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: whoever claims what it is guaranteed can call it back with 10 min notice"
+    )
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=7)
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: Nlp, or whoever else claims what it is guaranteed, can call it back with 10 min notice"
+    )
+
+
 def test_own_only_waits_instead_of_borrowing(alice: User, vision: Department, pool: Pool) -> None:
     make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
     verdict = told(alice, vision, asked(pool, 1, own_only=True))
@@ -81,6 +95,7 @@ def test_it_starts_when_borrowers_have_returned_what_is_vision_s(alice: User, vi
     assert verdict.headline == Headline.STARTS_BY
     assert verdict.by is not None
     assert "when Nlp has returned 8 cards" in verdict.title
+    assert verdict.advice == ("Nothing to do: it starts then.",)
 
 
 def test_it_waits_and_says_who_is_ahead_without_telling_names_of_others(
@@ -105,6 +120,7 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
     assert verdict.headline == Headline.CANNOT
     assert verdict.facts.largest == 8  # no node has more
     assert [a.units_per_pod for a in verdict.alternatives] == [8]
+    assert verdict.advice[0] == "Or ask the quota owner for more quota."  # the alternative asks for less
     from django.utils import timezone
 
     with pytest.raises(Impossible) as refused:

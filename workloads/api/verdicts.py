@@ -49,6 +49,9 @@ class VerdictOut(serializers.Serializer[Any]):
     headline = serializers.ChoiceField(HEADLINES, allow_null=True)
     title = serializers.CharField(help_text="One sentence.")
     lines = serializers.ListField(child=serializers.CharField(), help_text="The numbers, as sentences.")
+    advice = serializers.ListField(
+        child=serializers.CharField(), help_text="What to do about it, as sentences, beside the alternatives."
+    )
     contract = serializers.CharField(help_text="What borrowing means.")
     alternatives = AlternativeOut(many=True)
     by = serializers.DateTimeField(allow_null=True, help_text="It starts by then at the latest.")
@@ -67,6 +70,7 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "headline": found.headline.value,
         "title": found.title,
         "lines": found.lines,
+        "advice": found.advice,
         "contract": found.contract,
         "alternatives": found.alternatives,
         "by": found.by,
@@ -98,6 +102,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "headline": headline_of(claim),
         "title": situation.sentence,
         "lines": situation.details,
+        "advice": situation.advice,
         "contract": "",
         "alternatives": [],
         "by": claim.promised_at if claim and waiting else None,

@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -94,9 +94,10 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
     except Problem as problem:
         messages.error(request, problem.detail)
     else:
-        messages.success(
-            request, _("%(name)s answers and lists %(n)s GPU nodes.") % {"name": row.name, "n": len(found)}
+        text = ngettext(
+            "%(name)s answers and lists %(n)s GPU node.", "%(name)s answers and lists %(n)s GPU nodes.", len(found)
         )
+        messages.success(request, text % {"name": row.name, "n": len(found)})
     return redirect("workloads:clusters")
 
 

@@ -1,0 +1,96 @@
+"""Amounts of GPU as people write them, and those that count a pool's units wherever they are: 4, 10 GiB, half a card, 25 %."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from django.utils.translation import gettext as _
+
+from portal.errors import N_, Invalid
+from portal.words import amount
+from quotas.models import Pool
+
+NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"
+AMOUNT = re.compile(rf"{NUMBER}\s*(?P<unit>[^\d\s.,/]*)")
+WORDS = {"half": "1/2", "a half": "1/2", "quarter": "1/4", "a quarter": "1/4", "third": "1/3", "a third": "1/3",
+         "half a card": "1/2", "a quarter of a card": "1/4", "半张": "1/2", "半张卡": "1/2", "半": "1/2"}  # fmt: skip
+MEBIBYTES = {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024, "t": 2**20, "tib": 2**20}
+CARDS = {"card", "cards", "gpu", "gpus", "张", "张卡", "卡", "块"}
+PERCENT = {"%", "percent", "％"}
+REPLICAS = {"replica", "replicas", "份", "副本", "个副本"}
+SLICES = {"slice", "slices", "切片", "个切片"}
+LARGEST = 2**31 - 1
+
+
+def parts(text: str) -> tuple[Fraction, str] | None:
+    """ "7.5 GiB" → (15/2, "gib"); a fraction without a unit is one of a card. None for what is no amount."""
+    found = AMOUNT.fullmatch(WORDS.get(text.strip().lower(), text.strip()))
+    if found is None:
+        return None
+    number, unit = found["number"], found["unit"].lower()
+    value = Fraction(0) if number.endswith("/0") else Fraction(number.replace(",", "."))
+    return value, unit or ("card" if "/" in number else "")
+
+
+def units_of(text: str, pool: Pool) -> int:
+    """Units of the pool, rounded up. A bare number counts what the pages say of the pool: GiB where it counts memory.
+    Raises Invalid (units) with the next step."""
+    said = parts(text)
+    units = None if said is None else _in_units(*said, pool)
+    if units is None:
+        text, examples = text.strip()[:60], examples_of(pool)
+        raise Invalid(
+            N_("“%(text)s” is not an amount here. Write %(examples)s."), code="shape", field="units", text=text,
+            examples=examples,
+        )  # fmt: skip
+    if units <= 0:
+        raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units")
+    if units > LARGEST:
+        raise Invalid(N_("That is more than can be counted."), code="too_many", field="units")
+    return -(-units.numerator // units.denominator)
+
+
+def _in_units(number: Fraction, unit: str, pool: Pool) -> Fraction | None:
+    if pool.unit == "MiB" and unit in MEBIBYTES:
+        return number * MEBIBYTES[unit or "gib"]
+    own = {"card": CARDS, "percent": PERCENT, "replica": REPLICAS, "slice": SLICES}.get(pool.unit, set())
+    if unit == "" or unit in own:
+        return number
+    if unit in CARDS:
+        return number * pool.units_per_card
+    if unit in PERCENT:
+        return number * pool.units_per_card / 100
+    if unit in MEBIBYTES and pool.card_mib and not pool.mig:
+        return number * MEBIBYTES[unit] * pool.units_per_card / pool.card_mib
+    return None
+
+
+def written(units: int, pool: Pool) -> str:
+    """An amount as `units_of` reads it again, to the unit."""
+    if pool.unit != "MiB":
+        return str(units)
+    return f"{units // 1024} GiB" if units % 1024 == 0 else f"{units} MiB"
+
+
+def exact(units: int, pool: Pool) -> str:
+    """An amount as a page shows it, but never rounded: what a refusal names may be asked for."""
+    return written(units, pool) if pool.unit == "MiB" else amount(units, pool)
+
+
+def counted_in(pool: Pool) -> str:
+    """What a bare number counts."""
+    return {
+        "card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": _("percent of a card"), "MiB": "GiB",
+    }.get(pool.unit, pool.unit)  # fmt: skip
+
+
+def examples_of(pool: Pool) -> str:
+    """What may be written for this pool."""
+    return {
+        "card": _("a number of cards: 2"),
+        "MiB": _("memory (6 GiB) or a share of a card (half, 25 %)"),
+        "percent": _("a share of a card (half, 25 %) or memory (6 GiB)"),
+        "replica": _("a number of replicas (2) or of cards (half, 2 cards)"),
+        "slice": _("a number of slices (4) or of cards (half, 2 cards)"),
+    }.get(pool.unit, "1")

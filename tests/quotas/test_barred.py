@@ -1,0 +1,109 @@
+"""When units that a department is guaranteed do not come back: why, by whose rule, and what can be done."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.models import Department, Role
+from quotas.admission import run_pass
+from quotas.barred import barred_in_queue
+from quotas.engine import types as e
+from quotas.models import Claim, ClaimState, Pool
+from quotas.policies import policy_json
+from quotas.previews import preview_recall
+from tests import builders as make
+from workloads.models import Image
+from workloads.requests import WorkloadRequest
+from workloads.verdicts import verdict_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NEVER = policy_json(e.Policy(reclaim="never"))
+RULE = "Inside the guarantee it takes nothing back: it waits until borrowers end. That is the policy of "
+ANYWAY = "Recalled all the same, it waits and takes what becomes free."
+
+
+def place(first: int, cards: int) -> list[dict[str, object]]:
+    return [{"pod": 0, "node": "a100-n1", "cards": list(range(first, first + cards))}]
+
+
+@pytest.fixture
+def owner(vision: Department) -> Actor:
+    return Actor(make.member(vision, Role.OWNER))
+
+
+@pytest.fixture
+def borrowers(vision: Department, nlp: Department, pool: Pool) -> list[Claim]:
+    """nlp uses its four cards, and borrows two of the four of vision, which uses one."""
+    make.holding(vision, pool, own=1, placement=place(0, 1))
+    return [
+        make.holding(nlp, pool, own=4, placement=place(1, 4)),
+        make.holding(nlp, pool, borrowed={vision: 2}, placement=place(5, 2)),
+    ]
+
+
+@pytest.mark.parametrize("where", ["department", "pool", "quota"])
+def test_a_recall_that_a_policy_forbids_names_the_rule_and_where_it_is_set(
+    owner: Actor, borrowers: list[Claim], vision: Department, pool: Pool, where: str
+) -> None:
+    carrier = {"department": vision, "pool": pool, "quota": vision.quotas.get()}[where]
+    carrier.policy = NEVER
+    carrier.save()
+    preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
+    assert preview.sentence == "3 cards cannot come back now: a policy does not let Vision take them."
+    whose = {"department": "Vision", "pool": "A100", "quota": "Vision in A100"}[where]
+    assert preview.lines == (f"{RULE}{whose}; the operator can change it.", ANYWAY)
+
+
+def test_a_recall_of_what_the_department_uses_itself_says_how_much_and_what_it_can_have(
+    owner: Actor, borrowers: list[Claim], vision: Department, pool: Pool
+) -> None:
+    vision.policy = NEVER
+    vision.save()
+    preview = preview_recall(actor=owner, department=vision, pool=pool, units=4)
+    assert preview.sentence == "4 cards cannot come back now: Vision itself uses 1 card of its 4 cards."
+    assert preview.lines == ("At most 3 cards can.", ANYWAY)
+
+
+def test_a_recall_that_no_policy_forbids_says_what_the_planner_says(
+    owner: Actor, borrowers: list[Claim], vision: Department, pool: Pool
+) -> None:
+    Claim.objects.update(preemptible=False)
+    preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
+    assert preview.sentence == "3 cards cannot come back now, though Vision uses only 1 card of its 4 cards."
+    assert preview.lines == ("Pool A100 is short of 2 cards for this.", ANYWAY)
+
+
+def test_a_verdict_and_a_waiting_claim_name_the_policy(borrowers: list[Claim], vision: Department, pool: Pool) -> None:
+    image = Image.objects.create(name="python:3.11", title="Python")
+    request = WorkloadRequest(kind="job", name="train", pool=pool, image=image, command=("python",), units_per_pod=3)
+    alice = Actor(make.member(vision))
+    said = RULE + "Vision; the operator can change it."
+    assert said not in verdict_of(actor=alice, department=vision, request=request).lines
+    Department.objects.filter(pk=vision.pk).update(policy=NEVER)
+    lines = verdict_of(actor=alice, department=Department.objects.get(pk=vision.pk), request=request).lines
+    assert lines[:2] == ("Pool A100 is short of 2 cards for this.", said)
+    waiting = make.claim(vision, pool, 3)
+    run_pass(group_id=pool.group_id)
+    rule = barred_in_queue(Claim.objects.get(pk=waiting.pk))
+    assert rule is not None
+    assert rule.sentence(vision, pool) == said
+    Claim.objects.filter(pk=waiting.pk).update(state=ClaimState.PENDING, units_per_pod=4)
+    assert barred_in_queue(Claim.objects.get(pk=waiting.pk)) is None  # with it vision would borrow
+
+
+def test_where_the_policy_is_strict_but_not_the_cause_it_is_not_blamed(
+    owner: Actor, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    now = timezone.now()
+    vision.policy = NEVER
+    vision.save()
+    for first in (0, 4):
+        make.holding(
+            nlp, pool, own=4, placement=place(first, 4), preemptible=False, started_at=now - dt.timedelta(hours=1)
+        )
+    preview = preview_recall(actor=owner, department=vision, pool=pool, units=2)
+    assert "policy" not in " ".join((preview.sentence, *preview.lines))
