@@ -136,6 +136,15 @@ def test_a_what_if_is_planned_for_every_line() -> None:
     assert broken == {"id": "case", "error": "line 2: unknown department 'a'"}
 
 
+def test_a_drain_tells_who_is_on_the_node() -> None:
+    placed = {"placement": [{"pod": 0, "node": "n2", "cards": [0]}]}
+    world = WORLD | {"claims": [claim | (placed if claim["id"] == "h" else {}) for claim in WORLD["claims"]]}
+    [answer] = answers([json.dumps(world)], [["drain", "n2", "n1"]])
+    assert answer["what_if"]["standing"] == {"n2": ["h"], "n1": []}
+    [answer] = answers([json.dumps(world)], [["request", "a", "gpu", "units_per_pod=1"]])
+    assert "standing" not in answer["what_if"]
+
+
 def test_departments_too_deep_are_refused_by_name_and_the_deepest_allowed_are_planned() -> None:
     def nested(levels: int) -> str:
         chain = [a_department(f"d{n}", 1, parent=f"d{n - 1}" if n else None) for n in range(levels)]
