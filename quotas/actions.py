@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from portal import audit, notices
 from portal.access import Actor, Right
-from portal.errors import N_, Invalid, Problem
+from portal.errors import N_, Problem
 from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
@@ -22,7 +22,7 @@ from quotas.admission import locked_group
 from quotas.amounts import exact
 from quotas.lending import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, Quota, UserCap
-from quotas.recalls import ask_recall, end_recall, end_windows
+from quotas.recalls import ask_recall, check_end, end_recall, end_windows
 
 
 class Stale(Problem):
@@ -90,19 +90,12 @@ def set_quota(
     parent department, who splits what the parent has: the parent's own guarantee gives and takes the difference.
     Raises Stale, OverPromised, NothingToSplit, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
     """
-    if lending is not None:
-        windows.check(lending.windows, lending.zone)
     with durable():
         locked_group(pool.group_id)
-        quota = Quota.objects.filter(department=department, pool=pool).first()
-        current = quota.version if quota else None
-        if current != expected_version:
-            raise Stale(current=current or 0, given=expected_version or 0)
-        before = _numbers(quota) if quota else None
-        quota = quota or Quota(department=department, pool=pool, version=0)
-        after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
-        after |= _lending(quota) if lending is None else lending.columns()
-        _may_set(actor, department, before, after)
+        quota, before, after = check_quota(
+            actor=actor, department=department, pool=pool, guaranteed=guaranteed, borrow_limit=borrow_limit,
+            lend_limit=lend_limit, expected_version=expected_version, lending=lending,
+        )  # fmt: skip
         _split(actor, quota, guaranteed)
         check_promises(quota, guaranteed)
         for name, value in after.items():
@@ -122,6 +115,38 @@ def set_quota(
         notices.tell("quota.changed", to=others, department=department, **told)
         wake("quotas.plan", group_id=pool.group_id)
     return quota
+
+
+def check_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    guaranteed: int,
+    borrow_limit: int | None,
+    lend_limit: int | None,
+    expected_version: int | None,
+    lending: Lending | None = None,
+) -> tuple[Quota, dict[str, Any] | None, dict[str, Any]]:
+    """Whether it may be asked at all: the row as it is (new: version 0), its values before (None: new) and after.
+
+    Raises Stale, OverlappingWindows, Invalid (windows, zone), Forbidden."""
+    if lending is not None:
+        windows.check(lending.windows, lending.zone)
+    row = Quota.objects.filter(department=department, pool=pool).first()
+    check_fresh(row.version if row else None, expected_version)
+    before = _numbers(row) if row else None
+    quota = row or Quota(department=department, pool=pool, version=0)
+    after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+    after |= _lending(quota) if lending is None else lending.columns()
+    _may_set(actor, department, before, after)
+    return quota, before, after
+
+
+def check_fresh(current: int | None, given: int | None) -> None:
+    """None: there is none, or there should be none. Raises Stale when the caller has seen another version."""
+    if current != given:
+        raise Stale(current=current or 0, given=given or 0)
 
 
 def _numbers(quota: Quota) -> dict[str, Any]:
@@ -240,8 +265,7 @@ def recall(
     """
     actor.require(Right.STEER, department)
     now = now or timezone.now()
-    if until is not None and until <= now:
-        raise Invalid(N_("The end of the recall lies in the past."), field="until")
+    check_end(until, now=now)
     with durable():
         locked_group(pool.group_id)
         claim = ask_recall(actor, department, pool, units, until, now=now)

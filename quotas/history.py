@@ -89,7 +89,7 @@ class Loan:
     borrower: Department
     lender: Department | None  # None: the unpromised rest
     units: int = 0  # now
-    since: dt.datetime | None = None
+    since: dt.datetime | None = None  # without a gap, whichever claims used it
     unit_seconds: float = 0
 
     @property
@@ -118,5 +118,6 @@ def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
         loan.unit_seconds += entry.units * max(0.0, (ended - max(entry.started_at, begin)).total_seconds())
         if entry.ended_at is None:
             loan.units += entry.units
-            loan.since = min(loan.since or entry.started_at, entry.started_at)
+            begun = entry.lent_since or entry.started_at
+            loan.since = min(loan.since or begun, begun)
     return sorted(found.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
 from portal.models import Department
@@ -43,10 +43,13 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, n
             over.append(pk)
     if over:  # not before they began: whoever wrote that may have a clock that is ahead
         LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
-    return len(over) + (_begin(due, admitted, now) if due else 0)
+    return len(over) + (_begin(due, admitted, over, now) if due else 0)
 
 
-def _begin(due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], now: dt.datetime) -> int:
+def _begin(
+    due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], over: Collection[int], now: dt.datetime
+) -> int:
+    """`over`: the entries that ended just now."""
     claims = dict(admitted)  # their claim, pool and department
     if others := {claim for claim, _, _ in due} - set(admitted):
         occupying = Claim.objects.filter(public_id__in=others, state__in=OCCUPYING)
@@ -61,8 +64,26 @@ def _begin(due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int
         )
         for (claim, own, lender), units in due.items() if claim in claims
     ]  # fmt: skip
+    _lend_on([entry for entry in entries if not entry.own], over)
     LedgerEntry.objects.bulk_create(entries)
     return len(entries)
+
+
+def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
+    """A loan goes on while anything of it is lent, whichever claims use it: what has begun anew, because the units are
+    shared out otherwise, says since when."""
+    if not new:
+        return
+    before = LedgerEntry.objects.filter(
+        Q(ended_at=None) | Q(pk__in=over), pool__in={entry.pool_id for entry in new}, own=False,
+        department__in={entry.department_id for entry in new},
+    )  # fmt: skip
+    since: dict[tuple[int, int, int | None], dt.datetime] = {}
+    for row in before.only("pool", "department", "lender", "started_at", "lent_since"):
+        pair, begun = (row.pool_id, row.department_id, row.lender_id), row.lent_since or row.started_at
+        since[pair] = min(since.get(pair, begun), begun)
+    for entry in new:
+        entry.lent_since = since.get((entry.pool_id, entry.department_id, entry.lender_id))
 
 
 Entry = tuple[int, Source, int]  # primary key, whose, units

@@ -319,6 +319,7 @@ class LedgerEntry(models.Model):
     units = models.PositiveIntegerField()
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    lent_since = models.DateTimeField(null=True)  # before it began, the department had units of the lender since then
 
     class Meta:
         verbose_name_plural = "ledger entries"

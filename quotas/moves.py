@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from portal.access import Actor
-from portal.actions.departments import check_move
+from portal.actions.departments import check_move, check_weight
 from portal.models import Department
 from portal.words import amount
 from quotas.effects import Preview, effect_of, preview_of
@@ -23,10 +23,11 @@ from quotas.snapshots import load_snapshot
 def preview_department(*, actor: Actor, department: Department, parent: Department | None, weight: int) -> Preview:
     """Who would be told, start or wait at once, and what the department could have at most. For operators.
 
-    Raises Invalid (below itself), HasWork (the new parent has work of its own).
+    Raises Invalid (below itself, weight), HasWork (the new parent has work of its own).
     """
     actor.require_operator()
     check_move(department, parent)
+    check_weight(weight)
     now = timezone.now()
     pairs = []
     for group in PoolGroup.objects.filter(pools__quotas__isnull=False).distinct().order_by("pk"):

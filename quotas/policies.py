@@ -17,7 +17,7 @@ from portal.events import emit
 from portal.locks import durable
 from portal.models import Department
 from portal.wake import wake
-from quotas.actions import Stale
+from quotas.actions import Stale, check_fresh
 from quotas.admission import locked_group
 from quotas.claims import wake_all
 from quotas.engine import types as e
@@ -58,8 +58,7 @@ def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_versi
     with durable():
         group = locked_group(pool.group_id)
         pool = Pool.objects.select_related("group").get(pk=pool.pk)
-        if pool.version != expected_version:
-            raise Stale(current=pool.version, given=expected_version)
+        check_fresh(pool.version, expected_version)
         before, after = dataclasses.asdict(PoolRules.of(pool)), dataclasses.asdict(rules)
         own = {name: value for name, value in after.items() if name not in GROUPS_OWN}
         Pool.objects.filter(pk=pool.pk).update(version=F("version") + 1, **own)

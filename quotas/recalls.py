@@ -44,6 +44,12 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
         )  # fmt: skip
 
 
+def check_end(until: dt.datetime | None, *, now: dt.datetime) -> None:
+    """None: it ends when it is withdrawn. Raises Invalid."""
+    if until is not None and until <= now:
+        raise Invalid(N_("The end of the recall lies in the past."), field="until")
+
+
 def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:
     """A recall that nobody has asked for, to see what it would do."""
     return e.Claim(

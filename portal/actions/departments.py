@@ -134,6 +134,11 @@ def _facts(department: Department) -> dict[str, Any]:
 def _check(name: str, weight: int) -> None:
     if not name.strip():
         raise Invalid(N_("A department needs a name."), field="name")
+    check_weight(weight)
+
+
+def check_weight(weight: int) -> None:
+    """Raises Invalid."""
     if weight < 1:
         raise Invalid(N_("The weight is 1 or more."), field="weight")
 

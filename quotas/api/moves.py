@@ -26,7 +26,13 @@ class DepartmentPreview(ApiView):
         where = department_for(self.actor, department, Right.OPERATE)
         sent = "parent" in request.query_params
         parent = parent_named(self.text("parent") or None) if sent else where.parent
-        weight = self.number("weight", where.weight, 1_000_000) or 1
+        weight = self.number("weight", maximum=1_000_000)
         return preview_answer(
-            preview_department(actor=self.actor, department=where, parent=parent, weight=weight), None
+            preview_department(
+                actor=self.actor,
+                department=where,
+                parent=parent,
+                weight=where.weight if weight is None else weight,
+            ),
+            None,
         )

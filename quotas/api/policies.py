@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from portal.access import department_for
 from portal.api.base import ApiView, Strict
 from portal.schema import DRY_RUN, IF_MATCH
+from quotas.actions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
 from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
@@ -66,6 +67,7 @@ class PolicyView(ApiView):
         self.actor.require_operator()
         version = self.version() or 0
         if self.flag("dry_run"):
+            check_fresh(scope.carrier().version, version)
             return preview_answer(preview_policy(actor=self.actor, scope=scope, policy=policy), scope.pool)
         set_policy(actor=self.actor, scope=scope, policy=policy, expected_version=version)
         return self.answer(scope)

@@ -15,6 +15,7 @@ from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
 from portal.schema import DRY_RUN, IF_MATCH, page_of
 from quotas import actions, policies
+from quotas.actions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.cardmap import pool_overview
 from quotas.models import Card, Node, Pool
@@ -107,6 +108,7 @@ class PoolView(ApiView):
         rules = replace(policies.PoolRules.of(row), **self.read(PoolChange))
         version = self.version() or 0
         if self.flag("dry_run"):
+            check_fresh(row.version, version)
             return preview_answer(preview_rules(actor=self.actor, pool=row, rules=rules), row)
         policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))

@@ -147,6 +147,7 @@ class QuotaView(ApiView):
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
         if self.flag("dry_run"):
+            actions.check_quota(**asked)
             return preview_answer(previews.preview_quota(**asked), of)
         row = actions.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -22,6 +23,7 @@ from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
 from quotas.live import leavers
 from quotas.models import Claim, ClaimState
+from quotas.recalls import check_end
 
 
 class ReturningOut(SideOut):
@@ -111,7 +113,9 @@ class Recalls(ApiView):
         values = self.read(RecallIn)
         where = department_for(self.actor, values.pop("department"), Right.STEER)
         asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": pool_for(values.pop("pool"))}
+        until: dt.datetime | None = values["until"]
         if self.flag("dry_run"):
+            check_end(until, now=timezone.now())
             return preview_answer(previews.preview_recall(**asked, units=values["units"]), asked["pool"])
         answered: dict[str, Any] = {}
 
@@ -120,7 +124,6 @@ class Recalls(ApiView):
             answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
             self.keep(201, answered["data"], answered["headers"])
 
-        until: dt.datetime | None = values["until"]
         actions.recall(**asked, units=values["units"], until=until, also=kept)
         return Response(answered["data"], status=201, headers=answered["headers"])
 

@@ -11,7 +11,7 @@ from quotas.engine.admission import decide
 from quotas.engine.ledger import Ledger
 from quotas.engine.loans import loans_of
 from quotas.engine.readers import Json, SnapshotError
-from quotas.engine.types import Claim, ClaimId, Decision, DepartmentId, Plan, PoolId, Quota, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DepartmentId, Plan, PoolId, Quota, Snapshot
 from quotas.engine.wire import claim_from_json, decision_to_json, quota_from_json, record_to_json
 
 # Changed snapshots ----------------------------------------------------------------------------------------------------
@@ -33,6 +33,20 @@ def with_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, quota
         for other in snapshot.departments
     )
     return replace(snapshot, departments=tuple(changed))
+
+
+Standing = Mapping[str, tuple[ClaimId, ...]]
+"""By node: who holds or leaves a place there."""
+
+
+def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
+    """Who is on each of these nodes. A drained node lets them stay until they end; emptied, it tells them to go."""
+    found: dict[str, list[ClaimId]] = {name: [] for name in names}
+    for claim in snapshot.claims:
+        if claim.state is not ClaimState.PENDING:
+            for name in found.keys() & {placed.node for placed in claim.placement or ()}:
+                found[name].append(claim.id)
+    return {name: tuple(sorted(claims)) for name, claims in found.items()}
 
 
 def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
@@ -58,26 +72,56 @@ drain NODE …
 request DEPARTMENT POOL units_per_pod=4 pods=2"""
 """How a change is said; keys and values are those of the JSON of a quota and of a claim."""
 
+QUOTA_WORDS = ("guaranteed", "borrow_limit", "lend_limit", "lend_limit_most", "policy")
+REQUEST_WORDS = (
+    "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "same_domain",
+    "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
+    "queued_at", "backoff_until",
+)  # fmt: skip
+"""What may be said of a request: the keys of a claim without those of one that has started."""
+
 
 def changed_as_said(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
     """The snapshot with one change, said in words (CHANGES). Raises SnapshotError, which names the word."""
     match words:
         case ["quota", department, pool, *pairs]:
-            return _quota_as_said(snapshot, DepartmentId(department), PoolId(pool), _pairs(pairs))
+            return _quota_as_said(snapshot, DepartmentId(department), PoolId(pool), _pairs(pairs, QUOTA_WORDS))
         case ["drain", *names] if names:
             return _drained_as_said(snapshot, names)
         case ["request", department, pool, *pairs]:
             _known(snapshot, DepartmentId(department), PoolId(pool))
-            return with_claim(snapshot, _claim_as_said(snapshot, department, pool, _pairs(pairs)))
+            return with_claim(snapshot, _claim_as_said(snapshot, department, pool, _pairs(pairs, REQUEST_WORDS)))
     raise SnapshotError("", f"a change is said as one of:\n{CHANGES}")
 
 
+def drained(changes: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The nodes that these changes drain, each once."""
+    return tuple(dict.fromkeys(name for words in changes if words[:1] == ["drain"] for name in words[1:]))
+
+
 def _quota_as_said(snapshot: Snapshot, department: DepartmentId, pool: PoolId, given: Json) -> Snapshot:
-    """What is not said of the quota stays as it is."""
+    """What is not said of the quota stays as it is. Refused as when it is written: more is promised than there is, or
+    less than work holds that must not be stopped."""
     _known(snapshot, department, pool)
     present = next(other.quotas.get(pool, Quota()) for other in snapshot.departments if other.id == department)
     quota = quota_from_json({**record_to_json(present), **given}, f"quota {department} {pool}")
-    return with_quota(snapshot, department, pool, quota)
+    changed = with_quota(snapshot, department, pool, quota)
+    books = Ledger(next(other for other in snapshot.pools if other.id == pool), changed.departments)
+    promised = sum(account.guaranteed for account in books.accounts.values())
+    if promised > books.nominal and quota.guaranteed > present.guaranteed:
+        said = f"departments would be promised {promised} of {pool}, which has {books.nominal}"
+        raise SnapshotError(f"guaranteed={quota.guaranteed}", said)
+    fixed = sum(
+        claim.units
+        for claim in snapshot.claims
+        if (claim.department, claim.pool) == (department, pool)
+        and claim.state is ClaimState.HOLDING
+        and not claim.preemptible
+    )
+    if quota.guaranteed < fixed:
+        said = f"{fixed} are held by work that must not be stopped; the guarantee cannot go below that"
+        raise SnapshotError(f"guaranteed={quota.guaranteed}", said)
+    return changed
 
 
 def _drained_as_said(snapshot: Snapshot, names: list[str]) -> Snapshot:
@@ -113,13 +157,17 @@ def _known(snapshot: Snapshot, department: DepartmentId, pool: PoolId) -> None:
         raise SnapshotError("", f"unknown pool {pool!r}")
 
 
-def _pairs(words: Iterable[str]) -> Json:
-    """`key=value …`; a value is JSON, or else a string as it stands."""
+def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:
+    """`key=value …`, each of the known ones once; a value is JSON, or else a string as it stands."""
     given: Json = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise SnapshotError(word, "expected key=value")
+        if key not in known:
+            raise SnapshotError(word, f"expected one of {', '.join(known)}")
+        if key in given:
+            raise SnapshotError(word, f"{key} stands here twice")
         try:
             given[key] = json.loads(value)
         except ValueError:

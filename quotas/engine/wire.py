@@ -50,6 +50,8 @@ MOST_PODS = 10_000
 """Of one claim."""
 MOST_SLICES = 64
 """Of one card that MIG cuts; there is none with more than 8."""
+MOST_LEVELS = 500
+"""Of departments, one below the other: what each may have is asked of the one above, up to the top."""
 
 
 # What a record consists of --------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def _check_references(snapshot: Snapshot) -> None:
         key = f"departments[{index}]"
         if department.parent is not None and department.parent not in departments:
             raise SnapshotError(f"{key}.parent", f"unknown department {department.parent!r}")
-        _refuse_circle(department, parents, key)
+        _refuse_circle_and_depth(department, parents, key)
         for name, by_pool in (("quotas", department.quotas), ("user_caps", department.user_caps)):
             for pool in by_pool:
                 if pool not in pools:
@@ -245,10 +247,13 @@ def _unique(key: str, names: list[Any]) -> set[Any]:
     return seen
 
 
-def _refuse_circle(department: Department, parents: Mapping[Any, Any], key: str) -> None:
+def _refuse_circle_and_depth(department: Department, parents: Mapping[Any, Any], key: str) -> None:
     above = department.parent
-    for _ in range(len(parents)):
+    for levels in range(1, len(parents) + 1):
         if above is None:
+            if levels > MOST_LEVELS:
+                problem = f"expected at most {MOST_LEVELS} levels of departments, got {levels}"
+                raise SnapshotError(f"{key}.parent", problem)
             return
         above = parents.get(above)
     raise SnapshotError(f"{key}.parent", f"{department.id!r} is below itself")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.types import Snapshot
-from quotas.engine.wire import snapshot_to_json
+from quotas.engine.wire import MOST_LEVELS, snapshot_to_json
 from quotas.management.commands.plan import answers
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.strategies import snapshots
@@ -134,6 +134,30 @@ def test_a_what_if_is_planned_for_every_line() -> None:
     changed, broken = answers(lines, [["drain", "n1"], ["request", "a", "gpu", "units_per_pod=2"]])
     assert [change["claim"] for change in changed["what_if"]["changes"]] == ["w", "what-if-1"]
     assert broken == {"id": "case", "error": "line 2: unknown department 'a'"}
+
+
+def test_a_drain_tells_who_is_on_the_node() -> None:
+    placed = {"placement": [{"pod": 0, "node": "n2", "cards": [0]}]}
+    world = WORLD | {"claims": [claim | (placed if claim["id"] == "h" else {}) for claim in WORLD["claims"]]}
+    [answer] = answers([json.dumps(world)], [["drain", "n2", "n1"]])
+    assert answer["what_if"]["standing"] == {"n2": ["h"], "n1": []}
+    [answer] = answers([json.dumps(world)], [["request", "a", "gpu", "units_per_pod=1"]])
+    assert "standing" not in answer["what_if"]
+
+
+def test_departments_too_deep_are_refused_by_name_and_the_deepest_allowed_are_planned() -> None:
+    def nested(levels: int) -> str:
+        chain = [a_department(f"d{n}", 1, parent=f"d{n - 1}" if n else None) for n in range(levels)]
+        deep = a_snapshot(a_pool(levels), chain, [pending("w", f"d{levels - 1}", 2)])
+        return json.dumps(snapshot_to_json(deep))
+
+    refused, planned = answers([nested(MOST_LEVELS + 1), nested(MOST_LEVELS)])
+    name = f"departments[{MOST_LEVELS}].parent"
+    assert (
+        refused["error"]
+        == f"line 1: {name}: expected at most {MOST_LEVELS} levels of departments, got {MOST_LEVELS + 1}"
+    )
+    assert planned["decisions"][0]["decision"] == "admit"
 
 
 def test_snapshots_are_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

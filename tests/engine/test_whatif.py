@@ -1,6 +1,7 @@
 """What a changed quota, a recall, a drained node or another request would do, before anybody does it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from quotas.engine.types import Placed, Quota, Snapshot
 from quotas.engine.whatif import (
     changed_as_said,
     difference_to_json,
+    drained,
+    standing_on,
     what_if,
     with_claim,
     with_quota,
@@ -96,6 +99,19 @@ def test_a_drained_node_is_said_with_whom_it_would_stop() -> None:
     ]
 
 
+def test_who_is_on_a_drained_node_is_said_though_no_answer_changes() -> None:
+    snapshot = a_busy_pool()
+    assert drained([["drain", "n2", "n1"], ["quota", "nlp", "gpu"], ["drain", "n2"]]) == ("n2", "n1")
+    assert standing_on(snapshot, ["n2", "n1"]) == {"n2": ("i",), "n1": ("h",)}
+    assert standing_on(snapshot, ["n9"]) == {"n9": ()}
+
+
+def test_a_pool_that_has_what_it_promises_may_promise_more() -> None:
+    """Without nodes or capacity its capacity is the sum of the guarantees."""
+    snapshot = a_snapshot(a_pool(), [a_department("a", 4)], [])
+    assert changed_as_said(snapshot, ["quota", "a", "gpu", "guaranteed=9"]).departments[0].quotas["gpu"] == Quota(9)
+
+
 def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
     snapshot = a_snapshot(
         a_pool(4), [a_department("a", 2), a_department("b", 2)], [holding("h", "b", 4), pending("w", "a", 2)]
@@ -122,15 +138,28 @@ def test_no_difference_is_said_too() -> None:
         ("quota nlp tpu guaranteed=1", "unknown pool 'tpu'"),
         ("quota nlp gpu guaranteed", "guaranteed: expected key=value"),
         ("quota nlp gpu guaranteed=-1", "quota nlp gpu.guaranteed: expected at least 0, got -1"),
-        ("quota nlp gpu promised=1", "quota nlp gpu.promised: unknown key"),
+        ("quota nlp gpu promised=1", "promised=1: expected one of guaranteed, borrow_limit, lend_limit"),
+        ("quota nlp gpu guaranteed=2 guaranteed=3", "guaranteed=3: guaranteed stands here twice"),
+        ("quota nlp gpu guaranteed=5", "guaranteed=5: departments would be promised 9 of gpu, which has 8"),
+        ("quota speech gpu lend_limit=0", "guaranteed=0: 2 are held by work that must not be stopped"),
         ("request nlp gpu", "request nlp gpu.units_per_pod: missing"),
         ("request nlp gpu units_per_pod=many", "request nlp gpu.units_per_pod: expected an integer, got 'many'"),
         ("request nlp gpu units_per_pod=1 id=h", "id: 'h' is there already"),
+        (
+            "request nlp gpu units_per_pod=1 department=biology",
+            "department=biology: expected one of units_per_pod, pods",
+        ),
+        ("request nlp gpu units_per_pod=1 state=holding", "state=holding: expected one of units_per_pod, pods"),
+        ("request nlp gpu units_per_pod=1 placement=[]", "placement=[]: expected one of units_per_pod, pods"),
+        ("request nlp gpu units_per_pod=1 prioritty=5", "prioritty=5: expected one of units_per_pod, pods"),
     ],
 )
 def test_a_change_that_cannot_be_made_names_the_word(change: str, error: str) -> None:
+    snapshot = a_busy_pool()
+    fixed = holding("f", "speech", 2, preemptible=False, placement=(Placed(0, "n2", (2, 3)),))
+    departments = (*snapshot.departments, a_department("speech"))
     with pytest.raises(SnapshotError) as caught:
-        changed_as_said(a_busy_pool(), change.split())
+        changed_as_said(replace(snapshot, departments=departments, claims=(*snapshot.claims, fixed)), change.split())
     assert error in str(caught.value)
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import json
 import zlib
+from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
@@ -17,6 +18,7 @@ from portal.models import Department
 from quotas.admission import run_pass
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.passes import forget_old, replay
+from quotas.snapshots import moment
 from quotas.tasks import clean_up
 from quotas.views.decisions import again
 from tests import builders as make
@@ -68,7 +70,19 @@ def test_the_command_says_so_with_the_size(owner: Claim) -> None:
     text = said(replay=row.public_id)
     assert "Planned again: the same plan, bit for bit." in text
     assert f"3 claims, {len(row.snapshot):,} bytes of compressed JSON" in text
-    assert f"{owner.public_id}: Starts by" in text
+    by = timezone.localtime(moment(Decision.objects.get(claim=owner).data["by"]))
+    victim = Claim.objects.get(state="leaving")
+    assert f"{owner.name} (Vision, 3 cards): Starts by {by:%H:%M:%S} at the latest" in text
+    assert f"when {victim.name} (Nlp, 4 cards) have left." in text
+    assert owner.public_id not in text
+
+
+def test_times_are_those_of_the_installations_zone(owner: Claim, settings: LazySettings) -> None:
+    at = the_pass(owner).at
+    for zone in ("Asia/Shanghai", "America/New_York"):
+        settings.TIME_ZONE = zone
+        here = at.astimezone(ZoneInfo(zone))
+        assert f"over a100, {here:%Y-%m-%d %H:%M:%S %Z}," in said(replay=the_pass(owner).public_id)
 
 
 def test_the_decision_log_says_what_the_plan_says(owner: Claim) -> None:
@@ -95,7 +109,7 @@ def test_a_pass_whose_plan_was_not_kept_is_still_planned_again(owner: Claim) -> 
 def test_what_if_on_a_pass_shows_the_difference(owner: Claim) -> None:
     change = ["quota", "vision", "a100", "guaranteed=2", "borrow_limit=0"]
     text = said(replay=the_pass(owner).public_id, what_if=[change])
-    assert f"{owner.public_id}: Cannot run as asked; the largest request that can is 2." in text
+    assert f"{owner.name} (Vision, 3 cards): Cannot run as asked; the largest request that can is 2 cards." in text
     assert "would not be told to go." in text
     again = json.loads(said(replay=the_pass(owner).public_id, what_if=[change], json=True))
     assert len(again["what_if"]["spared"]) == 1
@@ -104,9 +118,32 @@ def test_what_if_on_a_pass_shows_the_difference(owner: Claim) -> None:
 def test_what_if_on_a_group_as_it_stands_changes_nothing(owner: Claim, pool: Pool) -> None:
     before = list(Claim.objects.order_by("pk").values())
     text = said(live=pool.group.name, what_if=[["drain", "a100-n1"]])
-    assert text.startswith(f"{owner.public_id}: ")
+    on_it = Claim.objects.get(placement__0__node="a100-n1")
+    assert text.startswith(f"On a100-n1: {on_it.name} (Nlp, 4 cards) ")
+    assert "Nothing new would start on a100-n1." in text
+    assert f"{owner.name} (Vision, 3 cards): " in text
     assert list(Claim.objects.order_by("pk").values()) == before
-    assert f"{owner.public_id}: Starts by" in said(live=pool.group.name)
+    assert f"{owner.name} (Vision, 3 cards): Starts by" in said(live=pool.group.name)
+
+
+def test_a_drain_that_changes_no_answer_still_says_who_would_have_to_leave(vision: Department, pool: Pool) -> None:
+    claim = make.claim(vision, pool, 2)
+    run_pass(group_id=pool.group_id)
+    claim.refresh_from_db()
+    node = claim.placement[0]["node"]
+    other = "a100-n2" if node == "a100-n1" else "a100-n1"
+    assert said(live=pool.group.name, what_if=[["drain", node, other]]).splitlines() == [
+        f"On {node}: {claim.name} (Vision, 2 cards) stays until it ends, and has to leave if the node is emptied.",
+        f"Nothing new would start on {node}.",
+        f"Nothing new would start on {other}, where nobody is.",
+    ]
+    there = json.loads(said(live=pool.group.name, what_if=[["drain", node]], json=True))
+    assert there["what_if"]["standing"] == {node: [claim.public_id]}
+
+
+def test_a_promise_beyond_the_pool_is_refused_with_both_numbers(owner: Claim, pool: Pool) -> None:
+    with pytest.raises(CommandError, match="departments would be promised 1004 of a100, which has 8"):
+        said(live=pool.group.name, what_if=[["quota", "vision", "a100", "guaranteed=1000"]])
 
 
 def test_what_cannot_be_planned_is_an_error(owner: Claim, pool: Pool) -> None:

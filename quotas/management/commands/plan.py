@@ -13,12 +13,21 @@ from django.utils import timezone
 
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.explain import decision_sentence, difference_sentences, sentence
 from quotas.engine.readers import SnapshotError
-from quotas.engine.whatif import CHANGES, Difference, changed_as_said, compare, difference_to_json
+from quotas.engine.whatif import (
+    CHANGES,
+    Difference,
+    Standing,
+    changed_as_said,
+    compare,
+    difference_to_json,
+    drained,
+    standing_on,
+)
 from quotas.engine.wire import parse_snapshot, plan_to_json
 from quotas.models import PlanPass, PoolGroup
 from quotas.passes import Replay, replay
+from quotas.planned import Words
 from quotas.snapshots import load_snapshot
 
 Json = dict[str, Any]
@@ -83,13 +92,19 @@ class Command(BaseCommand):
         self, snapshot: e.Snapshot, plan: e.Plan, changes: Changes, as_json: bool, heading: Json | None = None
     ) -> None:
         try:
-            difference = _difference(snapshot, plan, changes)
+            changed = _changed(snapshot, changes)
         except SnapshotError as error:
             raise CommandError(f"--what-if: {error}") from error
         if as_json:
-            self._print((heading or {}) | _as_json(plan, difference))
+            self._print((heading or {}) | _as_json(snapshot, plan, changed, changes))
             return
-        for line in difference_sentences(difference) if difference else _in_words(plan):
+        words = Words(snapshot, changed)
+        lines = (
+            words.of_difference(_difference(snapshot, plan, changed), standing_on(snapshot, drained(changes)))
+            if changes
+            else words.of_plan(plan)
+        )
+        for line in lines:
             self.stdout.write(line)
 
     def _print(self, answer: Json) -> None:
@@ -110,14 +125,16 @@ def _answer(number: int, line: str, changes: Changes) -> Json:
     id = None
     try:
         data = json.loads(line, object_pairs_hook=_each_key_once)
-        id = data.get("id") if isinstance(data, dict) else None
-        snapshot = parse_snapshot(data)
-        plan = decide(snapshot)
-        return _as_json(plan, _difference(snapshot, plan, changes))
     except SnapshotError as error:
         return {"id": id, "error": f"line {number}: {error}"}
     except (ValueError, RecursionError) as error:
         return {"id": id, "error": f"line {number}: not JSON: {error}"}
+    try:
+        id = data.get("id") if isinstance(data, dict) else None
+        snapshot = parse_snapshot(data)
+        return _as_json(snapshot, decide(snapshot), _changed(snapshot, changes), changes)
+    except SnapshotError as error:
+        return {"id": id, "error": f"line {number}: {error}"}
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> Json:
@@ -143,37 +160,33 @@ def _lines(path: str) -> Iterator[str]:
 # Plans ----------------------------------------------------------------------------------------------------------------
 
 
-def _difference(snapshot: e.Snapshot, plan: e.Plan, changes: Changes) -> Difference | None:
-    """What the plan would be after all changes, one after the other; None without any. Raises SnapshotError."""
-    if not changes:
-        return None
-    changed = snapshot
+def _changed(snapshot: e.Snapshot, changes: Changes) -> e.Snapshot:
+    """After all changes, one after the other. Raises SnapshotError."""
     for words in changes:
-        changed = changed_as_said(changed, words)
+        snapshot = changed_as_said(snapshot, words)
+    return snapshot
+
+
+def _difference(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot) -> Difference:
     return compare(snapshot, plan, changed, decide(changed))
 
 
-def _as_json(plan: e.Plan, difference: Difference | None) -> Json:
-    """The plan; of a what-if the plan as it is, and what would differ."""
-    return plan_to_json(plan) | ({"what_if": difference_to_json(difference)} if difference else {})
-
-
-def _in_words(plan: e.Plan) -> Iterator[str]:
-    for decision in plan.decisions:
-        reasons = (sentence(reason) for reason in decision.reasons)
-        yield " ".join([f"{decision.claim}:", decision_sentence(decision), *reasons])
-    for claim in plan.withdrawn:
-        yield f"{claim}: Stays after all."
-    if not plan.decisions and not plan.withdrawn:
-        yield "Nobody waits."
+def _as_json(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot, changes: Changes) -> Json:
+    """The plan; of a what-if the plan as it is, what would differ, and who is on the nodes that it drains."""
+    if not changes:
+        return plan_to_json(plan)
+    standing: Standing = standing_on(snapshot, drained(changes))
+    told = {"standing": {node: list(claims) for node, claims in standing.items()}} if standing else {}
+    return plan_to_json(plan) | {"what_if": difference_to_json(_difference(snapshot, plan, changed)) | told}
 
 
 def _about(again: Replay) -> str:
     row = again.plan_pass
     plan = "" if not row.plan else f", its plan {len(row.plan):,} bytes"
     came = "its plan was not kept" if not row.plan else "the same plan, bit for bit" if again.same else "another plan"
+    at = timezone.localtime(row.at)
     return (
-        f"Pass {row.public_id} over {row.group.name}, {row.at:%Y-%m-%d %H:%M:%S %Z}, took {row.milliseconds} ms.\n"
+        f"Pass {row.public_id} over {row.group.name}, {at:%Y-%m-%d %H:%M:%S %Z}, took {row.milliseconds} ms.\n"
         f"Its snapshot: {len(again.snapshot.claims)} claims, {len(row.snapshot):,} bytes of compressed JSON{plan}.\n"
         f"Planned again: {came}."
     )
