@@ -176,3 +176,10 @@ def test_everything_that_is_counted_has_a_name() -> None:
         "instance/a/n2/1g.6gb", "card/b/n1/0", "card/b/n1/1", "cores/b/n1/0",
     ])  # fmt: skip
     assert len({space.at[slot] for slot, name in called.items() if "n1" in name}) == 1, "one machine in both pools"
+
+
+def test_cards_that_are_empty_but_lack_compute_are_not_taken_whole() -> None:
+    pool = Pool("gpu", unit="percent", nodes=(Node("n1", (Card(100, 100), Card(100, 30))),))  # type: ignore[arg-type]
+    room = Room(Space((pool,)))
+    assert find_places(pending("c", "a", 200, cores_per_pod=60), pool, room) is None
+    assert find_places(pending("c", "a", 200, cores_per_pod=30), pool, room) == (Placed(0, "n1", (0, 1)),)
