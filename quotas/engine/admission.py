@@ -36,7 +36,7 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import entered_at, must_stay_inside, told_at
-from quotas.engine.victims import Chosen, choose, may_still_go, question_of, still_needed, still_needs_all
+from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
 from quotas.engine.why import never, not_any_more, not_now, waiting_reasons
 
 
@@ -70,8 +70,6 @@ class PoolPass:
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
         self._released: set[ClaimId] = set()
-        self._wrong: set[ClaimId] = set()
-        self._looked_at: set[ClaimId] = set()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
 
@@ -113,10 +111,7 @@ class PoolPass:
             self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
             if not reserved:
-                self._untell(books.told)
-                reserved = [claim for claim in self._held() if claim.id in self._wrong]
-            if not reserved:
-                return
+                break
         self._untell(books.told)
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
@@ -159,22 +154,8 @@ class PoolPass:
             heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
             if heir is None:
                 books.untell(victim)
-                self._look_at_those_beside(victim)
             else:
                 self._wait_for(heir, victim)
-
-    def _look_at_those_beside(self, returned: Claim) -> None:
-        """Its department uses more now that it stays: for whose reservation others may not leave any more competes anew."""
-        books = self.books
-        reserved = [
-            id for id in books.reserved.get(returned.department, ()) if id not in self._looked_at
-        ]  # once: it ends
-        for claim in [books.holds[id].claim for id in reserved]:
-            decision = self.answers.get(claim.id)
-            told = [books.told[id] for id in decision.waiting_on if id in books.told] if decision is not None else []
-            if told and not may_still_go(books, claim, told, sum(self._behind(claim, told))):
-                self._wrong.add(claim.id)
-                self._looked_at.add(claim.id)
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
@@ -219,10 +200,9 @@ class PoolPass:
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        books, before, wrong = self.books, self.answers.get(claim.id), claim.id in self._wrong
-        self._wrong.discard(claim.id)
+        books, before = self.books, self.answers.get(claim.id)
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
-            if not wrong and self._stays_as_it_is(claim):
+            if self._stays_as_it_is(claim):
                 books.settle(claim)
                 return before
             del self.answers[claim.id]

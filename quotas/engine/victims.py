@@ -113,12 +113,9 @@ def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind:
         return False
     whole = all(hold.now[slot] + hold.coming.get(slot, 0) >= amount for slot, amount in hold.later.items())
     lost = any(slot == NOWHERE or free.row[slot] < 0 for slot in hold.later)
-    return not lost and whole and needs_all(books, claim, ids) and may_still_go(books, claim, told, behind)
-
-
-def may_still_go(books: Books, claim: Claim, told: Collection[Claim], behind: int) -> bool:
-    """Whether those who leave for a claim with a reservation may do so, found without taking it back."""
-    hold, charges = books.holds[claim.id], books.standing.charges
+    if lost or not whole or not needs_all(books, claim, ids):
+        return False
+    charges = books.standing.charges
     entries = [(claim.department, -hold.charged), *((leaver.department, charges[leaver.id]) for leaver in told)]
     for department, units in entries:
         books.ledger.lend(department, units)
