@@ -1,4 +1,5 @@
-"""`make demo`: starts from nothing, survives kill -9 and Ctrl-C, keeps its data, begins again when told to."""
+"""`make demo`: starts from nothing, survives kill -9 and Ctrl-C, keeps its data, begins again when told to, and shows what
+README's five minutes promise, step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import httpx
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.e2e.conftest import Person
 from tests.e2e.installation import eventually
 from tests.servers import free_port
 from workloads.clusters.embedded import EmbeddedCluster
@@ -198,3 +200,127 @@ def test_the_demo_starts_nowhere_but_in_a_debug_checkout(demo: Demo, missing: st
     demo.start()
     eventually(demo.ended, 30)
     assert "starts only with DEBUG=true and EMBEDDED=true" in demo.said()
+
+
+# README, Five minutes -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def arrive(demo: Demo, chromium: Any) -> Iterator[Callable[[str], Person]]:
+    """Somebody at their own browser. Nobody's console complains."""
+    demo.start()
+    demo.until_ready()
+    made: list[Person] = []
+
+    def arrives(username: str) -> Person:
+        made.append(Person(chromium, demo.url, username, "en-US", "light", 1400))
+        return made[-1]
+
+    yield arrives
+    complaints = [text for each in made for text in each.complaints()]
+    for each in made:
+        each.context.close()
+    assert complaints == []
+
+
+def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Person]) -> None:
+    from playwright.sync_api import expect
+
+    alice = arrive("alice").page
+    one_card_of_its_own(alice, expect)  # 1
+    started_and_run_again(alice, expect)  # 2
+    alice.goto(alice.url.split("/d/")[0] + "/d/vision/workloads/new/?preset=train-1")  # 3
+    alice.fill("#id_units_per_pod", "16")
+    verdict = alice.locator("#verdict")
+    expect(verdict.locator(".verdict-headline")).to_have_text("Cannot run as asked.")
+    expect(verdict).to_contain_text("never have more than 14 cards")
+    expect(verdict).to_contain_text("Largest that can: 8 cards.")
+
+    bob = arrive("bob")  # 4
+    for name in ("fold-a", "fold-b"):
+        opened(bob, name)
+        expect(bob.page.locator("#now[data-state=running]")).to_contain_text("2 cards borrowed from Computer Vision")
+    opened(bob, "fold-c")
+    expect(bob.page.locator("#now[data-state=queued]")).to_contain_text("would borrow 6 cards; its limit is 4 cards")
+
+    olivia = arrive("olivia")  # 5
+    four_cards_called_back(olivia, expect)
+    bob.go("/")  # 6
+    expect(bob.page.locator(".notice", has_text="goes back to Computer Vision")).to_have_count(2)
+    expect(bob.page.locator(".notice time[data-time=countdown]").first).to_be_visible()
+    expect(olivia.page.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
+    opened(bob, "fold-a")
+    expect(bob.page.get_by_text("Attempt 2", exact=True)).to_be_visible()
+    expect(bob.page.locator("#now[data-state=queued]")).to_be_visible()
+    stop(olivia.page)
+    expect(bob.page.locator("#now[data-state=running]")).to_be_visible(timeout=60_000)
+    expect(bob.page.locator("#log")).to_contain_text("resuming at step")
+    olivia.go("/decisions/?kind=reclaim")
+    olivia.page.locator("tr", has_text="train-4").get_by_role("link").first.click()
+    expect(olivia.page.locator("main")).to_contain_text("Computational Biology")
+
+    two_cards_recalled_and_given_up(olivia, expect)  # 7
+    oscar = arrive("oscar")  # 8
+    oscar.go("/d/vision/quotas/a100/").fill("#id_guaranteed", "9")
+    refused = "Departments would be promised 17 cards of A100 80GB, whole cards, which has 16."
+    expect(oscar.page.locator("#preview")).to_contain_text(refused)
+    oscar.page.get_by_role("button", name="Save").click()
+    expect(oscar.page.locator("#quota")).to_contain_text(refused)
+    oscar.heard = [text for text in oscar.heard if "422" not in text]  # the browser tells of the refusal too
+
+
+def opened(who: Person, name: str) -> None:
+    who.go("/d/biology/workloads/").get_by_role("link", name=name, exact=True).click()
+
+
+def stop(page: Any) -> None:
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.locator("dialog#stop").get_by_role("button", name="Stop it").click()
+
+
+def one_card_of_its_own(page: Any, expect: Any) -> None:
+    page.get_by_role("link", name="New workload").last.click()
+    page.get_by_role("link", name=re.compile("Train on one A100")).click()
+    verdict = page.locator("#verdict")
+    expect(verdict.locator(".verdict-headline")).to_have_text("Starts now, from your own quota.")
+    expect(verdict).to_contain_text("8 cards guaranteed and uses 1 card")
+    page.get_by_role("button", name="Submit").click()
+
+
+def started_and_run_again(page: Any, expect: Any) -> None:
+    page.evaluate("window.notReloaded = true")
+    expect(page.locator("#now[data-state=running]")).to_be_visible()
+    expect(page.locator("#log")).to_contain_text("step 10/")
+    assert page.evaluate("window.notReloaded") is True
+    page.get_by_role("link", name="Files", exact=True).click()
+    expect(page.get_by_role("link", name="checkpoint.json")).to_be_visible()
+    stop(page)
+    expect(page.locator("#now[data-state=cancelled]")).to_be_visible()
+    page.get_by_role("button", name="Run again").click()
+    expect(page.locator("#now[data-state=running]")).to_be_visible()
+
+
+def four_cards_called_back(olivia: Person, expect: Any) -> None:
+    row = olivia.go("/d/vision/").locator("#now tr", has_text="A100 80GB, whole cards").first
+    for told in ("8 cards", "2 cards own", "6 cards lent", "2 cards to Robotics", "4 cards to Computational Biology"):
+        expect(row).to_contain_text(told)
+    page = olivia.go("/d/vision/workloads/new/")
+    page.get_by_role("link", name=re.compile("Train on four A100")).click()
+    headline = page.locator("#verdict .verdict-headline")
+    expect(headline).to_have_text(
+        re.compile(r"^Starts by \S+ at the latest, when Computational Biology has returned 4 cards\.$")
+    )
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("h1")).to_have_text("train-4")
+
+
+def two_cards_recalled_and_given_up(olivia: Person, expect: Any) -> None:
+    page = olivia.go("/d/vision/recall/")
+    page.fill("#id_units", "2")
+    expect(page.locator("#preview")).to_contain_text("would be told to go")
+    page.get_by_role("button", name="Recall").click()
+    notice = page.locator("#now .notice", has_text="Recall")
+    expect(notice).to_contain_text("Recall: 0 of 2 cards")
+    expect(notice).to_contain_text("are back and held for you", timeout=90_000)
+    notice.get_by_role("button", name="Withdraw").click()
+    expect(page.locator(".toast")).to_contain_text("given back")

@@ -54,9 +54,9 @@ def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Ar
 def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive) -> None:
     page = person("alice").go("/d/vision/workloads/new/?preset=train-1")
     headline = page.locator("#verdict .verdict-headline")
-    page.fill("#id_units_per_pod", "13")
+    page.fill("#id_units_per_pod", "15")
     expect(headline).to_have_text("Cannot run as asked.")
-    expect(page.locator("#verdict")).to_contain_text("12 cards")
+    expect(page.locator("#verdict")).to_contain_text("14 cards")
     page.fill("#id_units_per_pod", "x")
     expect(page.locator("#verdict")).to_contain_text("not an amount")
     page.select_option("#id_pool", "a100-mig")

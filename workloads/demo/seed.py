@@ -72,11 +72,11 @@ POOLS = {  # slug: (name, product, sharing, unit, units of a card, MIG table)
 }
 QUOTAS: dict[str, dict[str, tuple[int, int | None, int | None]]] = {  # guaranteed, borrow limit, lend limit
     "a100": {
-        "vision": (6, 6, None),
+        "vision": (8, 6, None),
         "nlp": (1, 4, None),
         "translation": (3, 4, None),
         "speech": (2, 2, 1),
-        "robotics": (3, 2, None),
+        "robotics": (2, 2, None),
         "biology": (0, 4, 0),
     },
     "t4": {
@@ -99,14 +99,14 @@ QUOTAS: dict[str, dict[str, tuple[int, int | None, int | None]]] = {  # guarante
         "biology": (8, 16, None),
     },
 }
-TRAIN_TWENTY_MINUTES = ["train", "--steps", "1200"]
+TRAIN_AN_HOUR = ["train", "--steps", "3600"]
 PRESETS = [  # slug, title, description, kind, pool, units, profile, image, command, max_runtime
     ("quick-look", "Quick look", "A job of a minute on a slice of an A100", Kind.JOB, "a100-mig", 1, "1g.10gb",
      TRAINING, ["train", "--steps", "60"], 3600),
     ("train-1", "Train on one A100", "Resumes from its checkpoint after a recall", Kind.JOB, "a100", 1, "",
-     TRAINING, TRAIN_TWENTY_MINUTES, 4 * 3600),
+     TRAINING, TRAIN_AN_HOUR, 4 * 3600),
     ("train-4", "Train on four A100", "All on one machine, all at once", Kind.JOB, "a100", 4, "",
-     TRAINING, TRAIN_TWENTY_MINUTES, 4 * 3600),
+     TRAINING, TRAIN_AN_HOUR, 4 * 3600),
     ("finetune-t4", "Fine-tune on 6 GiB of a T4", "Shares the card with others", Kind.JOB, "t4", 6 * GIB, "",
      TRAINING, ["train", "--steps", "600"], 2 * 3600),
     ("ddp-2x2", "Two ranks of two A100", "Each rank learns from its own examples; they average over the network",
