@@ -88,7 +88,7 @@ class Holds:
 
     def make(self, claim: Claim, starving: bool) -> None:
         """Hold for the claim what it lacks, where it could start soonest."""
-        if starving and self._starving is not None:
+        if starving and (self._starving is not None or not self._within_limits(claim)):
             return
         if not self._possible(claim):
             return
@@ -99,6 +99,10 @@ class Holds:
         self._books.put(hold)
         self._made.append(hold)
         self._starving = hold if starving else self._starving
+
+    def _within_limits(self, claim: Claim) -> bool:
+        """Else what its department uses keeps it from starting, not others: they need not leave anything idle for it."""
+        return self._books.ledger.within_limits(claim.department, self._books.asked(claim))
 
     def _possible(self, claim: Claim) -> bool:
         """Whether the claim's limits and the present capacity could satisfy it."""

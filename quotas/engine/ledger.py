@@ -149,6 +149,17 @@ class Ledger:
         """Units the department may still take by right; negative when a limit is already passed."""
         return _available(self.accounts[department])
 
+    def within_limits(self, department: DepartmentId, units: int) -> bool:
+        """Whether the borrow limits of the department, and of those above it, bear so many units more, whatever is free."""
+        account, more = self.accounts[department], 0
+        while account.parent is not None:
+            more += max(0, account.kept - account.usage)
+            limit = account.borrowable
+            if limit is not None and more + limit < units:
+                return False
+            account = account.parent
+        return True
+
     def is_overdrawn(self, department: DepartmentId) -> bool:
         """Whether a limit is passed that the department, or one above it, has."""
         account: Account | None = self.accounts[department]
@@ -206,12 +217,16 @@ def _sum_up(root: Account) -> None:
 
 
 def _available(account: Account) -> int:
-    if account.parent is None:
-        return account.subtree - account.usage
-    above, limit, kept = _available(account.parent), account.borrowable, account.kept - account.usage
-    if limit is not None and limit < above:
-        above = limit
-    return above + kept if kept > 0 else above
+    more, most = 0, None
+    while account.parent is not None:
+        kept, limit = account.kept - account.usage, account.borrowable
+        if kept > 0:
+            more += kept
+        if limit is not None and (most is None or more + limit < most):
+            most = more + limit
+        account = account.parent
+    units = more + account.subtree - account.usage
+    return units if most is None or units < most else most
 
 
 def _set_ceilings(root: Account, present: int, lost: int) -> None:

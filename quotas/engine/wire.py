@@ -50,8 +50,6 @@ MOST_PODS = 10_000
 """Of one claim."""
 MOST_SLICES = 64
 """Of one card that MIG cuts; there is none with more than 8."""
-MOST_LEVELS = 500
-"""Of departments, one below the other: what each may have is asked of the one above, up to the top."""
 
 
 # What a record consists of --------------------------------------------------------------------------------------------
@@ -218,12 +216,12 @@ def _check_references(snapshot: Snapshot) -> None:
     pools = _unique("pools", [pool.id for pool in snapshot.pools])
     departments = _unique("departments", [department.id for department in snapshot.departments])
     _unique("claims", [claim.id for claim in snapshot.claims])
-    parents = {department.id: department.parent for department in snapshot.departments}
+    parents, rooted = {department.id: department.parent for department in snapshot.departments}, set[Any]()
     for index, department in enumerate(snapshot.departments):
         key = f"departments[{index}]"
         if department.parent is not None and department.parent not in departments:
             raise SnapshotError(f"{key}.parent", f"unknown department {department.parent!r}")
-        _refuse_circle_and_depth(department, parents, key)
+        _refuse_circle(department, parents, rooted, key)
         for name, by_pool in (("quotas", department.quotas), ("user_caps", department.user_caps)):
             for pool in by_pool:
                 if pool not in pools:
@@ -247,16 +245,16 @@ def _unique(key: str, names: list[Any]) -> set[Any]:
     return seen
 
 
-def _refuse_circle_and_depth(department: Department, parents: Mapping[Any, Any], key: str) -> None:
-    above = department.parent
-    for levels in range(1, len(parents) + 1):
-        if above is None:
-            if levels > MOST_LEVELS:
-                problem = f"expected at most {MOST_LEVELS} levels of departments, got {levels}"
-                raise SnapshotError(f"{key}.parent", problem)
-            return
-        above = parents.get(above)
-    raise SnapshotError(f"{key}.parent", f"{department.id!r} is below itself")
+def _refuse_circle(department: Department, parents: Mapping[Any, Any], rooted: set[Any], key: str) -> None:
+    """`rooted` has those that are known to hang on the root."""
+    above: set[Any] = set()
+    one: Any = department.id
+    while one is not None and one not in rooted:
+        if one in above:
+            raise SnapshotError(f"{key}.parent", f"{department.id!r} is below itself")
+        above.add(one)
+        one = parents.get(one)
+    rooted |= above
 
 
 def _refuse_endless_cards(pool: Pool, key: str) -> None:

@@ -80,3 +80,16 @@ def test_of_those_whom_nobody_needs_any_more_as_many_may_stay_as_the_quotas_allo
     claims = [holding("h", "a", 2), *(leaving(id, "b", 2, held_for="gone") for id in ("l", "m"))]
     departments = [a_department("a", 2), a_department("b")]
     assert decide(a_snapshot(a_pool(4), departments, claims)).withdrawn == ("l",)
+
+
+def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_waiting() -> None:
+    """Two are free; its department borrows as much as it may. With a higher limit, its own or its group's, they are held for it."""
+    for own, group, expected in ((2, None, "admit"), (None, 2, "admit"), (4, None, "wait"), (None, None, "wait")):
+        tree = [a_department("group", borrow_limit=group), a_department("starving", parent="group", borrow_limit=own)]
+        claims = [
+            *(holding("mine", "starving", 2), holding("theirs", "other", 4)),
+            pending("starved", "starving", 4, submitted_at=-9000, priority=1),
+            pending("small", "other", 2, submitted_at=-10),
+        ]
+        snapshot = a_snapshot(a_pool(8), [*tree, a_department("other")], claims, starvation_after=600)
+        assert str(answers(snapshot)["small"].decision) == expected, (own, group)

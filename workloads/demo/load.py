@@ -26,13 +26,13 @@ class Job:
     command: list[str]
     profile: str = ""
     cores: int | None = None
-    own_only: bool = False
+    preemptible: bool = True
 
 
 # In this order, which is also where they stand. The first machine is full; of the second one card is left, which Vision has
-# idle: grasp-ablation waits for quota of its own and fold-c for its department's borrow limit, so that nobody takes it, and
-# nobody is kept it free for. Only fold-a and fold-b together can make room for four cards of Vision. README's steps find
-# the same whoever takes them, and whenever.
+# idle: grasp-ablation must not be stopped and waits for quota of its own, fold-c for what its department may borrow, so
+# that nobody takes the card and it is kept free for nobody. Only fold-a and fold-b together can make room for four cards of
+# Vision. README's steps find the same whoever takes them, and whenever.
 JOBS = [
     Job("alice", "vision", "baseline-resnet", "a100", 1, HOURS),
     Job("wei", "translation", "mt-en-zh", "a100", 3, HOURS),
@@ -42,7 +42,7 @@ JOBS = [
     Job("bob", "biology", "fold-a", "a100", 2, HOURS),
     Job("bob", "biology", "fold-b", "a100", 2, HOURS),
     Job("wei", "translation", "mt-large", "a100", 1, HOURS),
-    Job("ravi", "robotics", "grasp-ablation", "a100", 2, HOURS, own_only=True),
+    Job("ravi", "robotics", "grasp-ablation", "a100", 2, HOURS, preemptible=False),
     Job("bob", "biology", "fold-c", "a100", 2, HOURS),
     Job("alice", "vision", "labels-check", "t4", 4 * GIB, ["primes", "400000"]),
     Job("alice", "vision", "augment-trial", "t4", 4 * GIB, ["train", "--steps", "60", "--fail-at", "20"]),
@@ -80,7 +80,7 @@ def submit_load() -> int:
                 cpu_milli=4000,
                 memory_mib=16 * GIB,
                 max_runtime=5 * 3600,
-                own_only=job.own_only,
+                preemptible=job.preemptible,
             ),
         )
         run_pass(group_id=pool.group_id)  # one after the other, so that who came first has its place first
