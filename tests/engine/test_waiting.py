@@ -83,7 +83,7 @@ def test_of_those_whom_nobody_needs_any_more_as_many_may_stay_as_the_quotas_allo
 
 
 def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_waiting() -> None:
-    """Two are free; its department borrows as much as it may. With a higher limit, its own or its group's, they are held for it."""
+    """Two are free; its department, or its group, borrows as much as it may. With a higher limit they are held for it."""
     for own, group, expected in ((2, None, "admit"), (None, 2, "admit"), (4, None, "wait"), (None, None, "wait")):
         tree = [a_department("group", borrow_limit=group), a_department("starving", parent="group", borrow_limit=own)]
         claims = [
