@@ -43,6 +43,8 @@ class Impossible(Invalid):
     message = N_("%(department)s can never have %(size)s of %(pool)s at once. Largest that can: %(largest_size)s.")
 
 
+NO_PLACE = N_("%(pool)s has no place for %(size)s, even with nothing running. Largest that fits: %(largest_size)s.")
+
 DECISION = {
     Headline.STARTS_OWN: e.DecisionKind.ADMIT,
     Headline.STARTS_BORROWING: e.DecisionKind.ADMIT,
@@ -121,6 +123,9 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
         words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
         field = "cpu_milli" if machine.cpu_milli < machine.asked_cpu_milli else "memory_mib"
         return Impossible(explain.BESIDE_THE_CARDS, field=field, **words, **numbers)
+    if any(isinstance(reason, Fragmented) for reason in answer.reasons):
+        size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
+        return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
     return Impossible(
         field="units_per_pod",
         department=department.name,

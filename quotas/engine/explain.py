@@ -65,7 +65,7 @@ SENTENCES: Mapping[str, str] = {
     HeldFor.code: N_("Free capacity is held for %(claim)s, which comes first."),
     NotLent.code: N_("%(department)s keeps %(kept)s idle for itself and does not lend them."),
     Fragmented.code: N_("%(free_units)s are free, but not together: the largest request that fits is %(largest_fit)s."),
-    UserCap.code: N_("You use %(used)s of the %(limit)s the department allows each user."),
+    UserCap.code: N_("The department allows each user %(limit)s, and you use %(used)s."),
     DepartmentPaused.code: N_("The department is paused and starts nothing."),
     PoolShort.code: N_("The pool has lost %(by)s of its capacity."),
     NoSuchProfile.code: N_("The cards of this pool cannot be cut into this profile."),
@@ -78,10 +78,14 @@ SENTENCES: Mapping[str, str] = {
     ClusterUnreachable.code: N_("The cluster has not answered since %(since)s."),
 }
 
+THOUGH_EMPTY = N_(
+    "No place fits, even with nothing running: the largest request of this shape that could is %(largest_fit)s."
+)
 BESIDE_THE_CARDS = N_(
     "Its pods find the cards, but not %(cpu)s CPU and %(memory)s of memory beside them:"
     " %(node)s comes nearest, with %(node_cpu)s and %(node_memory)s."
 )
+SMALLER = N_("Ask for fewer units in each pod.")
 LESS_BESIDE = N_("Ask for less CPU or memory in each pod, or wait until a node has more of it.")
 MOVES = N_("It would fit if moved: %(moves)s.")
 NO_MOVES = N_("No move of a few running pods was found that would make room.")
@@ -94,7 +98,7 @@ ADVICE: Mapping[str, str] = {
     HeldFor.code: N_("Give it a short maximum runtime and it may run before."),
     NotLent.code: N_("Ask that department to lend more, or wait."),
     Fragmented.code: N_("Ask for fewer units in each pod, or wait until a node is free."),
-    UserCap.code: N_("Stop something of yours, or ask the quota owner for a higher cap."),
+    UserCap.code: N_("Ask for less, stop something of yours, or ask the quota owner for a higher cap."),
     DepartmentPaused.code: N_("Ask the quota owner when it goes on."),
     PoolShort.code: N_("The operators see it too; it starts when nodes are back."),
     NoSuchProfile.code: N_("Choose one of the profiles the pool offers."),
@@ -142,9 +146,10 @@ _COUNTS = frozenset({"have", "need"})
 
 def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
     """The reason in one sentence, and where moves were looked for, which of them would help in another."""
-    text = gettext(SENTENCES[reason.code]) % parameters(reason, gettext, reader)
+    values = parameters(reason, gettext, reader)
     if not isinstance(reason, Fragmented):
-        return text
+        return gettext(SENTENCES[reason.code]) % values
+    text = gettext(THOUGH_EMPTY if reason.empty else SENTENCES[reason.code]) % values
     if reason.machine is not None:
         text = gettext(BESIDE_THE_CARDS) % machine_parameters(reason.machine, reader)
     return text if reason.moves is None else f"{text} {_hint(reason.moves, gettext, reader)}"
@@ -172,6 +177,8 @@ def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
     """What the reader can do about it, in one sentence."""
     if isinstance(reason, Fragmented) and reason.machine is not None:
         return gettext(LESS_BESIDE)
+    if isinstance(reason, Fragmented) and reason.empty:
+        return gettext(SMALLER)
     return gettext(ADVICE[reason.code])
 
 
@@ -180,13 +187,14 @@ def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_off
     found = dict.fromkeys(
         gettext(OR_ELSE[reason.code]) if less_is_offered and reason.code in OR_ELSE else advice(reason, gettext)
         for reason in reasons
+        if not (less_is_offered and isinstance(reason, Fragmented) and reason.empty)
     )
     return list(found)
 
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
     """The reason's values, written for the reader, under the names its sentence uses."""
-    names = (f.name for f in fields(reason) if f.name not in {"moves", "machine"})
+    names = (f.name for f in fields(reason) if f.name not in {"moves", "machine", "empty"})
     return {name: _write(name, getattr(reason, name), gettext, reader) for name in names}
 
 

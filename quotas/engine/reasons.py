@@ -80,7 +80,8 @@ class Fragmented:
     """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
 
     `moves` would make room (consolidation.py); () when none were found within bounds, None when nobody looked.
-    `machine` is the node that comes nearest, where it is CPU or memory that is missing beside the cards.
+    `machine` is the node that comes nearest, where it is CPU or memory that is missing beside the cards. Where no place fits
+    though the pool were `empty`, `free_units` are all that it has.
     """
 
     code: ClassVar[str] = "fragmented"
@@ -88,6 +89,7 @@ class Fragmented:
     largest_fit: int
     moves: tuple[Move, ...] | None = None
     machine: Machine | None = None
+    empty: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def never(books: Books, claim: Claim) -> Never | None:
         return None
     most = largest(books, claim)
     machine = nearest_machine(claim, books.pool, books.empty)
-    return Never(Fragmented(books.ledger.capacity, most, machine=machine), most)
+    return Never(Fragmented(books.ledger.capacity, most, machine=machine, empty=True), most)
 
 
 def _outside(account: Account, claim: Claim) -> Reason:

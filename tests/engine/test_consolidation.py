@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import consolidation
-from quotas.engine.explain import sentence
+from quotas.engine.explain import advices, sentence
 from quotas.engine.reasons import Fragmented, Move
 from quotas.engine.types import Claim, Node, Placed, Snapshot
 from quotas.engine.wire import reason_from_json, reason_to_json
@@ -219,3 +219,14 @@ def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Sna
         moved = {move.claim: (Placed(move.pod, move.target, move.cards, move.start),) for move in moves}
         claims = [replace(claim, placement=moved.get(claim.id, claim.placement)) for claim in snapshot.claims]
         assert answers(replace(snapshot, claims=tuple(claims)))["w"].decision == "admit"
+
+
+def test_what_fits_into_no_empty_pool_is_said_to_and_offered_nothing_to_wait_for() -> None:
+    reason = Fragmented(16, 8, empty=True)
+    assert (
+        sentence(reason)
+        == "No place fits, even with nothing running: the largest request of this shape that could is 8."
+    )
+    assert advices([reason]) == ["Ask for fewer units in each pod."]
+    assert advices([reason], less_is_offered=True) == []
+    assert reason_from_json(reason_to_json(reason)) == reason

@@ -55,7 +55,7 @@ def test_cpu_or_memory_that_no_machine_has_beside_the_cards_is_named_with_the_ne
     )
     asked = pending("w", "a", 8, cpu_milli=48_000, memory_mib=48_000)
     [reason] = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 22)], [asked]))["w"].reasons
-    assert reason == Fragmented(22, 2, machine=Machine("n3", 32_000, 64_000, 48_000, 48_000))
+    assert reason == Fragmented(22, 2, machine=Machine("n3", 32_000, 64_000, 48_000, 48_000), empty=True)
     assert reason_from_json(reason_to_json(reason)) == reason
     assert sentence(reason) == (
         "Its pods find the cards, but not 48 CPU and 48000 MiB of memory beside them:"
@@ -80,7 +80,7 @@ def test_of_a_gang_the_machine_is_named_that_the_next_pod_would_need() -> None:
     asked = pending("w", "a", 1, pods=4, cpu_milli=8_000)
     decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], [asked]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 3)
-    assert decision.reasons == (Fragmented(8, 3, machine=Machine("n2", 4_000, 0, 8_000, 0)),)
+    assert decision.reasons == (Fragmented(8, 3, machine=Machine("n2", 4_000, 0, 8_000, 0), empty=True),)
 
 
 def test_where_cards_are_missing_or_a_common_domain_no_machine_is_named() -> None:
@@ -90,7 +90,7 @@ def test_where_cards_are_missing_or_a_common_domain_no_machine_is_named() -> Non
     domain = pending("w", "a", 2, pods=2, cpu_milli=1_000, same_domain=True)
     for asked in (cards, domain):
         [reason] = answers(a_snapshot(a_pool(nodes=apart), departments, [asked]))["w"].reasons
-        assert reason == Fragmented(4, 2)
+        assert reason == Fragmented(4, 2, empty=True)
 
 
 def test_larger_than_what_a_short_pool_has_left_waits() -> None:
