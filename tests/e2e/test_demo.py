@@ -262,7 +262,7 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     two_cards_recalled_and_given_up(olivia, expect)  # 7
     oscar = arrive("oscar")  # 8
     oscar.go("/d/vision/quotas/a100/").fill("#id_guaranteed", "9")
-    refused = "Departments would be promised 17 cards of A100 80GB, whole cards, which has 16."
+    refused = "Departments would be promised 17 cards of A100 80GB, whole cards, which has 16 cards."
     expect(oscar.page.locator("#preview")).to_contain_text(refused)
     oscar.page.get_by_role("button", name="Save").click()
     expect(oscar.page.locator("#quota")).to_contain_text(refused)

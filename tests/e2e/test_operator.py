@@ -61,7 +61,7 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arriv
     page = oscar.go("/d/robotics/quotas/a100/")
     page.fill("#id_guaranteed", "5")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("main")).to_contain_text(re.compile(r"promised 17 .* has 16"))
+    expect(page.locator("main")).to_contain_text(re.compile(r"promised 19 .* has 16"))
     expect(page.locator("#id_guaranteed")).to_have_value("5")
     oscar.heard = [text for text in oscar.heard if "422" not in text]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.utils import timezone
 
@@ -29,7 +31,9 @@ def test_who_waits_for_what_anothers_leaver_leaves_over_says_so(
     for department in (vision, nlp, speech):
         make.quota(department, pool, 2)
     held = make.holding(nlp, pool, own=2, borrowed={vision: 2, speech: 2, None: 2}, notice=600, name="secret")
-    first, second = make.claim(vision, pool, 2, name="first"), make.claim(speech, pool, 2, name="second")
+    before = timezone.now() - dt.timedelta(minutes=1)  # else their ids say who is first
+    first = make.claim(vision, pool, 2, name="first", submitted_at=before)
+    second = make.claim(speech, pool, 2, name="second")
     run_pass(group_id=pool.group_id)
     first, second, held = again(first), again(second), again(held)
     assert (held.state, held.held_for) == (ClaimState.LEAVING, first)
