@@ -1,6 +1,6 @@
 """What the quotas allow: the ledger, what reservations count in it, and what a claim would add to it. No word of places."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
@@ -79,10 +79,16 @@ class Rights:
         return self.ledger.available(claim.department) >= asked
 
     def inside_first(self, claim: Claim) -> ClaimId | None:
-        """Of the claim's department, one that must stay inside the guarantee and has a title to units of it: were others
-        to borrow before it starts, it would not be inside any more."""
-        strict = self.strict.get(claim.department)
-        return next((id for id in strict if id != claim.id), None) if strict else None
+        """Of the claim's department, or of one above it, a claim that must stay inside the guarantee and has a title to units of
+        it: were others to borrow before it starts, it would not be inside any more."""
+        return next((id for id in self._strict_of(claim.department) if id != claim.id), None) if self.strict else None
+
+    def _strict_of(self, department: DepartmentId) -> Iterator[ClaimId]:
+        """Those of the department and of the ones above it that must stay inside the guarantee, and have a title."""
+        account = self.ledger.accounts[department]
+        while account.parent is not None:
+            yield from self.strict.get(account.id, ())
+            account = account.parent
 
     def lost_its_right(self, claim: Claim) -> bool:
         """Whether the quotas would not allow a reservation any more, now that others stay after all."""
@@ -96,8 +102,8 @@ class Rights:
         return not allowed
 
     def breaks_its_word(self, department: DepartmentId) -> bool:
-        """Whether a claim of the department that must stay inside the guarantee, and has a title, has lost its right."""
-        return any(self.lost_its_right(self.holds[id].claim) for id in self.strict.get(department, ()))
+        """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
+        return any(self.lost_its_right(self.holds[id].claim) for id in [*self._strict_of(department)])
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve

@@ -82,3 +82,16 @@ def test_with_recalls_above_every_plan_is_within_space_and_rights(snapshot: Snap
         assert invariants.of_plan(case, plan) == ()
         case = carried_out(case, plan)
         assert [wrong for wrong in invariants.of_state(case) if wrong.rule == 1] == []
+
+
+def test_no_team_borrows_before_what_its_department_calls_back() -> None:
+    """What `h2` leaves over of the three is free for teams, but lab would stand above its guarantee before its recall holds."""
+    departments = [a_department("keeps", 3, lend_limit=0, parent="lab"), a_department("team", 1, parent="lab")]
+    claims = [
+        *(holding("k1", "keeps", 1), holding("k2", "keeps", 1), holding("t", "team", 1)),
+        *(holding("h2", "guest", 3), holding("h4", "guest", 3)),
+        pending("more", "team", 1), pending("back", "lab", 2, pods=0, own_only=True, preemptible=False),
+    ]  # fmt: skip
+    decided = answers(a_snapshot(a_pool(10), [*departments, LAB, a_department("guest", 4)], claims))
+    assert (decided["back"].decision, decided["more"].decision) == (RECLAIM, WAIT)
+    assert [reason.code for reason in decided["more"].reasons] == ["held_for"]
