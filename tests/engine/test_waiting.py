@@ -84,11 +84,17 @@ def test_of_those_whom_nobody_needs_any_more_as_many_may_stay_as_the_quotas_allo
 
 def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_waiting() -> None:
     """Two are free; its department, or its group, borrows as much as it may. With a higher limit they are held for it."""
-    for own, group, expected in ((2, None, "admit"), (None, 2, "admit"), (4, None, "wait"), (None, None, "wait")):
+    for own, group, expected in (
+        (4, None, "admit"),
+        (None, 4, "admit"),
+        (6, None, "wait"),
+        (None, 6, "wait"),
+        (None, None, "wait"),
+    ):
         tree = [a_department("group", borrow_limit=group), a_department("starving", parent="group", borrow_limit=own)]
         claims = [
             *(holding("mine", "starving", 2), holding("theirs", "other", 4)),
-            pending("starved", "starving", 4, submitted_at=-9000, priority=1),
+            pending("starved", "starving", 4, submitted_at=-9000),
             pending("small", "other", 2, submitted_at=-10),
         ]
         snapshot = a_snapshot(a_pool(8), [*tree, a_department("other")], claims, starvation_after=600)
