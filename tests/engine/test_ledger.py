@@ -166,3 +166,20 @@ def test_who_keeps_a_part_still_borrows_from_its_guarantee_on() -> None:
     for used, available in ((0, 5), (2, 3), (2, 1)):  # of the three it keeps: all, one, none
         ledger.add("a", used)  # type: ignore[arg-type]
         assert ledger.available("a") == available  # type: ignore[arg-type]
+
+
+def test_borrow_limits_bear_what_is_kept_idle_at_each_level_and_what_may_be_borrowed_above_it() -> None:
+    """a has kept two of its four for itself and may borrow one; its group has kept three idle, and may borrow one."""
+    departments = [
+        a_department("group", 3, borrow_limit=1, lend_limit=0),
+        a_department("a", 4, borrow_limit=1, lend_limit=0, parent="group"),
+        a_department("b", 0, borrow_limit=9, parent="group"),
+    ]
+    ledger = Ledger(a_pool(20), departments)
+    ledger.add("a", 2)  # type: ignore[arg-type]
+    assert [ledger.within_limits("a", units) for units in (3, 4)] == [True, False]  # type: ignore[arg-type]
+    assert [ledger.within_limits("b", units) for units in (4, 5)] == [True, False]  # type: ignore[arg-type]
+    wider = [departments[0], a_department("a", 4, borrow_limit=9, lend_limit=0, parent="group")]
+    ledger = Ledger(a_pool(20), wider)
+    ledger.add("a", 2)  # type: ignore[arg-type]
+    assert [ledger.within_limits("a", units) for units in (6, 7)] == [True, False]  # type: ignore[arg-type]

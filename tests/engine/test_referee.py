@@ -10,7 +10,18 @@ from quotas.engine import invariants
 from quotas.engine.admission import PoolPass, decide
 from quotas.engine.books import Books
 from quotas.engine.room import rooms_of
-from quotas.engine.types import BorrowPreempt, Card, Claim, Department, Node, Placed, Plan, Reservation, Snapshot
+from quotas.engine.types import (
+    BorrowPreempt,
+    Card,
+    Claim,
+    ClaimId,
+    Department,
+    Node,
+    Placed,
+    Plan,
+    Reservation,
+    Snapshot,
+)
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -81,19 +92,25 @@ def test_own_work_that_gives_the_right_is_not_put_back_because_other_work_of_its
     assert (news(again), again.withdrawn) == ([], ())
 
 
+def behind(now: int, *claims: Claim) -> tuple[int, int]:
+    """What counts as taken since by claims of a's department that come after the first that waits."""
+    snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
+    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    waiting = books.claims[ClaimId("mine")]
+    return PoolPass(books)._behind(waiting, books.departures.of(waiting))
+
+
 def test_what_started_since_does_not_take_the_right_to_those_told_before() -> None:
-    """What was there when they were told does: it would be called back for who stands above its guarantee."""
-    for started, behind in ((-10, 4), (-900, 0)):
-        claims = [
-            holding("since", "a", 4, started_at=started),
-            leaving("x", "b", 4, leave_by=500, held_for="mine", notice=600),
-            pending("mine", "a", 4, priority=1, reserved=Reservation(4)),
-        ]
-        snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims)
-        books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-        planned = PoolPass(books)
-        told = [books.claims[claim.id] for claim in books.departures.of(books.pending[0])]
-        assert planned._behind(books.pending[0], told) == (behind, 0)
+    """What was there when they were told does: they would be called back for who stands above its guarantee. Nor does what the
+    department started at that very moment, in the same pass."""
+    mine = pending("mine", "a", 4, priority=1, submitted_at=5_000, reserved=Reservation(4))
+    x = leaving("x", "b", 4, leave_by=10_500, held_for="mine", notice=600)  # told at 9,900
+    for started, expected in ((9_899, 0), (9_900, 4), (9_990, 4)):
+        since = holding("since", "a", 4, started_at=started, submitted_at=8_000)
+        assert behind(10_000, since, x, mine) == (expected, 0)
+    unsaid = leaving("x", "b", 4, held_for="mine", leave_by=None)
+    assert [behind(10_000, replace(since, started_at=at), unsaid, mine)[0] for at in (9_999, 10_000)] == [0, 4]
+    assert behind(10_000, since, mine) == (0, 0), "nobody was told in an earlier pass"
 
 
 def test_who_takes_as_a_borrower_is_bound_by_the_priority_it_may_take_also_once_they_are_told() -> None:
