@@ -1,13 +1,13 @@
 """What a pass over one pool decided, once all its answers are given: with who is told for each, the lenders of what it
 borrows and the moves that would help; and who was told before and may stay."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from quotas.engine.books import Books
 from quotas.engine.consolidation import Consolidation
 from quotas.engine.loans import Entry, lenders
-from quotas.engine.types import Claim, ClaimId, Decision
+from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, DepartmentId
 from quotas.engine.units import entered_at
 
 Answers = Mapping[ClaimId, Decision]
@@ -18,7 +18,7 @@ def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> l
     """The answers, complete. `charged` is what those who use units now or have a title to them count in the ledger."""
     asking = {claim.id: claim for claim in books.pending}
     lending = any(decision.borrowed for decision in answers.values())
-    borrowed = lenders(books.ledger, _entries(books, answers, charged, asking)) if lending else {}
+    borrowed = _lenders(books, answers, _entries(books, answers, charged, asking)) if lending else {}
     told: dict[ClaimId, list[ClaimId]] = {}
     waiting = {leaver: id for id, decision in answers.items() for leaver in decision.waiting_on}
     for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
@@ -35,6 +35,17 @@ def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> l
             )
         complete.append(decision)
     return complete
+
+
+def _lenders(books: Books, answers: Answers, entries: Iterable[Entry]) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
+    """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
+    waiting = [hold for id, hold in books.holds.items() if answers[id].decision is DecisionKind.WAIT]
+    for hold in waiting:
+        books.ledger.lend(hold.claim.department, -hold.charged)
+    found = lenders(books.ledger, entries)
+    for hold in waiting:
+        books.ledger.lend(hold.claim.department, hold.charged)
+    return found
 
 
 def _entries(

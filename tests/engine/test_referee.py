@@ -192,3 +192,16 @@ def test_weights_that_are_fractions_or_nothing_are_compared_exactly() -> None:
     departments = [a_department("a", weight=Fraction(1, 3)), a_department("b", weight=0), a_department("rest", 8)]
     claims = [holding("a1", "a", 2), holding("b1", "b", 1), pending("mine", "rest", 6)]
     assert told(departments, claims, 8, fair_sharing=True) == ("b1",)
+
+
+def test_what_is_only_held_for_who_waits_is_idle_and_its_department_lends_it() -> None:
+    """Nothing of the pool is unpromised: the borrower's card is one of d1's two, which waits for both."""
+    pool = a_pool(nodes=(Node("n0", (Card(), Card())),))
+    claims = [
+        pending("first", "d0", 1, priority=2, submitted_at=-25),
+        pending("mine", "d1", 2, priority=1, submitted_at=-19),
+        pending("gang", "d1", 4, priority=1, submitted_at=-44, pods=2),
+    ]
+    decided = answers(a_snapshot(pool, [a_department("d0"), a_department("d1", 2)], claims))
+    assert [str(decided[id].decision) for id in ("first", "mine")] == ["admit", "wait"]
+    assert decided["first"].from_ == {"d1": 1}
