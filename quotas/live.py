@@ -143,18 +143,20 @@ def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
     if pool not in live.called:
         standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
         recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
-        workloads = [claim for claim in standing if not claim.is_recall] if recalls else []
-        tree = [_in_tree(live, department) for department in live.departments.values()] if recalls else []
-        asked = [_holding_for_engine(live, claim) for claim in (*recalls, *workloads)]
-        live.called[pool] = standing_of(asked, EVER, tree).left
+        live.called[pool] = _left_of(live, recalls, standing) if recalls else {}
     return live.called[pool]
 
 
+def _left_of(live: Live, recalls: list[Claim], standing: list[Claim]) -> Mapping[e.DepartmentId, int]:
+    """As the engine counts it: the oldest recall is drawn from first, the nearest department's before those above it."""
+    workloads = [claim for claim in standing if not claim.is_recall]
+    tree = [_in_tree(live, department) for department in live.departments.values()]
+    return standing_of([_holding_for_engine(live, claim) for claim in (*recalls, *workloads)], EVER, tree).left
+
+
 def _holding_for_engine(live: Live, claim: Claim) -> e.Claim:
-    department, started = (
-        live.departments[claim.department_id].slug,
-        int((claim.started_at or timezone.now()).timestamp()),
-    )
+    department = live.departments[claim.department_id].slug
+    started = int((claim.started_at or timezone.now()).timestamp())
     return e.Claim(
         e.ClaimId(claim.public_id), e.DepartmentId(department), e.PoolId(live.pools[claim.pool_id].slug), claim.units_per_pod,
         e.ClaimState.HOLDING, started, pods=claim.pods, started_at=started,

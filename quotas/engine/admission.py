@@ -250,10 +250,12 @@ class PoolPass:
         units that such claims have reserved."""
         books, order = self.books, queue_order(claim)
         before = [leaver for leaver in told if leaver.id not in books.told]
-        since = min((told_at(leaver, books.pool, books.settings, books.now) for leaver in before), default=None)
-        holding = books.holding.get(claim.department, {}).values() if since is not None else ()
-        later = (other for other in holding if queue_order(other) > order and entered_at(other) >= (since or 0))
-        used = sum(books.standing.charges[other.id] for other in later)
+        used = 0
+        if before:
+            since = min(told_at(leaver, books.pool, books.settings, books.now) for leaver in before)
+            holding = books.holding.get(claim.department, {}).values()
+            later = (other for other in holding if queue_order(other) > order and entered_at(other) >= since)
+            used = sum(books.standing.charges[other.id] for other in later)
         behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
         started = [id for id in behind if id in self.answers and id not in books.holds]
         reserved = sum(books.holds[id].charged for id in behind if id in books.holds)

@@ -103,7 +103,7 @@ class Rights:
 
     def breaks_its_word(self, department: DepartmentId) -> bool:
         """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
-        return any(self.lost_its_right(self.holds[id].claim) for id in [*self._strict_of(department)])
+        return any(self.lost_its_right(self.holds[id].claim) for id in self._strict_of(department))
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
