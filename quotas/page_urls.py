@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/work/<str:username>/", work.work, name="work"),
     path("decisions/", decisions.decisions, name="decisions"),
     path("decisions/<slug:decision>/", decisions.decision, name="decision"),
+    path("decisions/<slug:decision>/alternatives/", decisions.decision_alternatives, name="decision_alternatives"),
     path("operator/nodes/", operator.nodes, name="operator_nodes"),
     path("operator/nodes/<int:node>/", operator.node, name="operator_node"),
     path("operator/pools/", operator.pools, name="operator_pools"),

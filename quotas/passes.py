@@ -82,11 +82,17 @@ def forget_old(*, now: dt.datetime) -> int:
     return old.update(snapshot=b"", plan=b"")
 
 
-def replay(plan_pass: PlanPass) -> Replay:
-    """Plans the stored snapshot again. Raises NotKept when it is gone, SnapshotError when this version cannot read it."""
+def snapshot_of(plan_pass: PlanPass) -> e.Snapshot:
+    """What the pass decided on. Raises NotKept when it is gone, SnapshotError when this version cannot read it, ValueError
+    or zlib.error when it is torn."""
     if not plan_pass.snapshot:
         raise NotKept
-    snapshot = parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)))
+    return parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)))
+
+
+def replay(plan_pass: PlanPass) -> Replay:
+    """Plans the stored snapshot again. Raises what `snapshot_of` raises."""
+    snapshot = snapshot_of(plan_pass)
     plan = decide(snapshot)
     kept = zlib.decompress(plan_pass.plan) if plan_pass.plan else None
     return Replay(plan_pass, snapshot, plan, orjson.loads(kept) if kept else None, kept == _written(plan))

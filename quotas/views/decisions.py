@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
 from portal.facets import facet, narrow
+from quotas.alternatives import instead_of
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.passes import NotKept, replay
 from quotas.snapshots import moment
@@ -25,6 +26,9 @@ from quotas.telling import Teller, named_claims
 from quotas.views.board import seen_departments
 
 PER_PAGE = 50
+AT_ONCE = 100_000
+"""Bytes of a compressed snapshot, of some 2,500 claims: of a larger one the alternatives are planned when asked for."""
+UNREADABLE = (ValueError, zlib.error)
 PATHS = {"kind": "kind", "pool": "pool__slug", "department": "department__slug"}
 
 
@@ -86,17 +90,24 @@ def side_of(decision: Decision, seen: Collection[int]) -> Side:
     return Side(decision, decision.claim if decision.department_id in seen else None, victims)
 
 
+def concerned(actor: Actor, seen: Collection[int], decision: str) -> Decision:
+    """The decision of this public id. Raises NotVisible when it does not concern the reader."""
+    rows = concerning(actor, seen).filter(public_id=decision)
+    row = rows.select_related("claim__user", "department", "pool", "plan_pass__group").first()
+    if row is None:
+        raise NotVisible
+    return row
+
+
 @login_required
 @require_safe
 def decision(request: HttpRequest, decision: str) -> HttpResponse:
     actor = actor_of(request)
     seen = seen_departments(actor)
-    rows = concerning(actor, seen).filter(public_id=decision)
-    row = rows.select_related("claim__user", "department", "pool", "plan_pass__group").first()
-    if row is None:
-        raise NotVisible
+    row = concerned(actor, seen, decision)
     side = side_of(row, seen)
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
+    context["at_once"] = len(row.plan_pass.snapshot) < AT_ONCE
     if side.claim is not None:  # another department's numbers and reasons are not this reader's
         teller = Teller(actor, named_claims(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
         lenders = row.data.get("from", {}).items()
@@ -111,14 +122,32 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
     return render(request, "quotas/decision.html", context)
 
 
+@login_required
+@require_safe
+def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
+    """Part of a decision's page: who would have gone instead, and why they did not."""
+    actor = actor_of(request)
+    seen = seen_departments(actor)
+    row = concerned(actor, seen, decision)
+    try:
+        context: dict[str, Any] = {"rows": instead_of(actor, row, seen)}
+    except UNREADABLE as error:
+        context = {"unreadable": unreadable(error)}
+    return render(request, "quotas/_alternatives.html", context)
+
+
+def unreadable(error: Exception) -> str:
+    if isinstance(error, NotKept):
+        return _("Its snapshot is not kept any more.")
+    return _("Its snapshot cannot be read any more: %(error)s") % {"error": error}
+
+
 def again(plan_pass: PlanPass) -> str:
     """What comes of planning the stored snapshot again, in one sentence."""
     try:
         replayed = replay(plan_pass)
-    except NotKept:
-        return _("Its snapshot is not kept any more.")
-    except (ValueError, zlib.error) as error:
-        return _("Its snapshot cannot be read any more: %(error)s") % {"error": error}
+    except UNREADABLE as error:
+        return unreadable(error)
     if replayed.kept is None:
         return _("Its plan was not kept, so there is nothing to compare with.")
     if replayed.same:
