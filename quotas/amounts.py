@@ -33,9 +33,9 @@ def parts(text: str) -> tuple[Fraction, str] | None:
     return value, unit or ("card" if "/" in number else "")
 
 
-def units_of(text: str, pool: Pool) -> int:
+def units_of(text: str, pool: Pool, least: int = 1) -> int:
     """Units of the pool, rounded up. A bare number counts what the pages say of the pool: GiB where it counts memory.
-    Raises Invalid (units) with the next step."""
+    Raises Invalid (units) with the next step, also for fewer units than `least` (0 or 1)."""
     said = parts(text)
     units = None if said is None else _in_units(*said, pool)
     if units is None:
@@ -44,7 +44,7 @@ def units_of(text: str, pool: Pool) -> int:
             N_("“%(text)s” is not an amount here. Write %(examples)s."), code="shape", field="units", text=text,
             examples=examples,
         )  # fmt: skip
-    if units <= 0:
+    if units < least:
         raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units")
     if units > LARGEST:
         raise Invalid(N_("That is more than can be counted."), code="too_many", field="units")

@@ -13,7 +13,7 @@ from django.utils.translation import pgettext_lazy
 
 from portal import zones
 from portal.errors import Invalid
-from quotas.amounts import counted_in, units_of
+from quotas.amounts import counted_in, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool
 from quotas.windows import MOST_WINDOWS
@@ -24,6 +24,45 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
 
     def label_from_instance(self, pool: Any) -> str:
         return f"{pool.name} ({counted_in(pool)})"
+
+
+class AmountField(forms.Field):
+    """An amount of the form's pool, as people write it; units once it is clean, None where nothing is said."""
+
+    widget = forms.TextInput({"maxlength": 60})
+    pool: Pool
+
+    @property
+    def unit(self) -> str:
+        """What a number alone counts."""
+        return counted_in(self.pool)
+
+    def prepare_value(self, value: Any) -> Any:
+        return written(value, self.pool) if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> int | None:
+        if isinstance(value, int) or value in self.empty_values:  # a disabled field takes its initial value
+            return value if isinstance(value, int) else None
+        try:
+            return units_of(str(value), self.pool, least=0)
+        except Invalid as error:
+            raise forms.ValidationError(error.detail) from error
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return bool(self.to_python(data) != initial)
+        except forms.ValidationError:
+            return True
+
+
+class AmountsForm(forms.Form):
+    """A form with amounts of one pool."""
+
+    def __init__(self, *args: Any, pool: Pool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            if isinstance(field, AmountField):
+                field.pool = pool
 
 
 class RecallForm(forms.Form):
@@ -71,23 +110,17 @@ class RecallForm(forms.Form):
         return timezone.now() + dt.timedelta(hours=hours) if hours else None
 
 
-class QuotaForm(forms.Form):
-    """All three numbers; `version` is what the reader saw (blank: there was no quota yet)."""
+class QuotaForm(AmountsForm):
+    """All three amounts; `version` is what the reader saw (blank: there was no quota yet)."""
 
-    guaranteed = forms.IntegerField(
-        label=_("Guaranteed"), min_value=0, max_value=2**31 - 1, help_text=_("Always there when asked for.")
-    )
-    borrow_limit = forms.IntegerField(
+    guaranteed = AmountField(label=_("Guaranteed"), help_text=_("Always there when asked for."))
+    borrow_limit = AmountField(
         label=_("Borrow limit"),
-        min_value=0,
-        max_value=2**31 - 1,
         required=False,
         help_text=_("How far above its guarantee it may go while others are idle. Empty: no limit."),
     )
-    lend_limit = forms.IntegerField(
+    lend_limit = AmountField(
         label=_("Lend limit"),
-        min_value=0,
-        max_value=2**31 - 1,
         required=False,
         help_text=_("How much of it others may use while it is idle. Empty: all of it; 0: nothing."),
     )
@@ -108,7 +141,7 @@ class QuotaForm(forms.Form):
 TIME = {"type": "time", "class": "form-control form-control-sm"}
 
 
-class WindowForm(forms.Form):
+class WindowForm(AmountsForm):
     """One lending window; a row that says nothing is none."""
 
     days = forms.TypedMultipleChoiceField(
@@ -122,12 +155,10 @@ class WindowForm(forms.Form):
     end = forms.TimeField(
         label=pgettext_lazy("time of day", "to"), required=False, widget=forms.TimeInput(TIME, "%H:%M")
     )
-    lend_limit = forms.IntegerField(
+    lend_limit = AmountField(
         label=_("Lend at most"),
-        min_value=0,
-        max_value=2**31 - 1,
         required=False,
-        widget=forms.NumberInput({"class": "form-control form-control-sm", "placeholder": _("all")}),
+        widget=forms.TextInput({"class": "form-control form-control-sm", "placeholder": _("all"), "maxlength": 60}),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -166,11 +197,9 @@ class ZoneForm(forms.Form):
     zone = forms.ChoiceField(label=_("By the clock of"), choices=zones.CHOICES)
 
 
-class CapForm(forms.Form):
-    units = forms.IntegerField(label=_("Each user may hold"), min_value=0, max_value=2**31 - 1, required=False)
+class CapForm(AmountsForm):
+    units = AmountField(label=_("Each user may hold"), required=False)
 
 
-class NominalForm(forms.Form):
-    nominal = forms.IntegerField(
-        label=_("May be promised"), min_value=0, max_value=2**31 - 1, help_text=_("Guarantees never add up to more.")
-    )
+class NominalForm(AmountsForm):
+    nominal = AmountField(label=_("May be promised"), help_text=_("Guarantees never add up to more."))

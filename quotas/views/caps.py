@@ -31,8 +31,8 @@ def caps(request: HttpRequest, department: str) -> HttpResponse:
 def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department, Right.STEER)
-    form = CapForm(request.POST, prefix=pool)
     rule = rule_of(here, pool)
+    form = CapForm(request.POST, prefix=pool, pool=rule.pool)
     if form.is_valid():
         try:
             actions.set_user_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
@@ -51,7 +51,7 @@ def _caps(
             rule.pool,
             bad[1]
             if bad and bad[0] == rule.pool
-            else CapForm(prefix=rule.pool.slug, initial={"units": units.get(rule.pool.pk)}),
+            else CapForm(prefix=rule.pool.slug, pool=rule.pool, initial={"units": units.get(rule.pool.pk)}),
             units.get(rule.pool.pk),
         )
         for rule in rules_of(department)

@@ -67,7 +67,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     sent = request.POST.get("form")
     rules = _rules_form(row, request.POST if sent == "rules" else None)
-    nominal = NominalForm(request.POST if sent == "nominal" else None, initial={"nominal": row.nominal})
+    nominal = NominalForm(request.POST if sent == "nominal" else None, pool=row, initial={"nominal": row.nominal})
     try:
         if sent == "rules" and rules.is_valid():
             version = rules.cleaned_data["version"]

@@ -42,8 +42,8 @@ class Forms:
         rows = [WindowForm.initial_of(window) for window in schedule_of(quota).windows]
         zone = {"zone": quota.zone or timezone.get_current_timezone_name()}
         return Forms(
-            QuotaForm(data, initial=initial, only_lend=not may_promise(actor, department)),
-            WindowForms(sent, initial=rows, prefix="windows"),
+            QuotaForm(data, initial=initial, pool=rule.pool, only_lend=not may_promise(actor, department)),
+            WindowForms(sent, initial=rows, prefix="windows", form_kwargs={"pool": rule.pool}),
             ZoneForm(sent, initial=zone),
         )
 

@@ -74,7 +74,7 @@ def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
     row = page.locator("tr", has_text="optics")
     row.get_by_role("link", name="Quotas").click()
     page.locator("tr", has_text="T4").get_by_role("link", name="Set").click()
-    page.fill("#id_guaranteed", "4096")
+    page.fill("#id_guaranteed", "4")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("tr", has_text="T4").first).to_contain_text("4 GiB")
     page.get_by_role("link", name="Members").click()

@@ -94,7 +94,7 @@ def test_somebody_new_comes_in_by_a_link_and_goes_again(person: Arrive) -> None:
 def test_a_cap_is_saved_where_it_stands(person: Arrive) -> None:
     page = person("olivia").go("/d/vision/members/")
     row = page.locator("#caps tr", has_text="T4")
-    row.get_by_role("spinbutton").fill("8192")
+    row.get_by_role("textbox").fill("8 GiB")
     row.get_by_role("button", name="Save").click()
     expect(page.locator("#caps [role=status]")).to_contain_text("Saved for T4")
 
