@@ -224,6 +224,46 @@ def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Cl
     )
 
 
+def within_reach(books: Books, taker: Taker, claims: Iterable[Claim], fairness: Fairness) -> list[Claim]:
+    """Those of the claims that may go once all have gone that are nearer to the taker. With fair sharing the others never may:
+    the more go of a department the less it borrows, and only the nearer ones let the taker take more."""
+    ledger, charges, mine = books.ledger, books.standing.charges, taker.account.id
+    towards = _children_towards(taker.account)
+    theirs: dict[DepartmentId, list[Claim]] = {}
+    for claim in claims:
+        theirs.setdefault(claim.department, []).append(claim)
+    found = theirs.pop(mine, [])
+    moved = [(mine, taker.asked - taker.behind - sum(charges[claim.id] for claim in found))]
+    ledger.lend(*moved[0])
+    nearer: dict[str, list[DepartmentId]] = {}
+    for department in theirs:
+        nearer.setdefault(_paths_meet(towards, ledger[department])[0].id, []).append(department)
+    for side in towards.values():
+        here = {other: _reached(books, taker, towards, theirs[other], fairness) for other in nearer.get(side.id, ())}
+        for department, open_here in here.items():
+            found = found + open_here
+            moved.append((department, -sum(charges[claim.id] for claim in open_here)))
+            ledger.lend(*moved[-1])
+    for department, units in moved:
+        ledger.lend(department, -units)
+    return found
+
+
+def _reached(
+    books: Books, taker: Taker, towards: dict[str, Account], claims: list[Claim], fairness: Fairness
+) -> list[Claim]:
+    """Those of one department's claims that may go now; size and priority decide."""
+    known: dict[tuple[int, int], bool] = {}
+    found: list[Claim] = []
+    for claim in claims:
+        kind = books.standing.charges[claim.id], claim.priority
+        if kind not in known:
+            known[kind] = _reaches(books, taker, towards, claim, fairness)
+        if known[kind]:
+            found.append(claim)
+    return found
+
+
 def _children_towards(taker: Account) -> dict[str, Account]:
     """Of each account above the taker the child on the way to it, from below."""
     towards: dict[str, Account] = {}

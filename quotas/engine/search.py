@@ -10,7 +10,7 @@ from typing import Any
 from quotas.engine.books import Books
 from quotas.engine.exact import need_of
 from quotas.engine.ledger import Account
-from quotas.engine.permission import Fairness, Taker, permitted
+from quotas.engine.permission import Fairness, Taker, permitted, within_reach
 from quotas.engine.placement import spot_on
 from quotas.engine.room import has_spot
 from quotas.engine.space import Places
@@ -32,6 +32,10 @@ are or the candidates are many; and how many of the sets that are found too dear
 
 def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
+    if books.settings.fair_sharing:
+        claims = within_reach(books, taker, claims, fairness)
+        if makes_room(books, taker, claims) is None:
+            return None
     may_go = _may_go(books, taker, claims, fairness)
     found = [
         victims

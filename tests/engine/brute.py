@@ -117,15 +117,16 @@ class Brute:
         return self.departments[self.mine].policy or Policy()
 
     def permitted(self, victims: Victims, fairness: Fairness = Fairness.BEFORE) -> bool:
-        """One after the other, the largest last, each while its department, and every node up to where the paths meet,
-        still stands where the taker's right reaches it."""
+        """One after the other, the nearest in the tree first and the largest last, each while its department, and every node up
+        to where the paths meet, still stands where the taker's right reaches it."""
         if not all(v.preemptible and (v.started_at or 0) + v.min_runtime <= 0 for v in victims):
             return False
         own = [v for v in victims if v.department == self.mine]
         if not all(self._within(v) for v in own):
             return False
         staying = [claim for claim in self.holding if claim not in own]
-        for victim in sorted((v for v in victims if v not in own), key=lambda v: (v.units, v.id)):
+        others = [v for v in victims if v not in own]
+        for victim in sorted(others, key=lambda v: (self.path(self.mine).index(self.meeting(v)), v.units, v.id)):
             rest = [claim for claim in staying if claim is not victim]
             if not self._reached(victim, self.usage(staying, self.asked), self.usage(rest, self.asked), fairness):
                 return False
@@ -135,9 +136,13 @@ class Brute:
     def path(self, department: str) -> list[str]:
         return [department, *(self.path(self.parent(department)) if department != ROOT else [])]
 
+    def meeting(self, victim: Claim) -> str:
+        """The lowest node that is above the taker's department, or it, and above the victim's, or it."""
+        return next(node for node in self.path(self.mine) if node in self.path(victim.department))
+
     def _reached(self, victim: Claim, before: Usage, after: Usage, fairness: Fairness) -> bool:
         """`before` and `after` the victim is gone, both with the taker."""
-        common = next(node for node in self.path(self.mine) if node in self.path(victim.department))
+        common = self.meeting(victim)
         mine = self.path(self.mine)[self.path(self.mine).index(common) - 1] if common != self.mine else self.mine
         *below, top = self.path(victim.department)[: self.path(victim.department).index(common)]
         if not all(before[node] > self.subtree[node] for node in below):
@@ -195,7 +200,9 @@ class Brute:
 
     def best(self) -> Victims | None:
         """The best set: the strict way of fair sharing first, the lenient one only where that finds none."""
-        ways = [Fairness.AFTER, Fairness.BEFORE] if self.fair and not self.inside else [Fairness.BEFORE]
+        flat = not any(department.parent for department in self.departments.values())
+        by_right = not self.fair or (self.inside and flat)  # in a tree it may borrow further up
+        ways = [Fairness.BEFORE] if by_right else [Fairness.AFTER, Fairness.BEFORE]
         found = (min(self.sets(way), key=self.cost, default=None) for way in ways)
         return next((victims for victims in found if victims is not None), None)
 
