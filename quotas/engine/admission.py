@@ -235,7 +235,9 @@ class PoolPass:
     def _kept(self, claim: Claim) -> Decision | None:
         """A reservation of the snapshot as it is: most are, where little has changed."""
         books, told = self.books, self.books.departures.of(claim)
-        if not told or any(leaver.held_for not in (None, claim.id) for leaver in told):
+        if not told or any(
+            leaver.held_for not in (None, claim.id) or not may_stay(books, leaver.id) for leaver in told
+        ):
             return None
         if never(books, claim) or not_any_more(books, claim, itself_counted=True):
             return None

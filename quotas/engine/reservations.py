@@ -25,7 +25,10 @@ def could_start(books: Books, claim: Claim) -> bool:
 
 
 def may_stay(books: Books, leaver: ClaimId) -> bool:
-    """Whether it leaves because somebody needs it to; others leave in any case."""
+    """Whether it leaves because somebody needs it to. Others leave in any case; so does, from what is not there any more, who
+    gives nothing by leaving."""
+    if leaver in books.stranded and books.stranded[leaver] == books.departures.leaving[leaver].units:
+        return False
     return leaver in books.told or books.departures.leaving[leaver].held_for is not None
 
 

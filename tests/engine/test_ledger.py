@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from quotas.engine.ledger import Ledger, share
 from quotas.engine.types import Department, Quota
-from tests.engine.builders import POOL, a_department, a_pool
+from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers
 
 
 def a_tree() -> Ledger:
@@ -183,3 +183,22 @@ def test_borrow_limits_bear_what_is_kept_idle_at_each_level_and_what_may_be_borr
     ledger = Ledger(a_pool(20), wider)
     ledger.add("a", 2)  # type: ignore[arg-type]
     assert [ledger.within_limits("a", units) for units in (6, 7)] == [True, False]  # type: ignore[arg-type]
+
+
+def test_what_is_kept_at_every_level_may_be_taken_together() -> None:
+    ledger = a_tree()
+    assert [ledger.available(name) for name in ("one", "two", "lab", "guest")] == [12, 5, 9, 5]  # type: ignore[arg-type]
+    ledger.add("one", 2)  # type: ignore[arg-type]
+    assert ledger.available("one") == 10  # type: ignore[arg-type]
+
+
+def test_weights_below_one_are_exact_too() -> None:
+    weights = Fraction(2, 3), Fraction(3, 5)
+    ledger = Ledger(a_pool(1), [a_department(name, weight=weight) for name, weight in zip("ab", weights, strict=True)])
+    assert [share(ledger[name], 1) for name in "ab"] == [9, 10]  # type: ignore[index]
+
+
+def test_a_pool_nobody_has_a_quota_of_is_planned_as_well() -> None:
+    ledger = Ledger(a_pool(4), [])
+    assert (ledger.capacity, ledger.root.guaranteed, ledger.keepers) == (4, 4, [])
+    assert answers(a_snapshot(a_pool(4), [], [])) == {}

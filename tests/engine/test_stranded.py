@@ -6,7 +6,7 @@ from quotas.engine import invariants
 from quotas.engine.admission import decide
 from quotas.engine.ledger import Ledger
 from quotas.engine.loans import loans_of
-from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Snapshot
+from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Reservation, Snapshot
 from quotas.engine.units import stranded_units
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
@@ -97,3 +97,24 @@ def test_the_invariants_and_the_ledgers_agree() -> None:
     assert invariants.of_state(snapshot) == invariants.of_plan(snapshot, decide(snapshot)) == ()
     assert usage_of(snapshot, POOL.id).available("a") == 4
     assert loans_of(snapshot, POOL.id) == ()
+
+
+def called_back(*more: Claim) -> Snapshot:
+    """w waits for r, that left n1 for it; then n1 is lost."""
+    departments = [a_department("a", 4), a_department("b", 0)]
+    claims = [
+        leaving("r", "b", 4, placement=on("n1", 0, 1, 2, 3), held_for="w"),
+        pending("w", "a", 4, reserved=Reservation(4, on("n1", 0, 1, 2, 3))),
+    ]
+    return a_snapshot(POOL, departments, [*claims, *more])
+
+
+def test_who_was_called_back_from_a_node_that_is_lost_is_waited_for_no_more() -> None:
+    decision = answers(called_back())["w"]
+    assert (decision.decision, decision.placement) == (ADMIT, on("n2", 0, 1, 2, 3))
+
+
+def test_and_others_are_called_back_in_its_stead() -> None:
+    decision = answers(called_back(holding("here", "b", 4, placement=on("n2", 0, 1, 2, 3))))["w"]
+    assert (decision.decision, decision.victims, decision.waiting_on) == (RECLAIM, ("here",), ("here",))
+    assert decision.placement == on("n2", 0, 1, 2, 3)
