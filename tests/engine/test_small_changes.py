@@ -1,0 +1,23 @@
+"""Answers that one small change of the engine would lose and no other test notices (docs/mutation.md): found by planning
+thousands of made-up towns with the change, and cut down to what it takes (cases/small_changes.jsonl)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotas.engine.admission import decide
+from quotas.engine.invariants import of_plan
+from quotas.engine.wire import parse_snapshot
+
+CASES = [json.loads(line) for line in (Path(__file__).parent / "cases" / "small_changes.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["snapshot"]["id"])
+def test_a_small_change_of_the_engine_decides_otherwise(case: dict[str, Any]) -> None:
+    snapshot = parse_snapshot(case["snapshot"])
+    plan = decide(snapshot)
+    answers = {d.claim: [str(d.decision), [*d.victims], [*d.waiting_on]] for d in plan.decisions}
+    assert (answers, [*plan.withdrawn]) == (case["answers"], case["withdrawn"])
+    assert of_plan(snapshot, plan) == ()
