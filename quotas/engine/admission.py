@@ -204,7 +204,7 @@ class PoolPass:
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
             if self._stays_as_it_is(claim):
                 books.settle(claim)
-                return before
+                return self.answers.pop(claim.id)  # its turn was now
             del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         elif (kept := self._kept(claim)) is not None:
