@@ -86,6 +86,9 @@ class PoolPass:
             self._forget_those_who_wait()
             self._settle_reservations()
             self._compete([claim for claim in books.pending if claim.id not in self.answers])
+        if rounds == ROUNDS:  # what the last of them let stay may have been somebody's right
+            for claim in self._take_back_without_right():
+                self.answers[claim.id] = self._wait(claim)
 
     def _forget_those_who_wait(self) -> None:
         self._holds.clear()
@@ -122,15 +125,17 @@ class PoolPass:
         """Those who have a reservation."""
         return [claim for claim in self.books.pending if claim.id in self.books.holds]
 
-    def _take_back_without_right(self) -> None:
+    def _take_back_without_right(self) -> list[Claim]:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
-        books = self.books
+        books, taken = self.books, list[Claim]()
         for claim in books.starts_without_right():
             account, free = books.ledger[claim.department], books.ledger.available(claim.department)
             if (free < 0 and account.usage > account.subtree) or books.left_its_guarantee(claim):
                 books.take_back(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
+                taken.append(claim)
+        return taken
 
     def _give_up_without_right(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
@@ -204,7 +209,7 @@ class PoolPass:
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
             if self._stays_as_it_is(claim):
                 books.settle(claim)
-                return self.answers.pop(claim.id)  # its turn was now
+                return before
             del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         elif (kept := self._kept(claim)) is not None:

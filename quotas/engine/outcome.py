@@ -8,7 +8,7 @@ from quotas.engine.books import Books
 from quotas.engine.consolidation import Consolidation
 from quotas.engine.loans import Entry, lenders
 from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, DepartmentId
-from quotas.engine.units import entered_at
+from quotas.engine.units import entered_at, must_stay_inside
 
 Answers = Mapping[ClaimId, Decision]
 """In the order in which they were given."""
@@ -51,12 +51,15 @@ def _lenders(books: Books, answers: Answers, entries: Iterable[Entry]) -> Mappin
 def _entries(
     books: Books, answers: Answers, charged: Mapping[ClaimId, int], asking: Mapping[ClaimId, Claim]
 ) -> Iterator[Entry]:
-    """Who uses units, in the order in which they came by them."""
+    """Who uses units, in the order in which they came by them. Who starts and must stay inside the guarantee holds from now on,
+    as in the next pass: what others of its department have reserved stands behind it."""
     for claims in books.holding.values():
         for claim in claims.values():
             yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, entered_at(claim)))
     for turn, id in enumerate(id for id, decision in answers.items() if decision.own + decision.borrowed):
-        yield Entry(id, asking[id].department, charged[id], (1, turn))
+        claim = asking[id]
+        holds = answers[id].decision is DecisionKind.ADMIT and must_stay_inside(claim)
+        yield Entry(id, claim.department, charged[id], (0, books.now) if holds else (1, turn))
 
 
 def withdrawn(books: Books, answers: Answers) -> list[ClaimId]:

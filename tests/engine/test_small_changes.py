@@ -11,7 +11,9 @@ from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
 from quotas.engine.wire import parse_snapshot
 
-CASES = [json.loads(line) for line in (Path(__file__).parent / "cases" / "small_changes.jsonl").read_text().splitlines()]
+CASES = [
+    json.loads(line) for line in (Path(__file__).parent / "cases" / "small_changes.jsonl").read_text().splitlines()
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["snapshot"]["id"])
