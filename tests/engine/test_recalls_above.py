@@ -4,8 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import invariants
-from quotas.engine.admission import decide
+from quotas.engine.admission import PoolPass, decide
+from quotas.engine.books import Books
 from quotas.engine.recalls import standing_of
+from quotas.engine.room import rooms_of
 from quotas.engine.space import Space
 from quotas.engine.types import DecisionKind, Snapshot
 from quotas.engine.verdict import usage_of
@@ -63,6 +65,19 @@ def test_who_finds_no_place_leaves_the_recall_as_it_was() -> None:
     snapshot = a_snapshot(a_pool(5), [LAB, ONE, TWO], [*claims, pending("team", "one", 3), pending("small", "one", 2)])
     decided = answers(snapshot)
     assert (decided["team"].decision, decided["small"].decision) == (WAIT, ADMIT)
+
+
+def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
+    recall = holding("back", "lab", 2, pods=0, started_at=-50)
+    snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], [recall, pending("team", "one", 2)])
+    done = PoolPass(Books(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
+    done.run()
+    (team,) = done.books.started.values()
+    assert done.books.standing.charges["back"] == 0  # type: ignore[index]
+    done.books.take_back(team)
+    assert done.books.standing.charges["back"] == 2  # type: ignore[index]
+    assert [done.books.ledger[name].usage for name in ("lab", "one")] == [2, 0]  # type: ignore[index]
+    assert done.books.free_now.row[done.books.pool_slot] == 2
 
 
 @settings(max_examples=examples(150, 3000), deadline=None)
