@@ -97,15 +97,17 @@ def test_who_would_be_replaced_by_the_same_stand_together_and_the_dearest_come_f
 
 
 def test_what_the_rest_of_the_pass_needs_is_no_matter_of_cost() -> None:
-    """`a` is told for mine only since the cheaper `b` goes to who asks first."""
-    departments = [OWNER, a_department("nlp", 1), *OTHERS[1:]]
-    claims = [holding("a", "speech", 2, started_at=-700), holding("b", "speech", 2, started_at=-100)]
-    asking = [pending("first", "vision", 2, submitted_at=-50), pending("mine", "vision", 2)]
-    snapshot = a_snapshot(a_pool(4), departments, [*claims, *asking])
-    assert answers(snapshot)["mine"].victims == ("a",)
-    assert [(found.spared, found.answer.victims, found.worse_in) for found in instead_of(snapshot)] == [
-        (("a",), (), None)
+    """first takes `b`. With `c` nlp would then end below its guarantee, so `a` goes for mine; alone `c` costs less."""
+    departments = [OWNER, a_department("nlp", 1), a_department("speech")]
+    claims = [
+        holding(id, department, 2, started_at=started)
+        for id, department, started in (("a", "speech", -700), ("b", "nlp", -100), ("c", "nlp", -300))
     ]
+    asking = [pending("first", "vision", 2, submitted_at=-50), pending("mine", "vision", 2)]
+    snapshot = a_snapshot(a_pool(6), departments, [*claims, *asking])
+    assert {id: decision.victims for id, decision in answers(snapshot).items()} == {"first": ("b",), "mine": ("a",)}
+    (found,) = instead_of(snapshot)
+    assert (found.spared, found.answer.victims, found.worse_in) == (("a",), ("c",), None)
 
 
 def test_a_reservation_of_before_is_not_counted_twice() -> None:
