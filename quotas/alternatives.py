@@ -36,7 +36,7 @@ def instead_of(actor: Actor, row: Decision, seen: Collection[int]) -> list[Inste
     if not told:
         return []
     snapshot = snapshot_of(row.plan_pass)
-    most = max(1, min(MOST, PLANNED // len(snapshot.claims)))
+    most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
     found = alternatives(snapshot, e.ClaimId(row.claim.public_id), told, most)
     others = {victim for each in found for victim in each.answer.victims}
     teller = Teller(actor, {*told, *others})

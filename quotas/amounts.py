@@ -21,6 +21,8 @@ PERCENT = {"%", "percent", "％"}
 REPLICAS = {"replica", "replicas", "份", "副本", "个副本"}
 SLICES = {"slice", "slices", "切片", "个切片"}
 LARGEST = 2**31 - 1
+LONGEST = 60
+"""Characters of an amount; text that long is none, and numbers of thousands of digits are not even read."""
 
 
 def parts(text: str) -> tuple[Fraction, str] | None:
@@ -36,7 +38,7 @@ def parts(text: str) -> tuple[Fraction, str] | None:
 def units_of(text: str, pool: Pool, least: int = 1) -> int:
     """Units of the pool, rounded up. A bare number counts what the pages say of the pool: GiB where it counts memory.
     Raises Invalid (units) with the next step, also for fewer units than `least` (0 or 1)."""
-    said = parts(text)
+    said = parts(text) if len(text) <= LONGEST else None
     units = None if said is None else _in_units(*said, pool)
     if units is None:
         text, examples = text.strip()[:60], examples_of(pool)

@@ -13,7 +13,7 @@ from django.utils.translation import pgettext_lazy
 
 from portal import zones
 from portal.errors import Invalid
-from quotas.amounts import counted_in, units_of, written
+from quotas.amounts import LONGEST, counted_in, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool
 from quotas.windows import MOST_WINDOWS
@@ -29,7 +29,7 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
 class AmountField(forms.Field):
     """An amount of the form's pool, as people write it; units once it is clean, None where nothing is said."""
 
-    widget = forms.TextInput({"maxlength": 60})
+    widget = forms.TextInput({"maxlength": LONGEST})
     pool: Pool
 
     @property
@@ -71,7 +71,7 @@ class RecallForm(forms.Form):
     pool = PoolField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
     units = forms.CharField(
         label=_("How much"),
-        max_length=60,
+        max_length=LONGEST,
         help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
     )
     hours = forms.TypedChoiceField(
@@ -158,7 +158,9 @@ class WindowForm(AmountsForm):
     lend_limit = AmountField(
         label=_("Lend at most"),
         required=False,
-        widget=forms.TextInput({"class": "form-control form-control-sm", "placeholder": _("all"), "maxlength": 60}),
+        widget=forms.TextInput(
+            {"class": "form-control form-control-sm", "placeholder": _("all"), "maxlength": LONGEST}
+        ),
     )
 
     def clean(self) -> dict[str, Any]:

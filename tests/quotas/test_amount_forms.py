@@ -58,6 +58,7 @@ def test_what_is_no_amount_is_refused_and_stays_in_the_form(client: Client, visi
     assert (
         "not an amount here" in client.get("/d/vision/quotas/t4/preview/", form(guaranteed="plenty")).content.decode()
     )
+    assert client.post("/d/vision/quotas/t4/", form(guaranteed="9" * 9000)).status_code == 422
     assert Quota.objects.get().guaranteed == 20 * GIB
 
 
