@@ -94,5 +94,4 @@ def _unless_others_go(answer: e.Decision) -> str:
 
 
 def _gpu_hours(unit_seconds: int, pool: Pool) -> str:
-    hours = unit_seconds / pool.units_per_card / 3600
-    return _("%(hours)s GPU-hours") % {"hours": f"{hours:,.1f}"}
+    return _("%(hours)s GPU-hours") % {"hours": f"{pool.card_hours(unit_seconds):,.1f}"}

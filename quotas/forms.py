@@ -29,8 +29,11 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
 class AmountField(forms.Field):
     """An amount of the form's pool, as people write it; units once it is clean, None where nothing is said."""
 
-    widget = forms.TextInput({"maxlength": LONGEST})
+    widget = forms.TextInput
     pool: Pool
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {"maxlength": LONGEST}
 
     @property
     def unit(self) -> str:
@@ -41,8 +44,10 @@ class AmountField(forms.Field):
         return written(value, self.pool) if isinstance(value, int) else value
 
     def to_python(self, value: Any) -> int | None:
-        if isinstance(value, int) or value in self.empty_values:  # a disabled field takes its initial value
-            return value if isinstance(value, int) else None
+        if value in self.empty_values:
+            return None
+        if isinstance(value, int):  # a disabled field takes its initial value
+            return value
         try:
             return units_of(str(value), self.pool, least=0)
         except Invalid as error:
@@ -158,9 +163,7 @@ class WindowForm(AmountsForm):
     lend_limit = AmountField(
         label=_("Lend at most"),
         required=False,
-        widget=forms.TextInput(
-            {"class": "form-control form-control-sm", "placeholder": _("all"), "maxlength": LONGEST}
-        ),
+        widget=forms.TextInput({"class": "form-control form-control-sm", "placeholder": _("all")}),
     )
 
     def clean(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Loan:
 
     @property
     def card_hours(self) -> float:
-        return self.unit_seconds / self.pool.units_per_card / 3600
+        return self.pool.card_hours(self.unit_seconds)
 
 
 def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:

@@ -76,6 +76,10 @@ class Pool(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def card_hours(self, unit_seconds: float) -> float:
+        """Hours of whole cards that so many seconds of the pool's units are."""
+        return unit_seconds / self.units_per_card / 3600
+
 
 class Node(models.Model):
     """A machine as the cluster tells of it, and what the operator says."""

@@ -83,9 +83,8 @@ def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -
     taker = taker_of(books, claim)
     assume(makes_room(books, taker, ()) is None)
     chosen = choose(books, claim)
-    by_right = not books.settings.fair_sharing or (
-        taker.inside and books.ledger.flat
-    )  # in a tree it may borrow further up
+    # in a tree one inside its guarantee may borrow further up
+    by_right = not books.settings.fair_sharing or (taker.inside and books.ledger.flat)
     for fairness in [Fairness.BEFORE] if by_right else Fairness:
         greedy = greedy_then_put_back(books, taker, fairness)
         assert greedy is None or chosen is not None

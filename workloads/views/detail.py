@@ -140,7 +140,7 @@ def cost_of(workload: Workload) -> Cost:
     now, own, borrowed = timezone.now(), 0.0, 0.0
     rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
     for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
-        hours = units * ((ended or now) - began).total_seconds() / 3600 / workload.pool.units_per_card
+        hours = workload.pool.card_hours(units * ((ended or now) - began).total_seconds())
         own, borrowed = (own + hours, borrowed) if is_own else (own, borrowed + hours)
     return Cost(own, borrowed)
 
