@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import redis
 
+from portal import catalogs
 from tests.clusters.realcluster import cannot
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A new checkout has no compiled catalogs, and a process that missed them once stays without translations."""
+    if not hasattr(config, "workerinput"):  # before there are workers, which would all write them
+        for language in catalogs.LANGUAGES:
+            catalogs.compile_one(language)
 
 
 def pytest_report_header() -> list[str]:
