@@ -35,7 +35,7 @@ from quotas.engine.types import (
     Reservation,
     Snapshot,
 )
-from quotas.engine.units import entered_at, must_stay_inside, told_at
+from quotas.engine.units import entered_at, told_at
 from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
 from quotas.engine.why import never, not_any_more, not_now, waiting_reasons
 
@@ -104,14 +104,14 @@ class PoolPass:
         self._give_up_without_right()
         held = self._held()
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
-        whole = {claim.department for claim in held if claim.id in again and must_stay_inside(claim)}
+        whole = {claim.department for claim in held if claim.id in again and claim.must_stay_inside}
         reserved = [claim for claim in held if claim.id in again or claim.department in whole]
         for _ in range(ROUNDS):
             self._released.clear()
             for claim in reserved:
                 books.unsettle(claim)
-            self._compete([claim for claim in reserved if must_stay_inside(claim)], settling=True)
-            self._compete([claim for claim in reserved if not must_stay_inside(claim)], settling=True)
+            self._compete([claim for claim in reserved if claim.must_stay_inside], settling=True)
+            self._compete([claim for claim in reserved if not claim.must_stay_inside], settling=True)
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
             if not reserved:
                 break
@@ -144,7 +144,7 @@ class PoolPass:
         if root.usage <= root.subtree:
             return
         held = sorted(self._held(), key=queue_order, reverse=True)
-        held.sort(key=lambda claim: (must_stay_inside(claim), books.ledger.inside(claim.department, 0)))
+        held.sort(key=lambda claim: (claim.must_stay_inside, books.ledger.inside(claim.department, 0)))
         for claim in held:
             if root.usage > root.subtree and books.lost_its_right(claim):
                 self.answers.pop(claim.id, None)
@@ -327,8 +327,9 @@ class PoolPass:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""
         books = self.books
         own, borrowed = self._charge(claim)
-        waiting_on = leavers_needed(books, claim, places, needed)
-        books.reserve(claim, places, waiting_on)
+        need = books.need(claim, places)
+        waiting_on = leavers_needed(books, claim, need, needed)
+        books.reserve(claim, places, need, waiting_on)
         return self._reclaim(claim, own, borrowed, places, waiting_on)
 
     def _reclaim(
@@ -360,14 +361,14 @@ class PoolPass:
         returning = self._returning(claim)
         if books.inside(claim):
             self._holds.make(claim, starving=False)
-        elif books.now - claim.waiting_since > books.settings.starvation_after and not must_stay_inside(claim):
+        elif books.now - claim.waiting_since > books.settings.starvation_after and not claim.must_stay_inside:
             self._holds.make(claim, starving=True)
         return replace(decision, reasons=(returning, *decision.reasons)) if returning else decision
 
     def _returning(self, claim: Claim) -> LentOutReturning | None:
         """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
         books = self.books
-        if not books.some_young or not books.inside(claim):
+        if not books.young or not books.inside(claim):
             return None
         shape = ("returning", *question_of(books, claim))
         chosen = None if shape in self._hopeless else choose(books, claim, patient=True)

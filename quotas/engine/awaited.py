@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 
 from quotas.engine.books import Books
-from quotas.engine.space import NO_MACHINE, Places, Slot, Vector
+from quotas.engine.space import NO_MACHINE, Slot, Vector
 from quotas.engine.types import Claim, ClaimId
 
 
-def leavers_needed(books: Books, claim: Claim, places: Places, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The leaving claims that must be gone before the claim can start at `places`: those given as `first`, then its
+def leavers_needed(books: Books, claim: Claim, need: Vector, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """The leaving claims that must be gone before the claim can have what it will `need`: those given as `first`, then its
     own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
-    need = books.taken(claim, places, books.asked(claim))
     lacking = {slot: amount - books.free_now.row[slot] for slot, amount in need.items()}
     needed, gives = list(first), {leaver.id: books.vectors[leaver.id] for leaver in first}
     for vector in gives.values():

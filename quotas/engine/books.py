@@ -12,14 +12,13 @@ from operator import attrgetter
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.placement import shape_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers
 from quotas.engine.space import Host, Places, Vector, fits
 from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
-from quotas.engine.units import gone_by, must_stay_inside, young_until
+from quotas.engine.units import gone_by, lost_work, young_until
 
 
 class Books(Rights):
@@ -56,7 +55,9 @@ class Books(Rights):
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
         self.held_now = 0
-        self.some_young = self.some_recalls = False
+        self.young: set[ClaimId] = set()
+        self.some_recalls = False
+        self._lost_work: dict[ClaimId, int] = {}
         held: Vector = {}
         charges = self.standing.charges
         self.ledger.fill((claim.department, charges[claim.id]) for claim in mine if claim.id in charges)
@@ -69,14 +70,16 @@ class Books(Rights):
         self.free_later.add(held, -1)
         for claim in sorted(self.pending, key=lambda claim: (not self.departures.of(claim), claim.id)):
             if claim.reserved is not None:  # those whom others leave for first: the free part is theirs
-                self.reserve(claim, claim.reserved.places, self.departures.of(claim), claim.reserved.units)
+                charged, places = min(claim.reserved.units, self.asked(claim)), claim.reserved.places
+                self.reserve(claim, places, self.space.taken(claim, places, charged), self.departures.of(claim))
                 self.unsettle(claim)
 
     def _enter_holding(self, claim: Claim, held: Vector) -> None:
         vector = self.vectors[claim.id] = self._occupied(claim, self.standing.charges[claim.id])
         self._settle_in(claim)
         self._count_user(claim, claim.units)
-        self.some_young = self.some_young or young_until(claim, self.now) > self.now
+        if young_until(claim, self.now) > self.now:
+            self.young.add(claim.id)
         self.some_recalls = self.some_recalls or claim.is_recall
         for slot, amount in vector.items():
             held[slot] = held.get(slot, 0) + amount
@@ -106,11 +109,11 @@ class Books(Rights):
 
     def _occupied(self, claim: Claim, charge: int) -> Vector:
         """What the claim takes of the present capacity."""
-        return self.taken(claim, claim.placement, charge - self.stranded.get(claim.id, 0))
+        return self.space.taken(claim, claim.placement, charge - self.stranded.get(claim.id, 0))
 
-    def taken(self, claim: Claim, places: Places | None, charge: int) -> Vector:
-        """What the claim takes at `places`, if it is charged so much."""
-        return self.space.taken(claim, places, charge)
+    def need(self, claim: Claim, places: Places) -> Vector:
+        """What a claim that asks would take at `places`."""
+        return self.space.taken(claim, places, self.asked(claim))
 
     def _count_user(self, claim: Claim, units: int) -> None:
         if not claim.is_recall:
@@ -147,7 +150,7 @@ class Books(Rights):
         """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
-        key = (*shape_of(claim), claim.pods, claim.same_domain)
+        key = (*claim.shape, claim.pods, claim.same_domain)
         if key not in self._fits_empty:
             self._fits_empty[key] = any(find_places(claim, self.pool, room) is not None for room in self._rooms())
         return self._fits_empty[key]
@@ -162,13 +165,14 @@ class Books(Rights):
         its cards, and the other its CPU beside those that are free."""
         return self._free_for_all.as_they_are()
 
-    def places(self, claim: Claim, free: Room) -> Places | None:
-        """Places for the claim in what is free; those it has reserved if it still can."""
-        asked = self.asked(claim)
+    def places(self, claim: Claim, free: Room, units: int | None = None) -> Places | None:
+        """Places for the claim in what is free; those it has reserved if it still can. It may be asked as if it charged other
+        `units` to the pool."""
+        charged = self.asked(claim) if units is None else units
         kept = claim.reserved.places if claim.reserved is not None else ()
-        if kept and fits(free.row, self.taken(claim, kept, asked)):
+        if kept and fits(free.row, self.space.taken(claim, kept, charged)):
             return kept
-        return find_places(claim, self.pool, free, asked)
+        return find_places(claim, self.pool, free, charged)
 
     # Entries ----------------------------------------------------------------------------------------------------------
 
@@ -201,8 +205,8 @@ class Books(Rights):
 
     def admit(self, claim: Claim, places: Places, drawn: Mapping[ClaimId, int]) -> None:
         """The claim starts at `places`, now, and has `drawn` on recalls of departments above."""
-        asked = self.asked(claim)
-        vector = self.vectors[claim.id] = self.taken(claim, places, asked)
+        vector = self.vectors[claim.id] = self.need(claim, places)
+        asked = vector[self.pool_slot]
         if asked < claim.units:
             self.recalled[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)
@@ -223,7 +227,7 @@ class Books(Rights):
 
     def left_its_guarantee(self, claim: Claim) -> bool:
         """Whether a claim that is to start, and must stay inside the guarantee, is not any more beside those who came before."""
-        if not must_stay_inside(claim):
+        if not claim.must_stay_inside:
             return False
         mine, charges, started = claim.department, self.standing.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
@@ -242,12 +246,11 @@ class Books(Rights):
         self.free_later.add(vector)
         self.put_back(self.drawn.pop(claim.id, {}))
 
-    def reserve(self, claim: Claim, places: Places, waiting_on: Iterable[Claim], units: int | None = None) -> Hold:
-        """The claim has a title to `places`; what `waiting_on` occupy of them is coming, the rest is held now."""
-        asked = self.asked(claim)
-        charged = asked if units is None else min(units, asked)
-        node = places[0].node if len(places) == 1 else None
-        hold = Hold(claim, charged, later=self.taken(claim, places, charged), node=node)
+    def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Hold:
+        """The claim has a title to `places`: of what it will `need` there, what `waiting_on` occupy is coming, and the rest is
+        held now."""
+        charged, node = need[self.pool_slot], places[0].node if len(places) == 1 else None
+        hold = Hold(claim, charged, later=need, node=node)
         for leaver in waiting_on:
             self.wait_for(hold, leaver)
         if charged < claim.units and claim.department in self.recalled:
@@ -272,7 +275,7 @@ class Books(Rights):
         }
         self.holds[hold.claim.id] = hold
         self.departures.begin(hold.claim)
-        if must_stay_inside(hold.claim):
+        if hold.claim.must_stay_inside:
             self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.held_now += hold.now[self.pool_slot]
         if hold.now[self.pool_slot] > 0:
@@ -378,6 +381,12 @@ class Books(Rights):
                 self.ledger.lend(claim.department, times * charges[claim.id])
 
     # Those who leave --------------------------------------------------------------------------------------------------
+
+    def lost_work(self, claim: Claim) -> int:
+        """What stopping the claim throws away, in unit-seconds."""
+        if claim.id not in self._lost_work:
+            self._lost_work[claim.id] = lost_work(claim, self.now, self.settings)
+        return self._lost_work[claim.id]
 
     def gone_by(self, leaver: Claim) -> int:
         """The latest time at which the claim's units are free."""

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from quotas.engine.books import Books
 from quotas.engine.permission import stoppable
-from quotas.engine.placement import best_spot, shape_of
+from quotas.engine.placement import best_spot
 from quotas.engine.reasons import Fragmented, Machine, Move, Reason
 from quotas.engine.room import best_in, free_units, has_spot, nearest_machine
 from quotas.engine.space import Host, Places, Vector
@@ -60,7 +60,7 @@ class Consolidation:
     def machine(self, claim: Claim) -> Machine | None:
         """See room.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
         hold = self._books.holds.get(claim.id)
-        key = (*shape_of(claim), claim.pods, claim.same_domain, hold and claim.id)
+        key = (*claim.shape, claim.pods, claim.same_domain, hold and claim.id)
         if key not in self._machines:
             with self._free.also([hold.now] if hold else []):
                 self._machines[key] = nearest_machine(claim, self._pool, self._free)
@@ -68,7 +68,7 @@ class Consolidation:
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
-        key = (*shape_of(claim), claim.pods, claim.same_domain)
+        key = (*claim.shape, claim.pods, claim.same_domain)
         if key not in self._known:
             if not self._tries:
                 return None
@@ -152,7 +152,7 @@ class Consolidation:
         known: dict[tuple[object, ...], bool] = {}
 
         def has(pod: Claim) -> bool:
-            shape = shape_of(pod)
+            shape = pod.shape
             if shape not in known:
                 known[shape] = has_spot(self._free, pod, self._pool)
             return known[shape]
@@ -167,7 +167,7 @@ class Consolidation:
                 if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
                     for placed in claim.placement or ():
                         one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
-                        vector = books.taken(one, (placed,), one.units)
+                        vector = books.space.taken(one, (placed,), one.units)
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))

@@ -17,7 +17,6 @@ from quotas.engine.permission import Fairness, Right, Taker, open_to, right_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId
-from quotas.engine.units import lost_work, must_stay_inside
 
 Goods = Mapping[ClaimId, int]
 Part = tuple[int, int]
@@ -116,7 +115,7 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     account, root = problem.taker.account, problem.books.ledger.root
     usage = account.usage - mine[2]
     above = root.subtree - root.usage + _by_right(account, mine[2]) + theirs[1]
-    limit = 0 if must_stay_inside(problem.taker.claim) else account.quota.borrow_limit
+    limit = 0 if problem.taker.claim.must_stay_inside else account.quota.borrow_limit
     if limit is not None:
         above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + limit)
     return max(0, account.kept - usage) + above >= problem.taker.asked
@@ -137,7 +136,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
     table: Table = {START: EMPTY}
     for claim in _worth_trying(problem, claims, max(lacking, right), anywhere=right > 0):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
-        value: Value = (NO_CHANGE, 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        value: Value = (NO_CHANGE, 0, problem.books.lost_work(claim), 1, (claim.id,))
         for state, old in list(table.items()):
             if state[1] < right or (gives and state[0] < lacking):
                 _offer(table, _plus(state, (gives, units, units, ())), _join(old, value))
@@ -287,7 +286,7 @@ def _all_offers(
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
-        value: Value = (NO_CHANGE, 0, lost_work(claim, problem.books.now, problem.books.settings), 1, (claim.id,))
+        value: Value = (NO_CHANGE, 0, problem.books.lost_work(claim), 1, (claim.id,))
         for (given, right_given, total, parts), old in list(table.items()):
             if min(given, right_given) < need and total + units * last_too <= spare:
                 by_right = _by_right(account, total + units)
@@ -319,10 +318,9 @@ def _worth_trying(problem: Problem, claims: Iterable[Claim], need: int, anywhere
         gives = _given(problem, claim)
         if gives or anywhere or problem.need[0] <= 0:
             classes.setdefault((claim.units, gives, claim.priority), []).append(claim)
-    settings, now = problem.books.settings, problem.books.now
     worth: list[Claim] = []
     for (units, gives, _), members in classes.items():
-        members.sort(key=lambda claim: (lost_work(claim, now, settings), claim.id))
+        members.sort(key=lambda claim: (problem.books.lost_work(claim), claim.id))
         worth += members[: max(1, -(-need // max(1, min(units, gives or units))))]
     return worth
 

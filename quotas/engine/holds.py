@@ -93,9 +93,8 @@ class Holds:
         if not self._possible(claim):
             return
         places, start = self._soonest(claim)
-        charged = self._books.asked(claim)
-        later = self._books.taken(claim, places, charged)
-        hold = Hold(claim, 0 if starving else charged, later, start=start, starving=starving)
+        later = self._books.need(claim, places)
+        hold = Hold(claim, 0 if starving else self._books.asked(claim), later, start=start, starving=starving)
         self._books.put(hold)
         self._made.append(hold)
         self._starving = hold if starving else self._starving

@@ -11,7 +11,7 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.recalls import standing_of
 from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, PoolId, Snapshot
-from quotas.engine.units import must_stay_inside, stranded_units
+from quotas.engine.units import stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                 yield Violation(2, claim.id, f"{account.id} would use what others keep")
             if sum(decision.from_.values()) != decision.borrowed:
                 yield Violation(8, claim.id, f"it borrows {decision.borrowed} of {dict(decision.from_)}")
-            if must_stay_inside(claim) and decision.borrowed and claim.reserved is None:
+            if claim.must_stay_inside and decision.borrowed and claim.reserved is None:
                 yield Violation(2, claim.id, "it must not borrow")
 
 

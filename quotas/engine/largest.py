@@ -10,7 +10,7 @@ from dataclasses import replace
 from quotas.engine.books import Books
 from quotas.engine.mig import PRODUCTS
 from quotas.engine.types import Claim
-from quotas.engine.units import card_units, must_stay_inside
+from quotas.engine.units import card_units
 
 SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
@@ -30,7 +30,7 @@ def _limit(books: Books, claim: Claim) -> int:
     """Units that the department's ceiling, its guarantee for who must stay inside, and the user's cap allow."""
     account = books.ledger[claim.department]
     limits = [account.ceiling]
-    if must_stay_inside(claim):
+    if claim.must_stay_inside:
         limits.append(account.guaranteed)
     cap = books.departments[claim.department].user_caps.get(books.pool.id)
     if cap is not None and not claim.is_recall:

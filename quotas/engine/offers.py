@@ -13,7 +13,6 @@ from quotas.engine.permission import stoppable
 from quotas.engine.ranking import Rank
 from quotas.engine.space import Host, Slot
 from quotas.engine.types import Claim, ClaimId
-from quotas.engine.units import lost_work
 
 
 class Pile:
@@ -116,7 +115,7 @@ def offer_of(books: Books, claim: Claim) -> Offer:
     """What the claim's leaving costs, were it the only one taken from its department."""
     account = books.ledger.accounts[claim.department]
     short = max(0, claim.units - account.usage + account.guaranteed)
-    return claim.priority, short, lost_work(claim, books.now, books.settings), claim.units, claim.id
+    return claim.priority, short, books.lost_work(claim), claim.units, claim.id
 
 
 class Offered:

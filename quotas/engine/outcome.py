@@ -8,7 +8,7 @@ from quotas.engine.books import Books
 from quotas.engine.consolidation import Consolidation
 from quotas.engine.loans import Entry, lenders
 from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, DepartmentId
-from quotas.engine.units import entered_at, must_stay_inside
+from quotas.engine.units import entered_at
 
 Answers = Mapping[ClaimId, Decision]
 """In the order in which they were given."""
@@ -58,7 +58,7 @@ def _entries(
             yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, entered_at(claim)))
     for turn, id in enumerate(id for id, decision in answers.items() if decision.own + decision.borrowed):
         claim = asking[id]
-        holds = answers[id].decision is DecisionKind.ADMIT and must_stay_inside(claim)
+        holds = answers[id].decision is DecisionKind.ADMIT and claim.must_stay_inside
         yield Entry(id, claim.department, charged[id], (0, books.now) if holds else (1, turn))
 
 

@@ -10,7 +10,6 @@ from enum import Enum
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Ledger, share
 from quotas.engine.types import Claim, DepartmentId, Policy
-from quotas.engine.units import young_until
 
 
 class Fairness(Enum):
@@ -50,8 +49,9 @@ def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
 
 def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     """The claims of its own department that are open to the taker, each taken alone."""
-    mine = books.holding.get(taker.account.id, {})
-    return [claim for claim in mine.values() if _within(taker, claim) and stoppable(books, taker.patient, claim)]
+    mine, most = books.holding.get(taker.account.id, {}).values(), taker.claim.priority
+    lower = [claim for claim in mine if claim.priority <= most]
+    return [claim for claim in lower if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
 def may_stop_own(books: Books, claim: Claim, victim: Claim) -> bool:
@@ -119,7 +119,7 @@ def stoppable(books: Books, patient: bool, claim: Claim) -> bool:
     stands where nothing would become free."""
     if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing or claim.id in books.stranded:
         return False
-    return patient or young_until(claim, books.now) <= books.now
+    return patient or claim.id not in books.young
 
 
 def _within(taker: Taker, claim: Claim) -> bool:

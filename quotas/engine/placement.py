@@ -12,8 +12,6 @@ from quotas.engine.mig import PRODUCTS, profile_of
 from quotas.engine.space import Host, Row
 from quotas.engine.types import Claim, Placed, Pool
 
-Shape = tuple[int, int | None, str | None, int, int]
-
 CPU_OF_A_CARD = 10_000
 """CPU in milli that work on a whole card usually wants. GPU share on a node beyond its free CPU is as good as lost."""
 LEFT_ON_NODE = 1 / 80
@@ -29,11 +27,6 @@ class Spot:
 
     waste: tuple[float, ...]
     placed: Placed
-
-
-def shape_of(claim: Claim) -> Shape:
-    """All that matters for where one pod of the claim can go."""
-    return claim.on_card, claim.cores_per_pod, claim.profile, claim.cpu_milli, claim.memory_mib
 
 
 def best_spot(claim: Claim, hosts: Iterable[Host], free: Row, pod: int = 0) -> Spot | None:

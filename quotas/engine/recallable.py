@@ -17,7 +17,6 @@ from quotas.engine.books import Books
 from quotas.engine.ledger import Ledger
 from quotas.engine.permission import Taker, stoppable
 from quotas.engine.types import Claim, ClaimId, DepartmentId
-from quotas.engine.units import lost_work
 
 Offer = tuple[int, ClaimId, Claim]
 """(lost work, id, the claim); no two are the same, so they sort by cost"""
@@ -29,7 +28,7 @@ def recallable_for(books: Books, taker: Taker) -> "Recallable":
     """What can come back to the taker: the same for all takers of a pass over a flat pool that are as patient."""
     if taker.patient not in books.recallable:
         offers = (
-            (lost_work(claim, books.now, books.settings), claim.id, claim)
+            (books.lost_work(claim), claim.id, claim)
             for claims in books.holding.values()
             for claim in claims.values()
             if claim.units and stoppable(books, taker.patient, claim)

@@ -7,7 +7,7 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
-from quotas.engine.units import must_stay_inside, policy_of, stranded_units
+from quotas.engine.units import policy_of, stranded_units
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Rights:
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
         asked = self.asked(claim)
-        if (must_stay_inside(claim) or self.inside_first(claim)) and self.own_after(claim) < asked:
+        if (claim.must_stay_inside or self.inside_first(claim)) and self.own_after(claim) < asked:
             return False
         return self.ledger.available(claim.department) >= asked
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from quotas.engine.placement import Spot, best_spot, free_on, largest_on, shape_of, spot_on
+from quotas.engine.placement import Spot, best_spot, free_on, largest_on, spot_on
 from quotas.engine.ranking import Changes, Falls, Rank, Ranking
 from quotas.engine.reasons import Machine
 from quotas.engine.space import NO_MACHINE, NOWHERE, Host, Places, Row, Slot, Space, Vector
@@ -218,7 +218,7 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     with ExitStack() as taken:
         for place in placed:
             taken.enter_context(room.also([room.space.taken(claim, (place,), 0)], -1))
-        host = room.ranking(("lacks", shape_of(claim)), pool, lacks).first()
+        host = room.ranking(("lacks", claim.shape), pool, lacks).first()
         if host is None:
             return None
         cpu = claim.cpu_milli if host.cpu is None else room.row[host.cpu]
@@ -274,4 +274,4 @@ def _best_host(room: Room, claim: Claim, pool: Pool, domain: str | None) -> Host
         spot = spot_on(host, claim, room.row)
         return None if spot is None else spot.waste
 
-    return room.ranking(shape_of(claim), pool, waste, domain).first()
+    return room.ranking(claim.shape, pool, waste, domain).first()

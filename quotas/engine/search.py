@@ -15,7 +15,7 @@ from quotas.engine.placement import spot_on
 from quotas.engine.room import has_spot
 from quotas.engine.space import Places
 from quotas.engine.types import Claim, ClaimId
-from quotas.engine.units import entered_at, lost_work
+from quotas.engine.units import entered_at
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 """What a set costs; the last of it are its ids."""
@@ -163,7 +163,7 @@ def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: May
 def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Claim]]:
     """Ways to go through the candidates: dearest last in the order of preference, by size, and newest first."""
     mine = taker.account.id
-    loss = {claim.id: lost_work(claim, books.now, books.settings) for claim in claims}
+    loss = {claim.id: books.lost_work(claim) for claim in claims}
 
     def others_first(claim: Claim) -> bool:
         return (claim.department == mine) == taker.inside
@@ -225,5 +225,5 @@ def waste(books: Books, taker: Taker, victims: tuple[Claim, ...]) -> tuple[float
         for placed in books.places(claim, free) or ():
             spot = spot_on(books.hosts[placed.node], claim, free.row)
             wasted.append(() if spot is None else spot.waste)
-            taken.enter_context(free.also([books.taken(claim, (placed,), 0)], -1))
+            taken.enter_context(free.also([books.space.taken(claim, (placed,), 0)], -1))
     return tuple(map(sum, zip(*wasted, strict=True)))

@@ -16,6 +16,9 @@ ClaimId = NewType("ClaimId", str)
 DepartmentId = NewType("DepartmentId", str)
 PoolId = NewType("PoolId", str)
 
+Shape = tuple[int, int | None, str | None, int, int]
+"""(units of a card, its compute, MIG profile, CPU in milli, memory in MiB) that one pod asks"""
+
 UNPROMISED = DepartmentId("")
 """The lender named in `Decision.from_` and `Loan.lender` when units come from the pool's unpromised rest."""
 
@@ -168,6 +171,11 @@ class Claim:
 
     `units_per_pod` is what a pod is charged. Where it asks for more of a card's compute than of its memory, that is more
     than the `asked_per_pod` it takes of the card's units (None: the same).
+
+    What follows from these is worked out once, for a pass asks hundreds of thousands of times: `units` are all that it asks or
+    holds (a recall's amount stands in `units_per_pod`), `on_card` those a pod takes of its card, or of its cards together,
+    and `shape` is all that matters for where one pod can go. It `must_stay_inside` its department's guarantee by its own
+    wish, because nobody may stop it, or because it is a recall.
     """
 
     id: ClaimId
@@ -199,20 +207,20 @@ class Claim:
     placement: tuple[Placed, ...] | None = None
     notice: int | None = None
     grace: int | None = None
+    is_recall: bool = field(init=False, repr=False, compare=False)
+    must_stay_inside: bool = field(init=False, repr=False, compare=False)
+    units: int = field(init=False, repr=False, compare=False)
+    on_card: int = field(init=False, repr=False, compare=False)
+    shape: Shape = field(init=False, repr=False, compare=False)
 
-    @property
-    def units(self) -> int:
-        """All units asked or held; a recall's amount stands in `units_per_pod`."""
-        return self.units_per_pod * (self.pods or 1)
-
-    @property
-    def on_card(self) -> int:
-        """Units a pod takes of its card, or of its cards together."""
-        return self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
-
-    @property
-    def is_recall(self) -> bool:
-        return self.pods == 0
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        on_card = self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
+        put(self, "is_recall", self.pods == 0)
+        put(self, "must_stay_inside", self.own_only or not self.preemptible or self.pods == 0)
+        put(self, "units", self.units_per_pod * (self.pods or 1))
+        put(self, "on_card", on_card)
+        put(self, "shape", (on_card, self.cores_per_pod, self.profile, self.cpu_milli, self.memory_mib))
 
     @property
     def waiting_since(self) -> int:

@@ -112,11 +112,6 @@ def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
     return next((policy for policy in found if policy is not None), settings.policy)
 
 
-def must_stay_inside(claim: Claim) -> bool:
-    """Whether the claim may not borrow: by its own wish, because nobody may stop it, or because it is a recall."""
-    return claim.own_only or not claim.preemptible or claim.is_recall
-
-
 def entered_at(claim: Claim) -> int:
     """When a claim that holds came to stand in the ledger."""
     return claim.submitted_at if claim.started_at is None else claim.started_at

@@ -19,7 +19,6 @@ from quotas.engine.permission import (
     rivals_of,
     taker_of,
 )
-from quotas.engine.placement import shape_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, search
@@ -27,7 +26,6 @@ from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
 from quotas.engine.types import Claim, DepartmentId
-from quotas.engine.units import lost_work, must_stay_inside
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 
@@ -42,9 +40,9 @@ class Chosen:
 
 def question_of(books: Books, claim: Claim) -> tuple[object, ...]:
     """What matters for victims; claims behind in the same department never outrank those before."""
-    inside, asked, shape = books.inside(claim), books.asked(claim), shape_of(claim)
+    inside, asked, shape = books.inside(claim), books.asked(claim), claim.shape
     return (
-        claim.department, inside, asked, claim.units_per_pod, claim.pods, *shape, claim.same_domain, must_stay_inside(claim),
+        claim.department, inside, asked, claim.units_per_pod, claim.pods, *shape, claim.same_domain, claim.must_stay_inside,
     )  # fmt: skip
 
 
@@ -154,10 +152,9 @@ def _best(
 
 def _has_place(books: Books, taker: Taker) -> bool:
     """Whether there is a place already, and only units of the pool or the right to them are lacking."""
-    free = books.free_later
-    lacking = max(0, taker.asked - free.row[books.pool_slot])
-    with free.also([{books.pool_slot: lacking}]):
-        return books.places(taker.claim, free) is not None
+    return (
+        books.places(taker.claim, books.free_later, min(taker.asked, books.free_later.row[books.pool_slot])) is not None
+    )
 
 
 def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
@@ -259,7 +256,7 @@ def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:
         change,
         below,
         max((victim.priority for victim in victims), default=-(10**9)),
-        sum(lost_work(victim, books.now, books.settings) for victim in victims),
+        sum(map(books.lost_work, victims)),
         len(victims),
         sum(victim.units for victim in victims),
         tuple(sorted(victim.id for victim in victims)),

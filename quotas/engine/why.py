@@ -26,7 +26,6 @@ from quotas.engine.reasons import (
 )
 from quotas.engine.room import largest_pod, nearest_machine, pods_that_fit
 from quotas.engine.types import Claim
-from quotas.engine.units import must_stay_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def never(books: Books, claim: Claim) -> Never | None:
         return Never(NoSuchProfile(), 0 if books.pool.mig is None else largest(books, claim))
     if claim.units > account.ceiling:
         return Never(AboveCeiling(account.ceiling), largest(books, claim))
-    if claim.units > account.guaranteed and must_stay_inside(claim):
+    if claim.units > account.guaranteed and claim.must_stay_inside:
         return Never(_outside(account, claim), largest(books, claim))
     if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
         return None
@@ -105,7 +104,7 @@ def waiting_reasons(books: Books, claim: Claim) -> tuple[Reason, ...]:
 def _by_right(books: Books, claim: Claim) -> list[Reason]:
     """What the quotas say against it."""
     account, asked = books.ledger[claim.department], books.asked(claim)
-    if must_stay_inside(claim) and not books.inside(claim):
+    if claim.must_stay_inside and not books.inside(claim):
         return [_outside(account, claim)]
     before = books.inside_first(claim)
     if before is not None and not books.inside(claim):

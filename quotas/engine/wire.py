@@ -351,7 +351,8 @@ def record_to_json(record: Any) -> Json:
 
 @cache
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind))
+    given = (f for f in fields(kind) if f.init)
+    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in given)
 
 
 def _value(value: Any) -> Any:

@@ -166,7 +166,7 @@ def test_who_fits_nowhere_yet_is_looked_for_only_where_the_victims_stand(snapsho
         assert makes_room(books, taker, victims) == places
         if places is not None and chance.random() < 0.5:
             books.tell(tuple(victims))
-            books.reserve(claim, places, victims)
+            books.reserve(claim, places, books.need(claim, places), victims)
 
 
 def test_what_was_lent_leaves_no_trace() -> None:
@@ -199,7 +199,7 @@ def test_no_node_costs_less_than_what_it_is_ranked_by(snapshot: Snapshot, chance
         chosen = choose(books, claim) if chance.random() < 0.7 else None
         if chosen is not None:
             books.tell(chosen.victims)
-            books.reserve(claim, chosen.places, chosen.victims)
+            books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
             if chosen.victims and chance.random() < 0.3:
                 books.give_up(claim)
                 for victim in chosen.victims:
@@ -221,4 +221,4 @@ def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> No
         books.offers, books.free_later._rankings = remembered, rankings
         if chosen is not None and chosen.victims:
             books.tell(chosen.victims)
-            books.reserve(claim, chosen.places, chosen.victims)
+            books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)

@@ -153,7 +153,7 @@ def test_what_is_remembered_from_taker_to_taker_changes_no_choice(snapshot: Snap
         books.recallable, books.offers = remembered
         if chosen is not None:
             books.tell(chosen.victims)
-            books.reserve(claim, chosen.places, chosen.victims)
+            books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
             for victim in chosen.victims if claim.priority else ():
                 books.untell(victim)
 
@@ -178,7 +178,7 @@ def test_who_stays_after_all_may_be_chosen_again() -> None:
 
     assert victims() == (cheap,)
     books.tell((cheap,))
-    books.reserve(claim, (), (cheap,))
+    books.reserve(claim, (), books.need(claim, ()), (cheap,))
     assert victims() == (dear,)
     books.give_up(claim)
     books.untell(cheap)
