@@ -38,15 +38,15 @@ class Pile:
     def rank(self, need: int, by_units: bool, one_may_do: bool) -> Rank | None:
         """What any set costs at least that gives the need, None if there is none; if one claim may do and none costs less
         than one, its whole cost."""
+        if one_may_do and len(self.gifts) == 1:  # as most are
+            ((priority, short, lost, units, id), amount) = self.gifts[0]
+            return (0, short, priority, lost, 1, units, id) if amount >= need else None
         question = need, by_units, one_may_do
         if question not in self._ranks:
             self._ranks[question] = self._ranked(need, by_units, one_may_do)
         return self._ranks[question]
 
     def _ranked(self, need: int, by_units: bool, one_may_do: bool) -> Rank | None:
-        if one_may_do and len(self.gifts) == 1:  # as most are
-            ((priority, short, lost, units, id), amount) = self.gifts[0]
-            return (0, short, priority, lost, 1, units, id) if amount >= need else None
         least = cheapest(self.gifts, need, by_units)
         if least is None or not one_may_do:
             return least
@@ -75,9 +75,18 @@ class Here:
         self.offers = {offer[4]: offer for offer in offers}
         self.seen = 0
         self._vectors = books.vectors
-        self._piles: dict[Slot, Pile] = {}
-        self.cards = [self.pile(slot) for slot in host.cards]
+        self.cards = [Pile(gifts) for gifts in self._by_card(host)]
+        self._piles: dict[Slot, Pile] = dict(zip(host.cards, self.cards, strict=True))
         self._least: tuple[int, int, int] | None = None
+
+    def _by_card(self, host: Host) -> list[list[Gift]]:
+        """What they give of each card."""
+        first, gifts = host.cards.start, [list[Gift]() for _ in host.cards]
+        for id, offer in self.offers.items():
+            for slot, amount in self._vectors[id].items():
+                if slot in host.cards:
+                    gifts[slot - first].append((offer, amount))
+        return gifts
 
     @property
     def least(self) -> tuple[int, int, int] | None:
