@@ -220,7 +220,7 @@ class PoolPass:
         told = [leaver for leaver in left if may_stay(books, leaver.id) and leaver.held_for in (None, claim.id)]
         if never(books, claim) or not_any_more(books, claim, itself_counted=False):
             return None
-        while (needed := self._needed(claim, told)) is not None:
+        while told and (needed := self._needed(claim, told)) is not None:
             dropped = [leaver for leaver in told if leaver not in needed.victims]
             if not any(books.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserved(claim, needed.places, needed.victims)

@@ -15,6 +15,8 @@ def leavers_needed(books: Books, claim: Claim, need: Vector, first: tuple[Claim,
     for vector in gives.values():
         _add(lacking, vector, -1)
     short = {slot for slot, amount in lacking.items() if amount > 0}
+    if not short:  # as a rule the victims are enough
+        return first
     for here in (_leaving_at(books, short), None):
         short = short if here is not None else short & {books.pool_slot}  # those may come from anywhere
         for leaver in books.departures.nearest(claim, here) if short else ():

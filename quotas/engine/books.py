@@ -150,7 +150,7 @@ class Books(Rights):
         """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
-        key = (*claim.shape, claim.pods, claim.same_domain)
+        key = claim.shape, claim.pods, claim.same_domain
         if key not in self._fits_empty:
             self._fits_empty[key] = any(find_places(claim, self.pool, room) is not None for room in self._rooms())
         return self._fits_empty[key]

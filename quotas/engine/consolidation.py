@@ -60,7 +60,7 @@ class Consolidation:
     def machine(self, claim: Claim) -> Machine | None:
         """See room.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
         hold = self._books.holds.get(claim.id)
-        key = (*claim.shape, claim.pods, claim.same_domain, hold and claim.id)
+        key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
         if key not in self._machines:
             with self._free.also([hold.now] if hold else []):
                 self._machines[key] = nearest_machine(claim, self._pool, self._free)
@@ -68,7 +68,7 @@ class Consolidation:
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
-        key = (*claim.shape, claim.pods, claim.same_domain)
+        key = claim.shape, claim.pods, claim.same_domain
         if key not in self._known:
             if not self._tries:
                 return None
@@ -165,9 +165,9 @@ class Consolidation:
             books, self._running = self._books, {}
             for claim in (claim for claims in books.holding.values() for claim in claims.values()):
                 if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
+                    one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
                     for placed in claim.placement or ():
-                        one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
-                        vector = books.space.taken(one, (placed,), one.units)
+                        vector = books.vectors[claim.id] if one is claim else books.space.taken(one, (placed,), one.units)
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))

@@ -66,7 +66,7 @@ class Competition:
     def _best(self, account: Account) -> Claim | None:
         """The winner below an account: its own next claim, or the best of its children's winners."""
         own = self._queues.get(account.id)
-        heap = self._heaps.get(account.id, [])
+        heap = self._heaps.get(account.id)
         while heap and not self._current(account, heap[0]):
             heappop(heap)
         below = heap[0] if heap else None

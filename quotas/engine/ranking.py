@@ -4,7 +4,7 @@ Pods of one shape ask the same of every node, and between two questions only few
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
 from quotas.engine.space import Host
@@ -68,24 +68,28 @@ class Ranking:
         """The nodes from the lowest rank on, where ranks are only known to be no lower than they were. Each is asked when
         its turn comes, until it is `enough`."""
         self.ranks()
+        heap, ranks, hosts = self._heap, self._ranks, self._hosts
         passed: dict[int, Rank] = {}
         try:
-            while self._heap:
-                rank, index = heappop(self._heap)
-                if index in passed or rank != self._ranks[index]:
+            while heap:
+                rank, index = heap[0]
+                if index in passed or rank != ranks[index]:
+                    heappop(heap)
                     continue
                 if enough(rank):
-                    heappush(self._heap, (rank, index))
                     return
-                now = self._keep(index, ask(self._hosts[index]))
-                if now == rank:
+                now = self._keep(index, ask(hosts[index]))
+                if now is None:
+                    heappop(heap)
+                elif now != rank:
+                    heapreplace(heap, (now, index))
+                else:
+                    heappop(heap)
                     passed[index] = rank
-                    yield rank, self._hosts[index]
-                elif now is not None:
-                    heappush(self._heap, (now, index))
+                    yield rank, hosts[index]
         finally:
             for index, rank in passed.items():
-                heappush(self._heap, (rank, index))
+                heappush(heap, (rank, index))
 
     def ranks(self) -> Sequence[Rank | None]:
         """The rank of every node, in the order of the nodes."""
@@ -149,7 +153,7 @@ class Ranking:
         return rank
 
     def _order(self) -> None:
-        self._heap = [(rank, index) for index, rank in enumerate(self._ranks) if rank is not None]
+        self._heap[:] = [(rank, index) for index, rank in enumerate(self._ranks) if rank is not None]
         heapify(self._heap)
 
 

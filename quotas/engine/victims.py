@@ -40,9 +40,9 @@ class Chosen:
 
 def question_of(books: Books, claim: Claim) -> tuple[object, ...]:
     """What matters for victims; claims behind in the same department never outrank those before."""
-    inside, asked, shape = books.inside(claim), books.asked(claim), claim.shape
     return (
-        claim.department, inside, asked, claim.units_per_pod, claim.pods, *shape, claim.same_domain, claim.must_stay_inside,
+        claim.department, books.inside(claim), books.asked(claim), claim.units_per_pod, claim.pods, claim.shape,
+        claim.same_domain, claim.must_stay_inside,
     )  # fmt: skip
 
 
