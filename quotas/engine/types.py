@@ -218,7 +218,7 @@ class Claim:
         on_card = self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
         put(self, "is_recall", self.pods == 0)
         put(self, "must_stay_inside", self.own_only or not self.preemptible or self.pods == 0)
-        put(self, "units", self.units_per_pod * (self.pods or 1))
+        put(self, "units", self.units_per_pod * self.pods if self.pods > 1 else self.units_per_pod)
         put(self, "on_card", on_card)
         put(self, "shape", (on_card, self.cores_per_pod, self.profile, self.cpu_milli, self.memory_mib))
 
