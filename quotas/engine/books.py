@@ -51,6 +51,7 @@ class Books(Rights):
         self.moved: set[DepartmentId] = set()
         self.space, self.pool_slot = free_later.space, free_later.space.pool[pool.id]
         self.hosts = self.space.hosts[pool.id]
+        self.possible: set[ClaimId] = set()
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free

@@ -167,7 +167,9 @@ class Consolidation:
                 if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
                     one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
                     for placed in claim.placement or ():
-                        vector = books.vectors[claim.id] if one is claim else books.space.taken(one, (placed,), one.units)
+                        vector = (
+                            books.vectors[claim.id] if one is claim else books.space.taken(one, (placed,), one.units)
+                        )
                         self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))

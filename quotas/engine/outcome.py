@@ -2,7 +2,6 @@
 borrows and the moves that would help; and who was told before and may stay."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from quotas.engine.books import Books
 from quotas.engine.consolidation import Consolidation
@@ -30,9 +29,10 @@ def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> l
         lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
         if lent or victims or decision.borrowed or reasons is not decision.reasons:
             units, of_others = decision.own + decision.borrowed, sum(lent.values())  # as it is once all are answered
-            decision = replace(
-                decision, own=units - of_others, borrowed=of_others, from_=lent, victims=victims, reasons=reasons
-            )
+            decision = Decision(
+                id, decision.decision, units - of_others, of_others, lent, decision.placement, victims, decision.waiting_on,
+                decision.by, reasons, decision.position, decision.ahead, decision.largest,
+            )  # fmt: skip  # thousands of them: half the time of replace()
         complete.append(decision)
     return complete
 

@@ -5,7 +5,7 @@ See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `p
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Ledger, share
@@ -41,10 +41,8 @@ class Taker:
 
 
 def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
-    asked = books.asked(claim)
-    account = books.ledger[claim.department]
-    inside = books.inside(claim)
-    return Taker(claim, account, asked, books.policy(claim), inside, patient)
+    account, asked = books.ledger[claim.department], books.asked(claim)
+    return Taker(claim, account, asked, books.policy(claim), asked <= account.own_left, patient)
 
 
 def own_candidates(books: Books, taker: Taker) -> list[Claim]:
@@ -145,7 +143,7 @@ def _outranked(taker: Taker, claim: Claim) -> bool:
     return rule.max_priority is None or claim.priority <= rule.max_priority
 
 
-class Right(Enum):
+class Right(StrEnum):
     """By what right the taker takes from others once it stands where it will stand."""
 
     RECLAIM = "inside its guarantee, from who borrows"
@@ -186,29 +184,30 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     """Whether the victims may go together: those nearest to the taker in the tree first, since they let it take more further
     away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
     taker's right reaches it. The ledger is the same afterwards."""
-    ledger, charges = books.ledger, books.standing.charges
-    victims = list(victims)
-    own = [victim for victim in victims if victim.department == taker.account.id]
-    others = sorted((v for v in victims if v.department != taker.account.id), key=lambda v: (v.units, v.id))
-    for victim in own:
-        ledger.lend(victim.department, -charges[victim.id])
-    ledger.lend(taker.account.id, taker.asked - taker.behind)
+    ledger, charges, mine = books.ledger, books.standing.charges, taker.account.id
+    own: list[Claim] = []
+    others: list[Claim] = []
+    for victim in victims:
+        (own if victim.department == mine else others).append(victim)
+    if not others:
+        return True
+    others.sort(key=lambda victim: (victim.units, victim.id))
+    gone = [(mine, taker.asked - taker.behind - sum([charges[victim.id] for victim in own]))]
+    ledger.lend(*gone[0])
     towards = _children_towards(taker.account)
     if not ledger.flat:
         nearest = [account.id for account in towards.values()]
         others.sort(key=lambda victim: nearest.index(_paths_meet(towards, ledger[victim.department])[0].id))
-    gone: list[Claim] = []
     try:
         for victim in others:
             if not _reaches(books, taker, towards, victim, fairness):
                 return False
-            ledger.lend(victim.department, -charges[victim.id])
-            gone.append(victim)
+            gone.append((victim.department, -charges[victim.id]))
+            ledger.lend(*gone[-1])
         return True
     finally:
-        for victim in gone + own:
-            ledger.lend(victim.department, charges[victim.id])
-        ledger.lend(taker.account.id, taker.behind - taker.asked)
+        for department, units in gone:
+            ledger.lend(department, -units)
 
 
 def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Claim, fairness: Fairness) -> bool:

@@ -15,7 +15,7 @@ def could_start(books: Books, claim: Claim) -> bool:
     hold, free = books.holds[claim.id], books.free_now.row
     if free[books.pool_slot] + hold.now[books.pool_slot] < hold.charged:
         return False
-    if all(free[slot] + hold.now[slot] >= amount for slot, amount in hold.later.items()):
+    if not [slot for slot, amount in hold.later.items() if free[slot] + hold.now[slot] < amount]:
         return True
     others = books.free_for_all
     if claim.pods == 1 and not claim.same_domain:

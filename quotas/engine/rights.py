@@ -48,6 +48,7 @@ class Rights:
         self.ledger = Ledger(pool, snapshot.departments, stay)
         self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
         self.recalled = dict(self.standing.left)
+        self._policies: dict[DepartmentId, Policy] = {}
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.holds: dict[ClaimId, Hold] = {}
         self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
@@ -125,7 +126,10 @@ class Rights:
 
     def policy(self, claim: Claim) -> Policy:
         """Whose work may be stopped for this claim."""
-        return policy_of(self.departments[claim.department], self.pool, self.settings)
+        if claim.department not in self._policies:
+            department = self.departments[claim.department]
+            self._policies[claim.department] = policy_of(department, self.pool, self.settings)
+        return self._policies[claim.department]
 
     def may_return(self, leaver: Claim) -> bool:
         """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""

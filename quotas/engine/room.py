@@ -6,6 +6,7 @@ the first in the pool's order.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from quotas.engine.placement import Spot, best_spot, free_on, largest_on, spot_on
 from quotas.engine.ranking import Changes, Falls, Rank, Ranking
@@ -149,7 +150,7 @@ class Common(Room):
         one, other, row = self._one, self._other, self.row
         for moved in self._moved:
             if moved:
-                self.add({slot: min(one[slot], other[slot]) - row[slot] for slot in moved})
+                self.add({slot: more for slot in moved if (more := min(one[slot], other[slot]) - row[slot])})
                 moved.clear()
         return self
 
@@ -164,6 +165,10 @@ def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, Common]:
 # Finding places -------------------------------------------------------------------------------------------------------
 
 
+ANYWHERE: Sequence[str | None] = (None,)
+"""No domain in particular."""
+
+
 def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) -> Places | None:
     """Places for all pods of the claim in the room, () where the pool has no nodes; None when it does not fit.
 
@@ -173,8 +178,7 @@ def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) 
         return None
     if pool.nodes is None or claim.is_recall:
         return ()
-    domains: Sequence[str | None] = _domains(pool, room) if claim.same_domain else (None,)
-    for domain in domains:
+    for domain in _domains(pool, room) if claim.same_domain else ANYWHERE:
         places = _place_pods(claim, pool, room, domain)
         if len(places) == claim.pods:
             return places
@@ -270,8 +274,9 @@ def has_spot(room: Room, claim: Claim, pool: Pool) -> bool:
 
 
 def _best_host(room: Room, claim: Claim, pool: Pool, domain: str | None) -> Host | None:
-    def waste(host: Host) -> Rank | None:
-        spot = spot_on(host, claim, room.row)
-        return None if spot is None else spot.waste
+    return room.ranking(claim.shape, pool, partial(_waste, claim, room.row), domain).first()
 
-    return room.ranking(claim.shape, pool, waste, domain).first()
+
+def _waste(claim: Claim, free: Row, host: Host) -> Rank | None:
+    spot = spot_on(host, claim, free)
+    return None if spot is None else spot.waste

@@ -236,6 +236,10 @@ def _least_cost(books: Books, taker: Taker, here: Here, host: Host) -> Rank | No
     by_units, one_may_do = not taker.inside, only and taker.inside and books.ledger.flat
     ranks = [rank for pile, need in needed if (rank := pile.rank(need, by_units, one_may_do)) is not None]
     least = min(ranks, default=None)
-    if least is not None and sum([rank[:SAME] == least[:SAME] for rank in ranks if rank[3] == least[3]]) > 1:
+    if (
+        least is not None
+        and len(ranks) > 1
+        and sum([rank[:SAME] == least[:SAME] for rank in ranks if rank[3] == least[3]]) > 1
+    ):
         return least[:4]  # it matters where they stand
     return least

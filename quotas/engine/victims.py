@@ -271,8 +271,10 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
     places = None if victims is None else makes_room(books, taker, victims)
     if victims is None or places is None:
         return None
-    kept = list(victims)
-    for victim in sorted(victims, key=lambda v: cost(books, taker, (v,)), reverse=True):
+    kept, order = list(victims), list(victims)
+    if len(order) > 1:
+        order.sort(key=lambda victim: cost(books, taker, (victim,)), reverse=True)
+    for victim in order:
         rest = [other for other in kept if other is not victim]
         if permitted(books, taker, rest, fairness) or not permitted(books, taker, kept, fairness):
             room = makes_room(books, taker, rest)

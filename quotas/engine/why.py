@@ -39,6 +39,8 @@ class Never:
 def never(books: Books, claim: Claim) -> Never | None:
     """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
     missing nobody knows what nodes there will be, so then a claim waits instead."""
+    if claim.id in books.possible:
+        return None
     account = books.ledger[claim.department]
     if not _profile_exists(books, claim):
         return Never(NoSuchProfile(), 0 if books.pool.mig is None else largest(books, claim))
@@ -47,6 +49,7 @@ def never(books: Books, claim: Claim) -> Never | None:
     if claim.units > account.guaranteed and claim.must_stay_inside:
         return Never(_outside(account, claim), largest(books, claim))
     if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
+        books.possible.add(claim.id)
         return None
     most = largest(books, claim)
     machine = nearest_machine(claim, books.pool, books.empty)

@@ -218,7 +218,8 @@ def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
     books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    assert leavers_needed(books, books.pending[0], (Placed(0, "n1", (2, 3)),), ()) == ()
+    need = books.need(books.pending[0], (Placed(0, "n1", (2, 3)),))
+    assert leavers_needed(books, books.pending[0], need, ()) == ()
 
 
 def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:
