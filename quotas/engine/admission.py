@@ -69,6 +69,7 @@ class PoolPass:
         self._pending_of: dict[DepartmentId, list[Claim]] = {}
         for claim in books.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
+        self._openings: int | None = None
         self._released: set[ClaimId] = set()
         self._line: list[ClaimId] = []
         self._hopeless: set[tuple[object, ...]] = set()
@@ -80,15 +81,20 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self.answers[claim.id] = self._wait(claim)
             return
-        openings, rounds = -1, 0
-        while openings != books.openings and rounds < ROUNDS:
-            openings, rounds = books.openings, rounds + 1
+        for left in reversed(range(ROUNDS)):
+            self._openings = books.openings if left else None
             self._forget_those_who_wait()
             self._settle_reservations()
             self._compete([claim for claim in books.pending if claim.id not in self.answers])
-        if rounds == ROUNDS:  # what the last of them let stay may have been somebody's right
-            for claim in self._take_back_without_right():
-                self.answers[claim.id] = self._wait(claim)
+            if self._openings == books.openings:
+                return
+        for claim in self._take_back_without_right():  # what the last of them let stay may have been somebody's right
+            self.answers[claim.id] = self._wait(claim)
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether no round comes after this one, as far as is known. Else who waits is asked again, and why is of no use."""
+        return self._openings in (None, self.books.openings)
 
     def _forget_those_who_wait(self) -> None:
         self._holds.clear()
@@ -349,7 +355,7 @@ class PoolPass:
 
     def _wait(self, claim: Claim) -> Decision:
         """Step 5."""
-        reasons = waiting_reasons(self.books, claim)
+        reasons = waiting_reasons(self.books, claim) if self._is_last else ()
         ahead = tuple(self._line[:AHEAD_SHOWN])
         self._line.append(claim.id)
         return Decision(claim.id, DecisionKind.WAIT, reasons=reasons, position=len(self._line), ahead=ahead)
@@ -358,7 +364,7 @@ class PoolPass:
         """Step 5, for a claim whose limits would let it start."""
         books = self.books
         decision = self._wait(claim)
-        returning = self._returning(claim)
+        returning = self._returning(claim) if self._is_last else None
         if books.inside(claim):
             self._holds.make(claim, starving=False)
         elif books.now - claim.waiting_since > books.settings.starvation_after and not claim.must_stay_inside:
