@@ -58,6 +58,10 @@ ROUNDS = 20
 """Enough for every pass seen; a pass that would still change something goes on next time."""
 
 
+AGAIN = Decision(ClaimId(""), DecisionKind.WAIT)
+"""What who waits is told in a round after which another comes."""
+
+
 class PoolPass:
     """The pass over one pool: its books, and the answers in the order in which they were given."""
 
@@ -355,7 +359,9 @@ class PoolPass:
 
     def _wait(self, claim: Claim) -> Decision:
         """Step 5."""
-        reasons = waiting_reasons(self.books, claim) if self._is_last else ()
+        if not self._is_last:
+            return AGAIN
+        reasons = waiting_reasons(self.books, claim)
         ahead = tuple(self._line[:AHEAD_SHOWN])
         self._line.append(claim.id)
         return Decision(claim.id, DecisionKind.WAIT, reasons=reasons, position=len(self._line), ahead=ahead)

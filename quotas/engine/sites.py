@@ -6,7 +6,7 @@ what a place there costs at least: the cheapest borrowed claims that give what i
 from its department.
 """
 
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, islice, takewhile
@@ -132,13 +132,28 @@ def nodes_to_try(
 ) -> Generator[tuple[Bound, Host, ClaimId | None], None, None]:
     """Every node that may have a place, with what a set there costs at least, until that is `beaten` by what was found; and
     the claim that costs no more, if it gives all that a place there lacks."""
-    mine = books.in_order({placed.node for claim in own for placed in claim.placement or ()})
+    standing: dict[str, list[Claim]] = {}
+    for claim in own:
+        for placed in claim.placement or ():
+            standing.setdefault(placed.node, []).append(claim)
+    mine = books.in_order(standing)
     if not taker.inside:
-        yield from (((0,), host, None) for host in mine)
+        yield from _by_own_claims(books, taker, mine, standing) if not rivals else (((0,), host, None) for host in mine)
     if rivals:
         yield from _by_least_cost(books, taker, own, rivals, beaten)
     if taker.inside and not beaten((1,)):
         yield from (((1,), host, None) for host in mine)
+
+
+def _by_own_claims(
+    books: Books, taker: Taker, hosts: Iterable[Host], standing: Mapping[str, Sequence[Claim]]
+) -> Iterator[tuple[Bound, Host, ClaimId | None]]:
+    """The nodes where the taker's own claims alone make a place."""
+    for host in hosts:
+        here = standing[host.name]
+        gone = [(books.vectors[claim.id], 1) for claim in here]
+        if books.free_later.spot_with(taker.claim, (host,), gone) is not None:
+            yield (0,), host, here[0].id if len(here) == 1 else None
 
 
 def _by_least_cost(
