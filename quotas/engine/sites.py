@@ -25,6 +25,7 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId, Pool
 Part = tuple[Pile, int]
 """What claims give of something that a place is made of, and how much of it is lacking."""
 
+ENOUGH: Part = NOTHING, 0
 FEW = 4
 """Where fewer than one of so many nodes have claims that may be taken from, these are looked at alone."""
 SAME = 6
@@ -74,7 +75,7 @@ def _places(books: Books, taker: Taker, host: Host, here: Here) -> tuple[list[Pa
     if machine is None:
         return [], [], False
     places = _parts(books, taker.claim, host, here)
-    count = _cards_asked(books, taker.claim, host)
+    count = _cards_asked(taker.claim, host)
     if count > 1:
         several = islice(combinations(places, count), CHOICES)
         places = [(together([pile for pile, _ in cards]), sum([max(0, u) for _, u in cards])) for cards in several]
@@ -86,9 +87,9 @@ def _places(books: Books, taker: Taker, host: Host, here: Here) -> tuple[list[Pa
     return places, [place if place[1] > 0 else rest for place in places], False
 
 
-def _cards_asked(books: Books, claim: Claim, host: Host) -> int:
+def _cards_asked(claim: Claim, host: Host) -> int:
     """How many cards that others share a pod asks for, each of them whole if it is more than one."""
-    return 1 if books.pool.mig is not None or host.whole <= 1 else max(1, claim.on_card // host.whole)
+    return claim.on_card // host.whole if host.counts_parts and claim.on_card > host.whole else 1
 
 
 def _parts(books: Books, claim: Claim, host: Host, here: Here) -> list[Part]:
@@ -114,14 +115,15 @@ def _parts(books: Books, claim: Claim, host: Host, here: Here) -> list[Part]:
 
 def _lacking_of_machine(books: Books, claim: Claim, host: Host, here: Here) -> Part | None:
     """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
-    free = books.free_later.row
-    lacks: Part = NOTHING, 0
-    for slot, asked in ((host.memory, claim.memory_mib), (host.cpu, claim.cpu_milli)):
-        if slot is not None and free[slot] < asked:
-            lacks = here.pile(slot), asked - free[slot]
-            if lacks[0].given < lacks[1]:
-                return None
-    return lacks
+    free, memory, cpu = books.free_later.row, host.memory, host.cpu
+    lacks = ENOUGH
+    if memory is not None and free[memory] < claim.memory_mib:
+        lacks = here.pile(memory), claim.memory_mib - free[memory]
+        if lacks[0].given < lacks[1]:
+            return None
+    if cpu is not None and free[cpu] < claim.cpu_milli:
+        lacks = here.pile(cpu), claim.cpu_milli - free[cpu]
+    return None if lacks[0].given < lacks[1] else lacks
 
 
 # Which node first -----------------------------------------------------------------------------------------------------
@@ -236,10 +238,10 @@ def _fallen(books: Books, taker: Taker, open_: Offered, host: Host, offers: Coll
 def _lacking(books: Books, claim: Claim, host: Host) -> int:
     """So many units the cards lack at least of what a pod needs of them, wherever it goes on the node."""
     whole = host.whole
-    if books.pool.mig is not None or whole <= 1:
+    if not host.counts_parts:
         return 0
     left, need = sorted(books.free_later.row[host.stretch], reverse=True), min(claim.on_card, whole)
-    return sum([need - units for units in left[: _cards_asked(books, claim, host)] if units < need])
+    return sum([need - units for units in left[: _cards_asked(claim, host)] if units < need])
 
 
 def _least_cost(books: Books, taker: Taker, here: Here, host: Host) -> Rank | None:

@@ -31,11 +31,12 @@ NO_MACHINE = -1
 class Host:
     """A node as one pool sees it, and the slots of what it has; None for CPU, memory or compute that is not limited. `cards`
     are the slots of its cards' units, `stretch` the same as a part of a row; `slices` has such a part for each freely cut card.
-    `whole` is the largest card's units; one whose cards are `shared` gives parts of them. `turn` is its place in the pool's
+    `whole` is the largest card's units; one whose cards are `shared` gives parts of them, where of one that `counts_parts` a card is
+    more than one unit. `turn` is its place in the pool's
     order; pools that share a machine have the same `number` for it."""
 
     __slots__ = (
-        "cards", "cores", "cpu", "domain", "instances", "media", "memory", "name", "node", "number", "pool", "shared", "slices",
+        "cards", "cores", "counts_parts", "cpu", "domain", "instances", "media", "memory", "name", "node", "number", "pool", "shared", "slices",
         "stretch", "turn", "whole",
     )  # fmt: skip
 
@@ -44,6 +45,7 @@ class Host:
         self.name, self.domain = node.name, node.domain
         self.whole = max([card.units for card in node.cards], default=0)
         self.shared = self.whole > 1 and pool.unit != "card"
+        self.counts_parts = self.whole > 1 and pool.mig is None
         self.cpu: Slot | None = None
         self.memory: Slot | None = None
         self.cards = range(0)
