@@ -15,6 +15,7 @@ from portal.api.base import Strict, told_as
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Invalid
 from portal.prepared import Prepared
+from quotas.amounts import LONGEST as LONGEST_AMOUNT
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
@@ -213,7 +214,7 @@ class WorkloadIn(Strict):
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     amount = serializers.CharField(
-        max_length=60, required=False, help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”."
+        max_length=LONGEST_AMOUNT, required=False, help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”."
     )
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     cores_per_pod = serializers.IntegerField(
