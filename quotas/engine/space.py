@@ -31,13 +31,13 @@ NO_MACHINE = -1
 class Host:
     """A node as one pool sees it, and the slots of what it has; None for CPU, memory or compute that is not limited. `cards`
     are the slots of its cards' units, `stretch` the same as a part of a row; `slices` has such a part for each freely cut card.
-    `whole` is the largest card's units; one whose cards are `shared` gives parts of them, where of one that `counts_parts` a card is
-    more than one unit. `turn` is its place in the pool's
-    order; pools that share a machine have the same `number` for it."""
+    `whole` is the largest card's units; one whose cards are `shared` gives parts of them, and one `counts_parts` where a card is
+    more than one unit but for MIG. `turn` is its place in the pool's order; pools that share a machine have the same
+    `number` for it."""
 
     __slots__ = (
-        "cards", "cores", "counts_parts", "cpu", "domain", "instances", "media", "memory", "name", "node", "number", "pool", "shared", "slices",
-        "stretch", "turn", "whole",
+        "cards", "cores", "counts_parts", "cpu", "domain", "instances", "media", "memory", "name", "node", "number", "pool",
+        "shared", "slices", "stretch", "turn", "whole",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, node: Node, turn: int, number: int) -> None:

@@ -214,7 +214,9 @@ class WorkloadIn(Strict):
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     amount = serializers.CharField(
-        max_length=LONGEST_AMOUNT, required=False, help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”."
+        max_length=LONGEST_AMOUNT,
+        required=False,
+        help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”.",
     )
     units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
     cores_per_pod = serializers.IntegerField(
