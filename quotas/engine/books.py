@@ -18,7 +18,7 @@ from quotas.engine.shares import Borrowers
 from quotas.engine.space import Host, Places, Vector, fits
 from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
-from quotas.engine.units import gone_by, lost_work, young_until
+from quotas.engine.units import gone_by, young_until
 
 
 class Books(Rights):
@@ -26,7 +26,8 @@ class Books(Rights):
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
-    `offered` what claims on nodes.
+    `offered` what claims on nodes. `young` has those whose minimum runtime is not over, `possible` who asks and could run at some
+    time.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
@@ -58,7 +59,6 @@ class Books(Rights):
         self.held_now = 0
         self.young: set[ClaimId] = set()
         self.some_recalls = False
-        self._lost_work: dict[ClaimId, int] = {}
         held: Vector = {}
         charges = self.standing.charges
         self.ledger.fill((claim.department, charges[claim.id]) for claim in mine if claim.id in charges)
@@ -380,18 +380,6 @@ class Books(Rights):
         finally:
             for claim in claims:
                 self.ledger.lend(claim.department, times * charges[claim.id])
-
-    # Those who leave --------------------------------------------------------------------------------------------------
-
-    def lost_work(self, claim: Claim) -> int:
-        """What stopping the claim throws away, in unit-seconds."""
-        if claim.id not in self._lost_work:
-            self._lost_work[claim.id] = lost_work(claim, self.now, self.settings)
-        return self._lost_work[claim.id]
-
-    def gone_by(self, leaver: Claim) -> int:
-        """The latest time at which the claim's units are free."""
-        return gone_by(leaver, self.pool, self.settings, self.now)
 
     def close(self) -> None:
         """Nothing is asked any more. What is remembered refers to the books, and to the rooms: it goes at once, without

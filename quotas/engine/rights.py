@@ -7,7 +7,7 @@ from quotas.engine.ledger import Ledger
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
-from quotas.engine.units import policy_of, stranded_units
+from quotas.engine.units import gone_by, lost_work, policy_of, stranded_units
 
 
 @dataclass(slots=True)
@@ -48,6 +48,7 @@ class Rights:
         self.ledger = Ledger(pool, snapshot.departments, stay)
         self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
         self.recalled = dict(self.standing.left)
+        self._lost_work: dict[ClaimId, int] = {}
         self._policies: dict[DepartmentId, Policy] = {}
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.holds: dict[ClaimId, Hold] = {}
@@ -130,6 +131,16 @@ class Rights:
             department = self.departments[claim.department]
             self._policies[claim.department] = policy_of(department, self.pool, self.settings)
         return self._policies[claim.department]
+
+    def lost_work(self, claim: Claim) -> int:
+        """What stopping the claim throws away, in unit-seconds."""
+        if claim.id not in self._lost_work:
+            self._lost_work[claim.id] = lost_work(claim, self.now, self.settings)
+        return self._lost_work[claim.id]
+
+    def gone_by(self, leaver: Claim) -> int:
+        """The latest time at which the claim's units are free."""
+        return gone_by(leaver, self.pool, self.settings, self.now)
 
     def may_return(self, leaver: Claim) -> bool:
         """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""
