@@ -139,8 +139,10 @@ def nodes_to_try(
         for placed in claim.placement or ():
             standing.setdefault(placed.node, []).append(claim)
     mine = books.in_order(standing)
-    if not taker.inside:
-        yield from _by_own_claims(books, taker, mine, standing) if not rivals else (((0,), host, None) for host in mine)
+    if not taker.inside and not rivals:
+        yield from _by_own_claims(books, taker, mine, standing)
+    elif not taker.inside:
+        yield from (((0,), host, None) for host in mine)
     if rivals:
         yield from _by_least_cost(books, taker, own, rivals, beaten)
     if taker.inside and not beaten((1,)):
