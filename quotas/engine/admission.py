@@ -85,9 +85,14 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self.answers[claim.id] = self._wait(claim)
             return
-        for left in reversed(range(ROUNDS)):
-            self._openings = books.openings if left else None
+        before: dict[ClaimId, Decision] | None = None
+        rounds, last = 0, False
+        while not last:
+            rounds += 1
             self._forget_those_who_wait()
+            last = rounds == ROUNDS or self.answers == before  # some change their places and change them back
+            before = dict(self.answers)
+            self._openings = None if last else books.openings
             self._settle_reservations()
             self._compete([claim for claim in books.pending if claim.id not in self.answers])
             if self._openings == books.openings:
@@ -118,10 +123,13 @@ class PoolPass:
         reserved = [claim for claim in held if claim.id in again or claim.department in whole]
         for _ in range(ROUNDS):
             self._released.clear()
+            before = [self.answers.get(claim.id) for claim in reserved]
             for claim in reserved:
                 books.unsettle(claim)
             self._compete([claim for claim in reserved if claim.must_stay_inside], settling=True)
             self._compete([claim for claim in reserved if not claim.must_stay_inside], settling=True)
+            if before == [self.answers.get(claim.id) for claim in reserved]:
+                break
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
             if not reserved:
                 break

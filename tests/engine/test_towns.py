@@ -201,3 +201,17 @@ def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
     other = carried_out(a_town(525), decide(a_town(525)))
     gone = replace(other, now=1000, claims=tuple(claim for claim in other.claims if claim.state != "leaving"))
     assert invariants.of_plan(gone, decide(gone)) == ()
+
+
+@pytest.mark.parametrize("seed", [40, 316, 357, 503, 529, 549, 642, 659])
+def test_who_changes_places_and_changes_them_back_does_not_keep_a_pass_busy(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it."""
+    rounds: list[int] = []
+    settle = admission.PoolPass._settle_reservations
+    monkeypatch.setattr(
+        admission.PoolPass, "_settle_reservations", lambda planned: (rounds.append(1), settle(planned))[1]
+    )
+    decide(a_town(seed))
+    assert len(rounds) <= 6
