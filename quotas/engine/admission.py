@@ -121,18 +121,17 @@ class PoolPass:
         again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
         whole = {claim.department for claim in held if claim.id in again and claim.must_stay_inside}
         reserved = [claim for claim in held if claim.id in again or claim.department in whole]
-        for _ in range(ROUNDS):
+        turns, changed = 0, True
+        while changed and turns < ROUNDS:
+            turns += 1
             self._released.clear()
             before = [self.answers.get(claim.id) for claim in reserved]
             for claim in reserved:
                 books.unsettle(claim)
             self._compete([claim for claim in reserved if claim.must_stay_inside], settling=True)
             self._compete([claim for claim in reserved if not claim.must_stay_inside], settling=True)
-            if before == [self.answers.get(claim.id) for claim in reserved]:
-                break
+            changed = before != [self.answers.get(claim.id) for claim in reserved]
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
-            if not reserved:
-                break
         self._untell(books.told)
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
