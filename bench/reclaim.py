@@ -63,7 +63,7 @@ def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
         if chosen is None:
             raise SystemExit(f"no victims for {claim.id}")
         books.tell(chosen.victims)
-        books.reserve(claim, chosen.places, chosen.victims)
+        books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
         began = time.process_time()
         newest_first(snapshot, claim.units)
         plain.append((time.process_time() - began) * 1000)
