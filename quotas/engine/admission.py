@@ -310,8 +310,8 @@ class PoolPass:
         own, borrowed = self._charge(claim)
         books.admit(claim, places, drawn)
         self._holds.count_on_end(claim)
-        if borrowed and books.settings.fair_sharing:
-            books.openings += 1  # who borrows more may be taken from by those who borrow less
+        if borrowed:
+            books.openings += 1  # its department may be taken from now, by who was asked before
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:

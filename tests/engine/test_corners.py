@@ -62,7 +62,7 @@ def test_what_the_present_capacity_cannot_hold_holds_nothing() -> None:
         a_pool(2, nominal=4), [a_department("a", 4), a_department("b")], [pending("w", "a", 4), pending("v", "b", 1)]
     )
     decided = answers(snapshot)
-    assert decided["w"].reasons == (NotEnough("gpu", 2), PoolShort(2))
+    assert decided["w"].reasons == (NotEnough("gpu", 3), PoolShort(2))  # once all who can have started
     assert decided["v"].decision == "admit"
 
 

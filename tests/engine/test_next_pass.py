@@ -382,3 +382,15 @@ def test_who_leaves_of_itself_is_never_asked_to_stay() -> None:
     later = carried_out(snapshot, plan)
     later = replace(later, claims=tuple(claim for claim in later.claims if claim.id != "other"))
     assert (answers(later)["w"].decision, decide(later).withdrawn) == (DecisionKind.ADMIT, ())
+
+
+def test_who_was_asked_before_a_department_began_to_borrow_is_asked_again() -> None:
+    """The borrower of higher priority comes before `v`, when `a` does not borrow yet; `h` did not start in this pass."""
+    policy = a_policy(within="never", borrow_preempt=BorrowPreempt())
+    departments = [a_department("a", 2), a_department("b", policy=policy), a_department("c", 2)]
+    claims = [holding("h", "a", 2), holding("i", "b", 1), pending("w", "b", 4, priority=1), pending("v", "a", 1)]
+    snapshot = a_snapshot(a_pool(6), departments, claims)
+    plan = decide(snapshot)
+    decided = {decision.claim: decision for decision in plan.decisions}
+    assert (decided["v"].decision, decided["w"].victims) == ("admit", ("h",))
+    assert news(decide(carried_out(snapshot, plan))) == []
