@@ -37,7 +37,7 @@ from quotas.engine.types import (
 )
 from quotas.engine.units import entered_at, told_at
 from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
-from quotas.engine.why import never, not_any_more, not_now, waiting_reasons
+from quotas.engine.why import impossible, not_any_more, not_now, waiting_reasons
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -85,6 +85,10 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self.answers[claim.id] = self._wait(claim)
             return
+        for decision in impossible(books):
+            self.answers[decision.claim] = decision
+            if decision.claim in books.holds:
+                books.give_up(books.claims[decision.claim])
         before: dict[ClaimId, Decision] | None = None
         rounds, last = 0, False
         while not last:
@@ -235,7 +239,7 @@ class PoolPass:
         books.give_up(claim)
         left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
         told = [leaver for leaver in left if may_stay(books, leaver.id) and leaver.held_for in (None, claim.id)]
-        if never(books, claim) or not_any_more(books, claim, itself_counted=False):
+        if not_any_more(books, claim, itself_counted=False) is not None:
             return None
         while told and (needed := self._needed(claim, told)) is not None:
             dropped = [leaver for leaver in told if leaver not in needed.victims]
@@ -261,7 +265,7 @@ class PoolPass:
             leaver.held_for not in (None, claim.id) or not may_stay(books, leaver.id) for leaver in told
         ):
             return None
-        if never(books, claim) or not_any_more(books, claim, itself_counted=True):
+        if not_any_more(books, claim, itself_counted=True) is not None:
             return None
         if not still_needs_all(books, claim, told, sum(self._behind(claim, told))):
             return None
@@ -287,10 +291,6 @@ class PoolPass:
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""
-        impossible = never(self.books, claim)
-        if impossible is not None:
-            reasons = (impossible.reason,)
-            return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=reasons, largest=impossible.largest)
         if not_now(self.books, claim) is not None:
             return self._wait(claim)
         return (

@@ -26,8 +26,7 @@ class Books(Rights):
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
-    `offered` what claims on nodes. `young` has those whose minimum runtime is not over, `possible` who asks and could run at some
-    time.
+    `offered` what claims on nodes. `young` has those whose minimum runtime is not over.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
@@ -52,7 +51,6 @@ class Books(Rights):
         self.moved: set[DepartmentId] = set()
         self.space, self.pool_slot = free_later.space, free_later.space.pool[pool.id]
         self.hosts = self.space.hosts[pool.id]
-        self.possible: set[ClaimId] = set()
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
         self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free

@@ -25,7 +25,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.room import largest_pod, nearest_machine, pods_that_fit
-from quotas.engine.types import Claim
+from quotas.engine.types import Claim, Decision, DecisionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,19 @@ class Never:
     largest: int
 
 
+def impossible(books: Books) -> Iterator[Decision]:
+    """The answers to those that could never run. They have no turn: their departments compete with the next claim, in every
+    pass."""
+    for claim in books.pending:
+        refused = never(books, claim)
+        if refused is not None:
+            reasons, most = (refused.reason,), refused.largest
+            yield Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=reasons, largest=most)
+
+
 def never(books: Books, claim: Claim) -> Never | None:
     """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
     missing nobody knows what nodes there will be, so then a claim waits instead."""
-    if claim.id in books.possible:
-        return None
     account = books.ledger[claim.department]
     if not _profile_exists(books, claim):
         return Never(NoSuchProfile(), 0 if books.pool.mig is None else largest(books, claim))
@@ -49,7 +57,6 @@ def never(books: Books, claim: Claim) -> Never | None:
     if claim.units > account.guaranteed and claim.must_stay_inside:
         return Never(_outside(account, claim), largest(books, claim))
     if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
-        books.possible.add(claim.id)
         return None
     most = largest(books, claim)
     machine = nearest_machine(claim, books.pool, books.empty)

@@ -195,13 +195,14 @@ def test_weights_that_are_fractions_or_nothing_are_compared_exactly() -> None:
 
 
 def test_what_is_only_held_for_who_waits_is_idle_and_its_department_lends_it() -> None:
-    """Nothing of the pool is unpromised: the borrower's card is one of d1's two, which waits for both."""
+    """Nothing of the pool is unpromised: the borrower's card, which it gives back in time, is one of d1's two."""
     pool = a_pool(nodes=(Node("n0", (Card(), Card())),))
     claims = [
-        pending("first", "d0", 1, priority=2, submitted_at=-25),
-        pending("mine", "d1", 2, priority=1, submitted_at=-19),
-        pending("gang", "d1", 4, priority=1, submitted_at=-44, pods=2),
+        holding("runs", "d0", 1, max_runtime=900, placement=(Placed(0, "n0", (0,)),)),
+        pending("mine", "d1", 2),
+        pending("first", "d0", 1, max_runtime=200),
     ]
-    decided = answers(a_snapshot(pool, [a_department("d0"), a_department("d1", 2)], claims))
+    departments = [a_department("d0"), a_department("d1", 2, policy=a_policy(reclaim="never"))]
+    decided = answers(a_snapshot(pool, departments, claims))
     assert [str(decided[id].decision) for id in ("first", "mine")] == ["admit", "wait"]
     assert decided["first"].from_ == {"d1": 1}
