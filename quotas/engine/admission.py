@@ -85,10 +85,10 @@ class PoolPass:
             for claim in sorted(books.pending, key=lambda claim: claim.id):
                 self.answers[claim.id] = self._wait(claim)
             return
-        for decision in impossible(books):
-            self.answers[decision.claim] = decision
-            if decision.claim in books.holds:
-                books.give_up(books.claims[decision.claim])
+        self.answers.update(impossible(books))
+        for claim in self._held():
+            if claim.id in self.answers:
+                books.give_up(claim)
         before: dict[ClaimId, Decision] | None = None
         rounds, last = 0, False
         while not last:

@@ -25,7 +25,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.room import largest_pod, nearest_machine, pods_that_fit
-from quotas.engine.types import Claim, Decision, DecisionKind
+from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,15 @@ class Never:
     largest: int
 
 
-def impossible(books: Books) -> Iterator[Decision]:
+def impossible(books: Books) -> dict[ClaimId, Decision]:
     """The answers to those that could never run. They have no turn: their departments compete with the next claim, in every
     pass."""
-    for claim in books.pending:
-        refused = never(books, claim)
-        if refused is not None:
-            reasons, most = (refused.reason,), refused.largest
-            yield Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=reasons, largest=most)
+    refused = {claim.id: never(books, claim) for claim in books.pending}
+    return {
+        id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=(why.reason,), largest=why.largest)
+        for id, why in refused.items()
+        if why is not None
+    }
 
 
 def never(books: Books, claim: Claim) -> Never | None:

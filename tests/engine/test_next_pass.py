@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quotas.engine.admission import decide
-from quotas.engine.reasons import HeldFor
+from quotas.engine.reasons import HeldFor, NotPreemptible
 from quotas.engine.types import BorrowPreempt, Claim, DecisionKind, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
@@ -427,3 +427,17 @@ def test_who_waits_behind_what_could_never_run_keeps_what_it_holds() -> None:
     decided = answers(a_snapshot(a_pool(8, nominal=8), departments, claims, fair_sharing=True, notice=60))
     assert decided["mine"].waiting_on == ("l",)
     assert (decided["more"].decision, decided["more"].victims) == (DecisionKind.WAIT, ())
+
+
+def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked_at_first() -> None:
+    """A quota was cut: the reservation goes, and counted while the others were refused."""
+    claims = [
+        pending("other", "a", 1, preemptible=False),
+        pending("reserved", "a", 2, preemptible=False, reserved=Reservation(2, ())),
+        leaving("l", "b", 2, held_for="reserved"),
+    ]
+    snapshot = a_snapshot(a_pool(4), [a_department("a", 0), a_department("b", 4)], claims)
+    for given in (claims, claims[::-1]):
+        decided = answers(replace(snapshot, claims=tuple(given)))
+        assert decided["other"].reasons == (NotPreemptible(0, 3),)
+        assert decided["reserved"].reasons == (NotPreemptible(0, 4),)
