@@ -56,7 +56,7 @@ class Installation:
             process.kill()
 
     def pids(self) -> dict[str, int]:
-        return {name: process.pid for name, process in self.running.items()} | self.info["pids"]
+        return {**{name: process.pid for name, process in self.running.items()}, **self.info["pids"]}
 
 
 def prepared(**environment: str) -> Path:

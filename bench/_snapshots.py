@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from bench._openb import SHARES, machine_of
 from bench._openb import nodes as openb_nodes
@@ -48,7 +49,7 @@ def a_snapshot(
     claims: list[Claim] = []
     room = Room(Space((pool,)))
     for n, units in enumerate(sizes):
-        machine = machine_of(units) if with_nodes else {}
+        machine: dict[str, Any] = machine_of(units) if with_nodes else {}
         borrows = n < running and chance.random() < lent
         department = DepartmentId(f"d{chance.randrange(departments) // (2 if borrows else 1):04}")
         priority = chance.choice([0, 0, 1])

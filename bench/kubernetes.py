@@ -170,7 +170,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     from workloads.manifests import pod as manifest
     from workloads.models import Attempt, Image
     from workloads.requests import WorkloadRequest
-    from workloads.specs import spec_of
+    from workloads.specs import ROWS, spec_of
 
     made.stop("web", "watcher", "worker", "beat")
     pool = Pool.objects.get(slug=portal.pools["Pretended-GPU"])
@@ -187,7 +187,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     print(f"(c) one pass admits {count}: {time.perf_counter() - began:.1f} s, {time.process_time() - cpu:.1f} CPU s")
     claims = list(Claim.objects.filter(state="holding", submitted_at__gte=since).values_list("public_id", flat=True))
     assert len(claims) == count, f"{len(claims)} of {count} were admitted"
-    rows = Attempt.objects.filter(claim__public_id__in=claims).select_related(*starting.ROWS)
+    rows = Attempt.objects.filter(claim__public_id__in=claims).select_related(*ROWS)
     driver: Any = driver_for(rows[0].cluster)
     manifests = [manifest(spec_of(row), driver.options) for row in rows]
     driver.ensure(spec_of(rows[0]))  # its namespace; this one pod is found by the stage, not created

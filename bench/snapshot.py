@@ -69,8 +69,8 @@ def fill(pool: Any, running: int, pending: int) -> None:
     departments = dict(Department.objects.values_list("slug", "pk"))
     made = a_snapshot(len(departments), running, pending, with_nodes=True)
 
-    def at(seconds: int | None) -> dt.datetime | None:
-        return None if seconds is None else moment(now + seconds)
+    def at(seconds: int) -> dt.datetime:
+        return moment(now + seconds)
 
     Claim.objects.bulk_create(
         Claim(
@@ -84,7 +84,7 @@ def fill(pool: Any, running: int, pending: int) -> None:
             memory_mib=claim.memory_mib,
             submitted_at=at(claim.submitted_at),
             queued_at=at(claim.submitted_at),
-            started_at=at(claim.started_at),
+            started_at=None if claim.started_at is None else at(claim.started_at),
             notice=600,
             grace=120,
             placement=[{"pod": p.pod, "node": p.node, "cards": list(p.cards)} for p in claim.placement or ()] or None,

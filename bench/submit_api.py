@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 REQUESTS, THREADS, BARE = 600, 8, 200
 
@@ -56,20 +57,19 @@ def seed() -> tuple[dict[str, str], dict[str, object]]:
 def measure(base: str, header: dict[str, str], body: dict[str, object]) -> None:
     import httpx
 
-    local = threading.local()
+    class Connection(threading.local):
+        def __init__(self) -> None:
+            self.client = httpx.Client(headers=header, timeout=30)
 
-    def client() -> httpx.Client:
-        if not hasattr(local, "client"):
-            local.client = httpx.Client(headers=header, timeout=30)
-        return local.client
+    own = Connection()
 
     def submit(number: int) -> None:
-        answer = client().post(f"{base}/departments/vision/workloads/", json=body | {"name": f"train-{number}"})
+        answer = own.client.post(f"{base}/departments/vision/workloads/", json=body | {"name": f"train-{number}"})
         if answer.status_code != 202:
             raise SystemExit(f"{answer.status_code}: {answer.text}")
 
     def read(number: int) -> None:
-        if client().get(f"{base}/images/").status_code != 200:
+        if own.client.get(f"{base}/images/").status_code != 200:
             raise SystemExit("the read failed")
 
     for work in (submit, read):
@@ -115,14 +115,16 @@ def bare_rows() -> float:
     from quotas.models import Claim, Pool
     from workloads.models import Attempt, Image, Workload
 
-    of = {"department": Department.objects.get(), "pool": Pool.objects.get()}
-    image, cluster = Image.objects.get(), of["pool"].group.cluster
+    pool, image = Pool.objects.get(), Image.objects.get()
+    of: dict[str, Any] = {"department": Department.objects.get(), "pool": pool}
     began = time.perf_counter()
     for n in range(BARE):
         with transaction.atomic():
             workload = Workload.objects.create(kind="job", name="bare", image=image, units_per_pod=1, **of)
             claim = Claim.objects.create(name="bare", units_per_pod=1, workload=workload.public_id, **of)
-            Attempt.objects.create(workload=workload, number=1, claim=claim, cluster=cluster, run_name=f"bare-{n}")
+            Attempt.objects.create(
+                workload=workload, number=1, claim=claim, cluster=pool.group.cluster, run_name=f"bare-{n}"
+            )
             AuditEntry.objects.create(action="bare", target="bare", actor_name="bare")
             Event.objects.create(kind="bare")
     return BARE / (time.perf_counter() - began)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 ROUNDS, REQUESTS, CLIENTS = 3, 400, 8
@@ -42,7 +43,7 @@ def main() -> None:
     ]
     try:
         for port in ports.values():
-            servers.wait("web", lambda port=port: servers.listening(port))
+            servers.wait("web", partial(servers.listening, port))
         measure(dict(zip(SERVERS, running, strict=True)), ports)
     finally:
         for server in running:
