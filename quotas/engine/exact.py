@@ -8,7 +8,7 @@ the ⌈need ÷ size⌉ claims with the least lost work can stand in an optimum.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from quotas.engine.books import Books
@@ -18,7 +18,12 @@ from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
+SUMS, FEW = 20_000, 16
+"""How many sums are compared for one question, at most, where the candidates are more than a few."""
+
 Goods = Mapping[ClaimId, int]
+Need = tuple[int, int, int]
+"""Units at the place, by right, and of the pool as a whole"""
 Part = tuple[int, int]
 """(units, how many of them by right) that a set would give less without one of its claims"""
 State = tuple[int, int, int, tuple[Part, ...]]
@@ -32,24 +37,48 @@ EMPTY: Value = (NO_CHANGE, 0, 0, 0, ())
 START: State = (0, 0, 0, ())
 
 
-@dataclass(frozen=True, slots=True)
+class TooManySets(Exception):
+    """Sizes are so different, or so much is needed, that more sums would have to be compared than there is time for."""
+
+
+@dataclass(slots=True)
 class Problem:
     """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of other departments, the
-    `rivals`, gives `gives` at the place (None: all its units)."""
+    `rivals`, gives `gives` at the place (None: all its units). Others are asked `of_others` at most; `sums` is how many more may
+    be compared."""
 
     books: Books
     taker: Taker
     own: list[Claim]
     rivals: Mapping[DepartmentId, Collection[Claim]]
     gives: Goods | None
-    need: tuple[int, int, int]
+    need: Need
     fairness: Fairness
+    of_others: Need = field(init=False)
+    sums: int = SUMS
+
+    def __post_init__(self) -> None:
+        self.of_others = _of_others(self.books, self.taker, self.need)
+
+    def compare(self, sums: int) -> None:
+        """So many sums are to be compared next. Raises TooManySets, unless the candidates are few."""
+        self.sums -= sums
+        if self.sums < 0 and len(self.own) + sum(map(len, self.rivals.values())) > FEW:
+            raise TooManySets
 
 
-def need_of(books: Books, taker: Taker, lacking: int) -> tuple[int, int, int]:
+def need_of(books: Books, taker: Taker, lacking: int) -> Need:
     """What must be given at least: at the place, by right, and of the pool as a whole."""
     by_right = taker.asked - books.ledger.available(taker.account.id)
     return lacking, by_right, taker.asked - books.free_later.row[books.pool_slot]
+
+
+def _of_others(books: Books, taker: Taker, need: Need) -> Need:
+    """What others may have to give of it: not what the department's own limits want to have back."""
+    if not books.ledger.flat:
+        return need
+    account, root = taker.account, books.ledger.root
+    return need[0], taker.asked - max(0, account.kept - account.usage) - (root.subtree - root.usage), need[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +90,37 @@ class Ranked:
 
 
 def best_set(problem: Problem) -> tuple[Claim, ...] | None:
-    """The best permitted set, or None when there is none; in a tree one that is at least as good."""
-    best, ceiling = _solve(problem, None), None
+    """The best permitted set, or None when there is none; in a tree one that is at least as good. Raises TooManySets."""
+    best = _solve(problem, None)
     while best is not None:
         chosen = [problem.books.claims[id] for id in best.rest[3]]
-        ceiling = max((claim.priority for claim in chosen), default=None)
-        lower = None if ceiling is None else _solve(problem, ceiling)
+        lower = _lower(problem, best, max((claim.priority for claim in chosen), default=None))
         if lower is None or lower.first > best.first:
             return tuple(chosen)
         best = lower
     return None
 
 
+def _lower(problem: Problem, best: Ranked, ceiling: int | None) -> Ranked | None:
+    """A set of lower priorities, if it is as good in what outranks them; the best is kept where that is too much to ask."""
+    try:
+        return None if ceiling is None else _solve(problem, ceiling)
+    except TooManySets:
+        return None
+
+
 def _solve(problem: Problem, below: int | None) -> Ranked | None:
     """The best set among claims of priority less than `below`, ceiling left aside."""
-    own = _own_table(problem, [claim for claim in problem.own if below is None or claim.priority < below])
     tables: dict[object, Table] = {}
+    best = _combined(problem, below, {START: EMPTY}, tables) if problem.taker.inside else None
+    if best is not None or (problem.taker.inside and not problem.own):
+        return best  # who is inside its guarantee stops none of its own where others do
+    own = _own_table(problem, [claim for claim in problem.own if below is None or claim.priority < below])
+    return _combined(problem, below, own, tables)
+
+
+def _combined(problem: Problem, below: int | None, own: Table, tables: dict[object, Table]) -> Ranked | None:
+    """The best set of some of its own claims and others'; `tables` remembers what those can give."""
     best: Ranked | None = None
     for mine, my_value in own.items():
         usage_after = problem.taker.account.usage + problem.taker.asked - mine[2]
@@ -84,6 +128,7 @@ def _solve(problem: Problem, below: int | None) -> Ranked | None:
         key = (right, usage_after if right is Right.FAIR else None)
         if key not in tables:
             tables[key] = _others_table(problem, below, right, usage_after)
+        problem.compare(len(tables[key]))
         for theirs, their_value in tables[key].items():
             if _enough(problem, mine, theirs) and not any(_enough(problem, mine, less) for less in _smaller(theirs)):
                 ranked = _rank(problem, mine, my_value, theirs, their_value)
@@ -137,6 +182,7 @@ def _own_table(problem: Problem, claims: list[Claim]) -> Table:
     for claim in _worth_trying(problem, claims, max(lacking, right), anywhere=right > 0):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = (NO_CHANGE, 0, problem.books.lost_work(claim), 1, (claim.id,))
+        problem.compare(len(table))
         for state, old in list(table.items()):
             if state[1] < right or (gives and state[0] < lacking):
                 _offer(table, _plus(state, (gives, units, units, ())), _join(old, value))
@@ -166,7 +212,7 @@ def _others_table(problem: Problem, below: int | None, right: Right, usage_after
         offers = [ask(department) for department in _cheapest_claims(problem, below)]
     table: Table = {START: EMPTY}
     for theirs in _best_offers(problem, offers):
-        table = _merged(problem, table, theirs)
+        table = _undominated(problem, _merged(problem, table, theirs))
     return table
 
 
@@ -177,7 +223,7 @@ def _is_fair(problem: Problem) -> bool:
 def _cheapest_claims(problem: Problem, below: int | None) -> list[DepartmentId]:
     """The departments that the best set can take from by right of the guarantee, as far as that is known."""
     recallable = recallable_for(problem.books, problem.taker)
-    worth = recallable.worth_asking(max(problem.need), _priority_limit(problem, below), problem.rivals)
+    worth = recallable.worth_asking(max(problem.of_others), _priority_limit(problem, below), problem.rivals)
     return [department for department in problem.rivals if department in worth]
 
 
@@ -193,7 +239,7 @@ def _highest_shares(
     """With fair sharing: what is offered by the departments with the highest shares, as many as one set can take from. For
     each claim of another one it could as well take one of the same size from one of these that is still untouched. A
     borrower with the share `mine` takes nothing from who has no more, or would have less without any claim."""
-    books, limit, need = problem.books, _priority_limit(problem, below), max(problem.need)
+    books, limit, need = problem.books, _priority_limit(problem, below), max(problem.of_others)
     sizes = {size for priority, size in books.sizes if size and (limit is None or priority < limit)}
     least = min(sizes, default=1)
     wanted = {size: 1 if size >= need else 2 + (need - size - 1) // least for size in sizes}
@@ -222,7 +268,7 @@ def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
             if state != START:
                 by_size.setdefault(state, []).append((value, index))
     parts = {state: min(part for part in state[:3] if part > 0) for state in by_size}
-    least, need = min(parts.values(), default=1), max(problem.need)
+    least, need = min(parts.values(), default=1), max(problem.of_others)
     alike = problem.gives is None and not problem.books.ledger.keepers  # a unit of anybody's is as good as any other
     worth: dict[int, Table] = {}
     for state, values in by_size.items():
@@ -236,18 +282,32 @@ def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
 def _merged(problem: Problem, table: Table, offers: Table) -> Table:
     """The table with one more department's offers; who has enough takes nothing more."""
     merged: Table = {}
+    problem.compare(len(table) * len(offers))
     for state, value in table.items():
-        full = all(given >= needed for given, needed in zip(state[:3], problem.need, strict=True))
+        full = all(given >= needed for given, needed in zip(state[:3], problem.of_others, strict=True))
         for given, other in [(START, offers[START])] if full else offers.items():
             _offer(merged, _plus(state, given), _join(value, other))
     return merged
+
+
+def _undominated(problem: Problem, table: Table) -> Table:
+    """The table without sums that are less than another, or not more than is needed either, and cost more; where all units
+    count alike and more of them are no harm by themselves."""
+    if _is_fair(problem) or problem.gives is not None or problem.books.ledger.keepers or not problem.taker.inside:
+        return table
+    most, least = max(problem.of_others), None
+    kept: Table = {}
+    for state, value in sorted(table.items(), key=lambda entry: (-min(entry[0][2], most), entry[1])):
+        if least is None or value[1:4] <= least:
+            kept[state], least = value, value[1:4]
+    return kept
 
 
 def _offers(problem: Problem, department: DepartmentId, below: int | None, right: Right, usage_after: int) -> Table:
     """What one department can give; remembered for the next taker, since most departments stay as they are. The need is
     rounded up so that takers of like size share what is remembered."""
     books, taker = problem.books, problem.taker
-    need = 1 << (max(problem.need) - 1).bit_length()
+    need = 1 << (max(problem.of_others) - 1).bit_length()
     account = books.ledger[department]
     least = share(taker.account, usage_after) if right is Right.FAIR else 0
     last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
@@ -287,6 +347,7 @@ def _all_offers(
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
         gives, units = _given(problem, claim), problem.books.standing.charges[claim.id]
         value: Value = (NO_CHANGE, 0, problem.books.lost_work(claim), 1, (claim.id,))
+        problem.compare(len(table))
         for (given, right_given, total, parts), old in list(table.items()):
             if min(given, right_given) < need and total + units * last_too <= spare:
                 by_right = _by_right(account, total + units)

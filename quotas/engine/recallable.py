@@ -150,5 +150,16 @@ def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]
                 value, state = (lost, count, units, ids), min(units, need)
                 if state not in table or value < table[state]:
                     table[state] = value
+        table = _undominated(table)
     claims = {id: claim for offers in sizes.values() for _, id, claim in offers}
     return tuple(claims[id] for id in table[need][3])
+
+
+def _undominated(table: dict[int, Value]) -> dict[int, Value]:
+    """The table without sums that are less than another and cost more: whatever is added to them."""
+    kept: dict[int, Value] = {}
+    least: tuple[int, int] | None = None
+    for given, value in sorted(table.items(), reverse=True):
+        if least is None or value[:2] <= least:
+            kept[given], least = value, value[:2]
+    return kept

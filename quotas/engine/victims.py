@@ -5,11 +5,11 @@ exact.py and the best of them all. Trees and gangs are searched, see search.py.
 """
 
 from collections.abc import Collection, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
-from quotas.engine.exact import Problem, best_set, need_of
+from quotas.engine.exact import Problem, TooManySets, best_set, need_of
 from quotas.engine.permission import (
     Fairness,
     Taker,
@@ -132,13 +132,14 @@ def _best(
     if (flat or not books.settings.fair_sharing) and (counted or _has_place(books, taker)):
         need = need_of(books, taker, taker.asked - books.free_later.row[books.pool_slot])
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
-        victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
-        if flat and counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
-            fits = makes_room(books, taker, victims) is not None  # but others may come first
-            return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ()) if fits else None
-        chosen = _settled(books, taker, victims, fairness)
-        if chosen is not None or (counted and flat):
-            return chosen
+        with suppress(TooManySets):
+            victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
+            if flat and counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
+                fits = makes_room(books, taker, victims) is not None  # but others may come first
+                return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ()) if fits else None
+            chosen = _settled(books, taker, victims, fairness)
+            if chosen is not None or (counted and flat):
+                return chosen
     elif taker.claim.pods == 1 and not counted and has_sites(books.pool):
         best = _best_on_a_node(books, taker, own, rivals, fairness)
         if flat and _only_a_place_is_lacking(books, taker):
@@ -217,7 +218,11 @@ def _on_node(
             break
         need = need_of(books, taker, site.lacking)
         of_own = own if (rivals and not taker.inside) or need[1] > 0 else mine
-        victims = best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
+        try:
+            victims = best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
+        except TooManySets:
+            unsolved = True
+            continue
         chosen = _settled(books, taker, victims, fairness)
         unsolved = unsolved or (chosen is None and victims is not None)
         best = _better(books, taker, best, chosen)
