@@ -26,7 +26,8 @@ class Books(Rights):
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
-    `offered` what claims on nodes. `young` has those whose minimum runtime is not over.
+    `offered` what claims on nodes. `young` has those whose minimum runtime is not over. `sums`
+    is how many sums were compared for victims (problem.py).
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
@@ -39,7 +40,7 @@ class Books(Rights):
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
-        self.openings = 0
+        self.openings = self.sums = 0
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
         self.offered: dict[Any, Any] = {}

@@ -7,8 +7,8 @@ from functools import reduce
 from operator import add
 
 from quotas.engine.books import Books
-from quotas.engine.exact import need_of
 from quotas.engine.permission import Taker
+from quotas.engine.problem import need_of
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId
 

@@ -9,7 +9,7 @@ Claims are kept in order between takers. A claim that does not qualify is put as
 department's usage has moved.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 
@@ -143,7 +143,7 @@ def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]
         )
         return (claim,)
     table: dict[int, Value] = {0: (0, 0, 0, ())}
-    for size, offers in sizes.items():
+    for size, offers in _worth_trying(sizes, need):
         for given, (lost, count, units, ids) in list(table.items()):
             for more, id, _ in offers[: -(-(need - given) // size)]:
                 lost, count, units, ids = lost + more, count + 1, units + size, tuple(sorted((*ids, id)))
@@ -153,6 +153,17 @@ def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]
         table = _undominated(table)
     claims = {id: claim for offers in sizes.values() for _, id, claim in offers}
     return tuple(claims[id] for id in table[need][3])
+
+
+def _worth_trying(sizes: dict[int, list[Offer]], need: int) -> Iterator[tuple[int, list[Offer]]]:
+    """Of each size the offers that can be in the best sum: fewer that lose less and are no smaller than would be enough."""
+    losses: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        many = -(-need // size)
+        offers = [offer for offer in sizes[size] if bisect_left(losses, offer[0]) < many]
+        for lost, _, _ in offers:
+            insort(losses, lost)
+        yield size, offers
 
 
 def _undominated(table: dict[int, Value]) -> dict[int, Value]:

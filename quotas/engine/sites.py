@@ -14,9 +14,9 @@ from operator import add
 
 from quotas.engine.books import Books
 from quotas.engine.bounds import Bound, Gift, Least, Offer, alone, bound, cheapest, fair_bound, is_wide
-from quotas.engine.exact import Goods
 from quotas.engine.offers import NOTHING, Here, Offered, Pile, offer_of, offered, together
 from quotas.engine.permission import Taker
+from quotas.engine.problem import Goods
 from quotas.engine.ranking import Falls, Rank
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.space import Host

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
-from quotas.engine.exact import Problem, TooManySets, best_set, need_of
+from quotas.engine.exact import best_set
 from quotas.engine.permission import (
     Fairness,
     Taker,
@@ -19,6 +19,7 @@ from quotas.engine.permission import (
     rivals_of,
     taker_of,
 )
+from quotas.engine.problem import Problem, TooManySets, need_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, search
@@ -219,7 +220,9 @@ def _on_node(
         need = need_of(books, taker, site.lacking)
         of_own = own if (rivals and not taker.inside) or need[1] > 0 else mine
         try:
-            victims = best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
+            victims = (
+                best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
+            )
         except TooManySets:
             unsolved = True
             continue

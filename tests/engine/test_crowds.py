@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine import exact, search, sites, victims
+from quotas.engine import search, sites, sums, victims
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.invariants import of_plan
@@ -24,8 +24,8 @@ def weighed(snapshot: Snapshot) -> Snapshot:
 
 
 def every_offer(
-    problem: exact.Problem, below: int | None, mine: int | None, ask: Callable[[DepartmentId], exact.Table]
-) -> Iterator[exact.Table]:
+    problem: sums.Problem, below: int | None, mine: int | None, ask: Callable[[DepartmentId], sums.Table]
+) -> Iterator[sums.Table]:
     return map(ask, problem.rivals)
 
 
@@ -39,14 +39,14 @@ def every_node(
 def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
     quick = [decide(snapshot) for snapshot in snapshots]
-    monkeypatch.setattr(exact, "_highest_shares", every_offer)
+    monkeypatch.setattr(sums, "_highest_shares", every_offer)
     assert quick == [decide(snapshot) for snapshot in snapshots]
 
 
 def test_with_fair_sharing_the_cheapest_of_each_size_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
     quick = [decide(snapshot) for snapshot in snapshots]
-    monkeypatch.setattr(exact, "_best_offers", lambda _, offers: iter(offers))
+    monkeypatch.setattr(sums, "_best_offers", lambda _, offers: iter(offers))
     assert quick == [decide(snapshot) for snapshot in snapshots]
 
 

@@ -1,0 +1,68 @@
+"""What is asked of a victim set for one place, and how far the best is looked for."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from quotas.engine.books import Books
+from quotas.engine.ledger import Account
+from quotas.engine.permission import Fairness, Taker
+from quotas.engine.types import Claim, ClaimId, DepartmentId
+
+SUMS, FEW, TIRED = 100_000, 16, 1_000_000
+"""How many sums are compared for one question, at most, where the candidates are more than a few; once so many were compared
+in a pass, a fiftieth of it."""
+
+Goods = Mapping[ClaimId, int]
+Need = tuple[int, int, int]
+"""Units at the place, by right, and of the pool as a whole"""
+
+
+class TooManySets(Exception):
+    """Sizes are so different, or so much is needed, that more sums would have to be compared than there is time for."""
+
+
+@dataclass(slots=True)
+class Problem:
+    """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of other departments, the
+    `rivals`, gives `gives` at the place (None: all its units). Others are asked `of_others` at most; `sums` is how many more may
+    be compared."""
+
+    books: Books
+    taker: Taker
+    own: list[Claim]
+    rivals: Mapping[DepartmentId, Collection[Claim]]
+    gives: Goods | None
+    need: Need
+    fairness: Fairness
+    of_others: Need = field(init=False)
+    sums: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.of_others = _of_others(self.books, self.taker, self.need)
+        self.sums = SUMS if self.books.sums < TIRED else SUMS // 50
+
+    def compare(self, sums: int) -> None:
+        """So many sums are to be compared next. Raises TooManySets, unless the candidates are few."""
+        self.books.sums += sums
+        self.sums -= sums
+        if self.sums < 0 and len(self.own) + sum(map(len, self.rivals.values())) > FEW:
+            raise TooManySets
+
+
+def need_of(books: Books, taker: Taker, lacking: int) -> Need:
+    """What must be given at least: at the place, by right, and of the pool as a whole."""
+    by_right = taker.asked - books.ledger.available(taker.account.id)
+    return lacking, by_right, taker.asked - books.free_later.row[books.pool_slot]
+
+
+def _of_others(books: Books, taker: Taker, need: Need) -> Need:
+    """What others may have to give of it: not what the department's own limits want to have back."""
+    if not books.ledger.flat:
+        return need
+    account, root = taker.account, books.ledger.root
+    return need[0], taker.asked - max(0, account.kept - account.usage) - (root.subtree - root.usage), need[2]
+
+
+def by_right(account: Account, units: int) -> int:
+    """How much of so many units a department gives back to the others: not what it keeps in any case."""
+    return max(0, account.usage - account.kept) - max(0, account.usage - units - account.kept)

@@ -1,0 +1,115 @@
+"""Claims of many sizes: what they give together takes too many values to compare them all."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from quotas.engine import invariants, problem
+from quotas.engine.admission import decide
+from quotas.engine.permission import taker_of
+from quotas.engine.search import makes_room
+from quotas.engine.types import DecisionKind, Snapshot
+from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, pending
+from tests.engine.effort import examples, patient
+from tests.engine.strategies import crowded, reclaims
+from tests.engine.test_victims import (
+    CANDIDATES,
+    never_worse_than_greedy,
+    none_goes_in_vain,
+    the_best_is_chosen,
+    the_books,
+)
+from tests.engine.towns import a_town
+
+pytestmark = patient
+
+
+def in_odd_sizes(snapshot: Snapshot) -> Snapshot:
+    """As if units were tenths, and hardly any two claims of one size."""
+    claims = tuple(replace(c, units_per_pod=10 * c.units_per_pod + 3 * n % 7) for n, c in enumerate(snapshot.claims))
+    departments = tuple(
+        replace(d, quotas={"gpu": replace(d.quotas["gpu"], guaranteed=10 * d.quotas["gpu"].guaranteed)})
+        for d in snapshot.departments
+    )
+    more = sum(claim.units for claim in claims) - 10 * sum(claim.units for claim in snapshot.claims)
+    (pool,) = snapshot.pools
+    pools = (replace(pool, capacity=10 * (pool.capacity or 0) + more),)
+    return replace(snapshot, pools=pools, departments=departments, claims=claims)
+
+
+@settings(max_examples=examples(200, 2000), deadline=None)
+@given(reclaims(candidates=CANDIDATES).map(in_odd_sizes) | reclaims(fair=True).map(in_odd_sizes))
+def test_of_few_claims_of_any_sizes_the_best_go(snapshot: Snapshot) -> None:
+    the_best_is_chosen(snapshot)
+
+
+@settings(max_examples=examples(100, 1000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    snapshot=reclaims(candidates=20).map(in_odd_sizes) | reclaims(fair=True, candidates=20) | crowded(),
+    most=st.integers(0, 200),
+)
+def test_where_sums_are_too_many_a_search_finds_who_goes(
+    snapshot: Snapshot, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problem, "SUMS", most)
+    monkeypatch.setattr(problem, "FEW", 0)
+    books, claim = the_books(snapshot)
+    assume(makes_room(books, taker_of(books, claim), ()) is None)
+    none_goes_in_vain(books, claim)
+    if snapshot.pools[0].nodes is None:
+        never_worse_than_greedy(books, claim)
+
+
+def of_mib(chance: random.Random, fair: bool) -> Snapshot:
+    """Twelve departments, 150 claims and 60 that wait, of sizes that hardly any two have: all that is held is lent out."""
+    sizes = [chance.randrange(500, 24_000) for _ in range(60)]
+    held = [holding(f"h{n:03}", f"d{chance.randrange(6)}", chance.choice(sizes)) for n in range(150)]
+    asked = [pending(f"p{n:03}", f"d{chance.randrange(12)}", chance.choice(sizes)) for n in range(60)]
+    used = sum(claim.units for claim in held)
+    departments = [a_department(f"d{n}", used // 12) for n in range(12)]
+    return a_snapshot(a_pool(used), departments, [*held, *asked], fair_sharing=fair)
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_pool_of_mib_is_planned_whatever_the_sizes(fair: bool) -> None:
+    """No table of all sums would fit here: some ten thousand for each of some hundred claims."""
+    snapshot = of_mib(random.Random(7), fair)
+    plan = decide(snapshot)
+    assert invariants.of_plan(snapshot, plan) == ()
+    assert sum(decision.decision is DecisionKind.RECLAIM for decision in plan.decisions) > 20
+
+
+def test_who_is_far_above_its_borrow_limit_asks_others_for_what_they_can_give_only() -> None:
+    """Its limit was cut: of 148 units to go all but three are its own to give, and nobody else is asked for more."""
+    mine = [holding(f"m{n:02}", "a", 3 + n % 5) for n in range(40)]
+    theirs = [holding(f"o{n:02}", f"b{n % 3}", 2 + n % 7) for n in range(60)]
+    departments = [a_department("a", 8, borrow_limit=3), *(a_department(f"b{n}") for n in range(3))]
+    used = sum(claim.units for claim in [*mine, *theirs])
+    asked = pending("asked", "a", 3, priority=1)
+    decided = answers(a_snapshot(a_pool(used), departments, [*mine, *theirs, asked], fair_sharing=True))
+    assert {victim[0] for victim in decided["asked"].victims} == {"m"}
+    assert sum(claim.units for claim in mine if claim.id not in decided["asked"].victims) + 3 <= 11
+
+
+def test_wherever_the_comparing_ends_those_who_go_are_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of the best set, or of a set of lower priorities that is as good: then the best is taken."""
+    held = [holding(f"h{n}", "bcd"[n % 3], 2 + n % 4, priority=n % 3, started_at=-60 * n) for n in range(9)]
+    departments = [a_department("a", 12), *(a_department(department, 1) for department in "bcd")]
+    used = sum(claim.units for claim in held)
+    snapshot = a_snapshot(a_pool(used), departments, [*held, pending("asked", "a", 7, priority=3)])
+    monkeypatch.setattr(problem, "FEW", 0)
+    for most in range(0, 400, 5):
+        monkeypatch.setattr(problem, "SUMS", most)
+        for fair in (False, True):
+            none_goes_in_vain(*the_books(replace(snapshot, settings=replace(snapshot.settings, fair_sharing=fair))))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_on_nodes_who_goes_is_searched_for_too(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "SUMS", 0)
+    monkeypatch.setattr(problem, "FEW", 0)
+    town = a_town(seed)
+    assert invariants.of_plan(town, decide(town)) == ()
