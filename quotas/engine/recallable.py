@@ -11,7 +11,7 @@ department's usage has moved.
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Ledger
@@ -22,6 +22,8 @@ Offer = tuple[int, ClaimId, Claim]
 """(lost work, id, the claim); no two are the same, so they sort by cost"""
 Value = tuple[int, int, int, tuple[ClaimId, ...]]
 """(lost work, how many, units, which)"""
+NOTHING = (1, 0)
+"""(lost work, size) of what gives nothing: anything loses less for its size"""
 
 
 def recallable_for(books: Books, taker: Taker) -> "Recallable":
@@ -73,7 +75,7 @@ class Recallable:
                 cheapest = islice(self._qualifying(size, shelf), many)
                 sizes[size] = sorted([*sizes.get(size, ()), *cheapest])[:many]
             if sum(size * len(offers) for size, offers in sizes.items()) >= need:
-                claims = _cheapest_sum(sizes, need)
+                claims = cheapest_sum(sizes, need)
                 return claims if self._borrowed(claims) else None
         return None
 
@@ -135,7 +137,7 @@ class Recallable:
         return all(units <= self._spare(department) for department, units in taken.items())
 
 
-def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]:
+def cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]:
     """The claims that give at least `need` together at the least cost, by a table of what every sum costs."""
     if need <= min(sizes):  # one is enough
         _, size, id, claim = min(
@@ -143,16 +145,37 @@ def _cheapest_sum(sizes: dict[int, list[Offer]], need: int) -> tuple[Claim, ...]
         )
         return (claim,)
     table: dict[int, Value] = {0: (0, 0, 0, ())}
-    for size, offers in _worth_trying(sizes, need):
+    worth = [*_worth_trying(sizes, need)]
+    enough = _lost_at_most([offer for _, offers in worth for offer in offers], need)
+    left = [*accumulate([NOTHING, *((offers[0][0], size) for size, offers in reversed(worth))], _cheaper_unit)][::-1]
+    for (size, offers), cheapest in zip(worth, left[1:], strict=True):
         for given, (lost, count, units, ids) in list(table.items()):
             for more, id, _ in offers[: -(-(need - given) // size)]:
-                lost, count, units, ids = lost + more, count + 1, units + size, tuple(sorted((*ids, id)))
+                lost, count, units, ids = lost + more, count + 1, units + size, (*ids, id)
                 value, state = (lost, count, units, ids), min(units, need)
-                if state not in table or value < table[state]:
+                if state not in table or _is_better(value, table[state]):
                     table[state] = value
-        table = _undominated(table)
+        table = _undominated(table, need, enough, cheapest)
     claims = {id: claim for offers in sizes.values() for _, id, claim in offers}
-    return tuple(claims[id] for id in table[need][3])
+    return tuple(claims[id] for id in sorted(table[need][3]))
+
+
+def _is_better(one: Value, other: Value) -> bool:
+    return one[:3] < other[:3] or (one[:3] == other[:3] and sorted(one[3]) < sorted(other[3]))
+
+
+def _lost_at_most(offers: list[Offer], need: int) -> int:
+    """What some sum that is enough loses: of those that lose least for their size."""
+    lost = 0
+    for offer in sorted(offers, key=lambda offer: (offer[0] / offer[2].units, offer[1])):
+        if need > 0:
+            lost, need = lost + offer[0], need - offer[2].units
+    return lost
+
+
+def _cheaper_unit(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Which of two (lost work, size) loses less for its size."""
+    return one if one[0] * other[1] <= other[0] * one[1] else other
 
 
 def _worth_trying(sizes: dict[int, list[Offer]], need: int) -> Iterator[tuple[int, list[Offer]]]:
@@ -163,14 +186,17 @@ def _worth_trying(sizes: dict[int, list[Offer]], need: int) -> Iterator[tuple[in
         offers = [offer for offer in sizes[size] if bisect_left(losses, offer[0]) < many]
         for lost, _, _ in offers:
             insort(losses, lost)
-        yield size, offers
+        if offers:
+            yield size, offers
 
 
-def _undominated(table: dict[int, Value]) -> dict[int, Value]:
-    """The table without sums that are less than another and cost more: whatever is added to them."""
+def _undominated(table: dict[int, Value], need: int, enough: int, cheapest: tuple[int, int]) -> dict[int, Value]:
+    """The table without sums that are less than another and cost more, whatever is added to them, and without those that lose
+    more than `enough` would even if all they lack came from the `cheapest` that is left."""
+    lost, size = cheapest
     kept: dict[int, Value] = {}
     least: tuple[int, int] | None = None
     for given, value in sorted(table.items(), reverse=True):
-        if least is None or value[:2] <= least:
+        if (least is None or value[:2] <= least) and size * (value[0] - enough) + (need - given) * lost <= 0:
             kept[given], least = value, value[:2]
     return kept

@@ -91,7 +91,7 @@ def _improved(
     candidates = _worth_trying(books, taker, claims)
     if best is not None and books.pool.nodes is not None and len(candidates) > MANY:
         return best
-    charges, lacking = books.standing.charges, taker.asked - books.free_later.row[books.pool_slot]
+    charges, lacking = books.standing.charges, lacking_of_pool(books, taker)
     least = None if best is None else cost(best)
     thorough = len(candidates) <= MANY and (books.pool.nodes is None or best is None)
     looks = LOOKS if thorough else FEWER_LOOKS
@@ -176,19 +176,40 @@ def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Cl
 
 def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tuple[Claim, ...] | None:
     """Take one after the other while it is permitted, until the taker fits; then put back whoever is not needed."""
+    charges, lacking = books.standing.charges, lacking_of_pool(books, taker)
     victims: list[Claim] = []
+    given = 0
     for claim in order:
-        if may_go([*victims, claim]):
+        if may_go(_touched(books, taker, [*victims, claim], claim)):
             victims.append(claim)
-            if makes_room(books, taker, victims) is not None:
+            given += charges[claim.id]
+            if given >= lacking and makes_room(books, taker, victims) is not None:
                 break
     else:
         return None
     for victim in reversed(victims[:-1]):
         rest = [other for other in victims if other is not victim]
-        if may_go(rest) and makes_room(books, taker, rest) is not None:
-            victims = rest
+        spared = given - charges[victim.id]
+        if (
+            spared >= lacking
+            and may_go(_touched(books, taker, rest, victim))
+            and makes_room(books, taker, rest) is not None
+        ):
+            victims, given = rest, spared
     return tuple(victims)
+
+
+def lacking_of_pool(books: Books, taker: Taker) -> int:
+    """Units that are not even free in the pool as a whole: without so many no set makes room."""
+    return taker.asked - books.free_later.row[books.pool_slot]
+
+
+def _touched(books: Books, taker: Taker, victims: list[Claim], moved: Claim) -> list[Claim]:
+    """Those whose permission may hang on one who comes or goes: in a flat pool those of its department, beside the taker's."""
+    mine = taker.account.id
+    if not books.ledger.flat or moved.department == mine:
+        return victims
+    return [victim for victim in victims if victim.department in (mine, moved.department)]
 
 
 def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places | None:

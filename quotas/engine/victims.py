@@ -22,7 +22,7 @@ from quotas.engine.permission import (
 from quotas.engine.problem import Problem, TooManySets, need_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
-from quotas.engine.search import MANY, cheapest, makes_room, search
+from quotas.engine.search import MANY, cheapest, lacking_of_pool, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
@@ -282,12 +282,16 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
     kept, order = list(victims), list(victims)
     if len(order) > 1:
         order.sort(key=lambda victim: cost(books, taker, (victim,)), reverse=True)
+    charges, spare = books.standing.charges, -lacking_of_pool(books, taker)
+    spare += sum([charges[victim.id] for victim in victims])
     for victim in order:
+        if charges[victim.id] > spare:
+            continue
         rest = [other for other in kept if other is not victim]
         if permitted(books, taker, rest, fairness) or not permitted(books, taker, kept, fairness):
             room = makes_room(books, taker, rest)
             if room is not None:
-                kept, places = rest, room
+                kept, places, spare = rest, room, spare - charges[victim.id]
     if not permitted(books, taker, kept, fairness):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)

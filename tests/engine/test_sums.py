@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from quotas.engine import invariants, problem
 from quotas.engine.admission import decide
 from quotas.engine.permission import taker_of
+from quotas.engine.recallable import cheapest_sum
 from quotas.engine.search import makes_room
-from quotas.engine.types import DecisionKind, Snapshot
+from quotas.engine.types import Claim, DecisionKind, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, pending
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import crowded, reclaims
@@ -113,3 +115,22 @@ def test_on_nodes_who_goes_is_searched_for_too(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(problem, "FEW", 0)
     town = a_town(seed)
     assert invariants.of_plan(town, decide(town)) == ()
+
+
+@settings(max_examples=examples(200, 3000), deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), min_size=1, max_size=9), st.integers(1, 60))
+def test_the_cheapest_sum_is_the_least_of_all(offers: list[tuple[int, int]], need: int) -> None:
+    """Of (units, lost work)."""
+    claims = {f"h{n}": (holding(f"h{n}", "b", units), lost) for n, (units, lost) in enumerate(offers)}
+    assume(sum(units for units, _ in offers) >= need)
+    sizes: dict[int, list[tuple[int, str, Claim]]] = {}
+    for id, (claim, lost) in claims.items():
+        sizes.setdefault(claim.units, []).append((lost, id, claim))
+    values = (
+        (sum(claims[id][1] for id in ids), len(ids), sum(claims[id][0].units for id in ids), ids)
+        for count in range(1, len(claims) + 1)
+        for ids in combinations(sorted(claims), count)
+    )
+    best = min(value for value in values if value[2] >= need)
+    chosen = cheapest_sum({size: sorted(of_size) for size, of_size in sizes.items()}, need)
+    assert tuple(sorted(claim.id for claim in chosen)) == best[3]
