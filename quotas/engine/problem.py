@@ -8,9 +8,10 @@ from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
-SUMS, FEW, TIRED = 100_000, 16, 1_000_000
-"""How many sums are compared for one question, at most, where the candidates are more than a few; once so many were compared
-in a pass, a fiftieth of it."""
+SUMS, FEW = 100_000, 16
+"""How many sums are compared for one question, at most, where the candidates are more than a few."""
+TIRED, FOR_EACH = 1_000_000, 250
+"""Once so many were compared in a pass, and so many for each claim, a fiftieth of it."""
 
 Goods = Mapping[ClaimId, int]
 Need = tuple[int, int, int]
@@ -39,7 +40,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.of_others = _of_others(self.books, self.taker, self.need)
-        self.sums = SUMS if self.books.sums < TIRED else SUMS // 50
+        fresh = self.books.sums < max(TIRED, FOR_EACH * len(self.books.claims))
+        self.sums = SUMS if fresh else SUMS // 50
 
     def compare(self, sums: int) -> None:
         """So many sums are to be compared next. Raises TooManySets, unless the candidates are few."""
