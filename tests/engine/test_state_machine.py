@@ -18,7 +18,7 @@ from quotas.engine.loans import loans_of
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
-from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import resized
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
@@ -142,7 +142,10 @@ class Portal(RuleBasedStateMachine):
             return False
         rest = [leaver for leaver in books.departures.leaving.values() if leaver.id in decision.victims]
         books.stay(rest)
-        return allowed(books, claim, rest)
+        taker, whole = taker_of(books, claim), [*rest, books.claims[ClaimId(victim)]]
+        # with fair sharing the second way to look at shares is only tried where the first finds nobody
+        by = next((fairness for fairness in Fairness if permitted(books, taker, whole, fairness)), Fairness.BEFORE)
+        return allowed(books, claim, rest) and permitted(books, taker, rest, by)
 
     def borrowed_is_lent(self) -> None:
         """8."""
