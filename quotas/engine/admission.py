@@ -86,8 +86,9 @@ class PoolPass:
                 self.answers[claim.id] = self._wait(claim)
             return
         self.answers.update(impossible(books))
-        for claim in [claim for claim in self._held() if claim.id in self.answers]:
-            books.give_up(claim)
+        for claim in self._held():
+            if claim.id in self.answers:
+                books.give_up(claim)
         before: dict[ClaimId, Decision] | None = None
         rounds, last = 0, False
         while not last:
@@ -209,9 +210,8 @@ class PoolPass:
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self.answers[claim.id] = decision
-            new = decision is not None and not settling and decision.decision is not DecisionKind.WAIT
-            if decision is None or (new and books.reserved_behind(claim)):
-                books.openings += 1  # what it held may let others start, what it takes now be in their way
+            else:
+                books.openings += 1  # what it held may let others start that were settled before
             if before is not None and decision is not None:
                 self._released.update({*before.waiting_on} - {*decision.waiting_on})
             if told:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
-from quotas.engine.ordering import queue_order
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
@@ -92,11 +91,6 @@ class Rights:
         while account.parent is not None:
             yield from self.strict.get(account.id, ())
             account = account.parent
-
-    def reserved_behind(self, claim: Claim) -> bool:
-        """Whether a claim of its department that comes after it has a reservation."""
-        mine = self.reserved.get(claim.department, {})
-        return any(queue_order(self.holds[id].claim) > queue_order(claim) for id in mine)
 
     def lost_its_right(self, claim: Claim) -> bool:
         """Whether the quotas would not allow a reservation any more, now that others stay after all."""

@@ -156,18 +156,3 @@ def test_nobody_waits_for_cpu_where_there_is_plenty() -> None:
     ]
     kept = answers(replace(snapshot, claims=tuple(later)))["p"]
     assert (kept.placement, kept.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
-
-
-def test_who_comes_first_and_reserves_later_has_those_behind_looked_at_again() -> None:
-    """`first` takes what was left of its department's guarantee. So `behind` borrows, and l2, of its own, need not leave."""
-    claims = [
-        holding("h", "a", 1),
-        leaving("l1", "a", 6, held_for="behind", leave_by=60),
-        leaving("l2", "b", 1, held_for="behind", leave_by=60),
-        pending("behind", "b", 2, priority=1, submitted_at=-20, reserved=Reservation(2, ())),
-        pending("first", "b", 2, priority=2),
-    ]
-    departments = [a_department("a", 5), a_department("b", 2)]
-    plan = decide(a_snapshot(a_pool(8), departments, claims, notice=60))
-    assert plan.withdrawn == ("l2",)
-    assert {d.claim: d.waiting_on for d in plan.decisions} == {"behind": ("l1",), "first": ("l1",)}
