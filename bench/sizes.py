@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench._snapshots import GPU
 from bench.plan_pass import one_pass
 from quotas.engine.types import (
     Claim,
@@ -25,13 +26,11 @@ from quotas.engine.types import (
     Department,
     DepartmentId,
     Pool,
-    PoolId,
     Quota,
     Settings,
     Snapshot,
 )
 
-GPU = PoolId("gpu")
 UNITS = {
     "card": ([1, 2, 4, 8], 1),
     "GiB": ([2, 3, 4, 6, 8, 10, 12, 16, 24], 8),
@@ -68,10 +67,8 @@ def with_a_recall(snapshot: Snapshot, units: int) -> Snapshot:
     owner = replace(snapshot.departments[-1], quotas={GPU: Quota(units)})
     others = tuple(replace(d, quotas={GPU: Quota(0)}) for d in snapshot.departments[:-1])
     recall = Claim(ClaimId("recall"), owner.id, GPU, units, ClaimState.PENDING, submitted_at=0, pods=0)
-    running = (claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING)
-    pools = (
-        replace(snapshot.pools[0], capacity=sum(c.units for c in snapshot.claims if c.state is ClaimState.HOLDING)),
-    )
+    running = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
+    pools = (replace(snapshot.pools[0], capacity=sum(claim.units for claim in running)),)
     return replace(snapshot, pools=pools, departments=(*others, owner), claims=(*running, recall))
 
 

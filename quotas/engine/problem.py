@@ -54,7 +54,12 @@ class Problem:
 def need_of(books: Books, taker: Taker, lacking: int) -> Need:
     """What must be given at least: at the place, by right, and of the pool as a whole."""
     by_right = taker.asked - books.ledger.available(taker.account.id)
-    return lacking, by_right, taker.asked - books.free_later.row[books.pool_slot]
+    return lacking, by_right, lacking_of_pool(books, taker)
+
+
+def lacking_of_pool(books: Books, taker: Taker) -> int:
+    """Units that are not even free in the pool as a whole: without so many no set makes room."""
+    return taker.asked - books.free_later.row[books.pool_slot]
 
 
 def _of_others(books: Books, taker: Taker, need: Need) -> Need:

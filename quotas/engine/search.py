@@ -11,7 +11,7 @@ from quotas.engine.books import Books
 from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker, permitted, within_reach
 from quotas.engine.placement import spot_on
-from quotas.engine.problem import need_of
+from quotas.engine.problem import lacking_of_pool, need_of
 from quotas.engine.room import has_spot
 from quotas.engine.space import Places
 from quotas.engine.types import Claim, ClaimId
@@ -197,11 +197,6 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tu
         ):
             victims, given = rest, spared
     return tuple(victims)
-
-
-def lacking_of_pool(books: Books, taker: Taker) -> int:
-    """Units that are not even free in the pool as a whole: without so many no set makes room."""
-    return taker.asked - books.free_later.row[books.pool_slot]
 
 
 def _touched(books: Books, taker: Taker, victims: list[Claim], moved: Claim) -> list[Claim]:

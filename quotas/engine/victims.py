@@ -19,10 +19,10 @@ from quotas.engine.permission import (
     rivals_of,
     taker_of,
 )
-from quotas.engine.problem import Problem, TooManySets, need_of
+from quotas.engine.problem import Problem, TooManySets, lacking_of_pool, need_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
-from quotas.engine.search import MANY, cheapest, lacking_of_pool, makes_room, search
+from quotas.engine.search import MANY, cheapest, makes_room, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
@@ -80,7 +80,7 @@ def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
     never = taker.policy.reclaim == "never" or books.settings.fair_sharing
     if never or not (taker.inside and counted and books.ledger.flat):
         return None
-    need = max(need_of(books, taker, taker.asked - books.free_later.row[books.pool_slot]))
+    need = max(need_of(books, taker, lacking_of_pool(books, taker)))
     return recallable_for(books, taker).best_set(need, priorities_below(taker)) if need > 0 else None
 
 
@@ -131,7 +131,7 @@ def _best(
     counted, flat = books.pool.nodes is None or taker.claim.is_recall, books.ledger.flat
     best: tuple[Cost, Chosen] | None = None
     if (flat or not books.settings.fair_sharing) and (counted or _has_place(books, taker)):
-        need = need_of(books, taker, taker.asked - books.free_later.row[books.pool_slot])
+        need = need_of(books, taker, lacking_of_pool(books, taker))
         theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
         with suppress(TooManySets):
             victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
