@@ -86,9 +86,8 @@ class PoolPass:
                 self.answers[claim.id] = self._wait(claim)
             return
         self.answers.update(impossible(books))
-        for claim in self._held():
-            if claim.id in self.answers:
-                books.give_up(claim)
+        for claim in [claim for claim in self._held() if claim.id in self.answers]:
+            books.give_up(claim)
         before: dict[ClaimId, Decision] | None = None
         rounds, last = 0, False
         while not last:
@@ -132,8 +131,7 @@ class PoolPass:
             before = [self.answers.get(claim.id) for claim in reserved]
             for claim in reserved:
                 books.unsettle(claim)
-            self._compete([claim for claim in reserved if claim.must_stay_inside], settling=True)
-            self._compete([claim for claim in reserved if not claim.must_stay_inside], settling=True)
+            self._compete(reserved, settling=True)
             changed = before != [self.answers.get(claim.id) for claim in reserved]
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
         self._untell(books.told)
@@ -210,8 +208,9 @@ class PoolPass:
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self.answers[claim.id] = decision
-            else:
-                books.openings += 1  # what it held may let others start that were settled before
+            new = decision is not None and not settling and decision.decision is not DecisionKind.WAIT
+            if decision is None or (new and books.reserved_behind(claim)):
+                books.openings += 1  # what it held may let others start, what it takes now be in their way
             if before is not None and decision is not None:
                 self._released.update({*before.waiting_on} - {*decision.waiting_on})
             if told:

@@ -93,9 +93,8 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     account, root = problem.taker.account, problem.books.ledger.root
     usage = account.usage - mine[2]
     above = root.subtree - root.usage + by_right(account, mine[2]) + theirs[1]
-    limit = 0 if problem.taker.claim.must_stay_inside else account.quota.borrow_limit
-    if limit is not None:
-        above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + limit)
+    if problem.limit is not None:
+        above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + problem.limit)
     return max(0, account.kept - usage) + above >= problem.taker.asked
 
 

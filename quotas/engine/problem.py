@@ -25,8 +25,8 @@ class TooManySets(Exception):
 @dataclass(slots=True)
 class Problem:
     """Give a place, the quotas and the pool what `need` says, where each claim of `own` and of other departments, the
-    `rivals`, gives `gives` at the place (None: all its units). Others are asked `of_others` at most; `sums` is how many more may
-    be compared."""
+    `rivals`, gives `gives` at the place (None: all its units). Others are asked `of_others` at most; the taker's department may
+    borrow up to `limit` (None: without one); `sums` is how many more may be compared."""
 
     books: Books
     taker: Taker
@@ -36,10 +36,13 @@ class Problem:
     need: Need
     fairness: Fairness
     of_others: Need = field(init=False)
+    limit: int | None = field(init=False)
     sums: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.of_others = _of_others(self.books, self.taker, self.need)
+        bound = self.books.may_not_borrow(self.taker.claim)
+        self.limit = 0 if bound else self.taker.account.quota.borrow_limit
         fresh = self.books.sums < max(TIRED, FOR_EACH * len(self.books.claims))
         self.sums = SUMS if fresh else SUMS // 50
 

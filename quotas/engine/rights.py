@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from quotas.engine.ledger import Ledger
+from quotas.engine.ordering import queue_order
 from quotas.engine.recalls import Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
@@ -76,9 +77,13 @@ class Rights:
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
         asked = self.asked(claim)
-        if (claim.must_stay_inside or self.inside_first(claim)) and self.own_after(claim) < asked:
+        if self.may_not_borrow(claim) and self.own_after(claim) < asked:
             return False
         return self.ledger.available(claim.department) >= asked
+
+    def may_not_borrow(self, claim: Claim) -> bool:
+        """Whether the claim has to stay inside the guarantee, by what it is or since another has to."""
+        return claim.must_stay_inside or self.inside_first(claim) is not None
 
     def inside_first(self, claim: Claim) -> ClaimId | None:
         """Of the claim's department, or of one above it, a claim that must stay inside the guarantee and has a title to units of
@@ -91,6 +96,11 @@ class Rights:
         while account.parent is not None:
             yield from self.strict.get(account.id, ())
             account = account.parent
+
+    def reserved_behind(self, claim: Claim) -> bool:
+        """Whether a claim of its department that comes after it has a reservation."""
+        mine = self.reserved.get(claim.department, {})
+        return any(queue_order(self.holds[id].claim) > queue_order(claim) for id in mine)
 
     def lost_its_right(self, claim: Claim) -> bool:
         """Whether the quotas would not allow a reservation any more, now that others stay after all."""

@@ -156,3 +156,50 @@ def test_nobody_waits_for_cpu_where_there_is_plenty() -> None:
     ]
     kept = answers(replace(snapshot, claims=tuple(later)))["p"]
     assert (kept.placement, kept.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
+
+
+def test_who_comes_first_and_reserves_later_has_those_behind_looked_at_again() -> None:
+    """`first` takes what was left of its department's guarantee. So `behind` borrows, and l2, of its own, need not leave."""
+    claims = [
+        holding("h", "a", 1),
+        leaving("l1", "a", 6, held_for="behind", leave_by=60),
+        leaving("l2", "b", 1, held_for="behind", leave_by=60),
+        pending("behind", "b", 2, priority=1, submitted_at=-20, reserved=Reservation(2, ())),
+        pending("first", "b", 2, priority=2),
+    ]
+    departments = [a_department("a", 5), a_department("b", 2)]
+    plan = decide(a_snapshot(a_pool(8), departments, claims, notice=60))
+    assert plan.withdrawn == ("l2",)
+    assert {d.claim: d.waiting_on for d in plan.decisions} == {"behind": ("l1",), "first": ("l1",)}
+
+
+def test_who_may_not_borrow_beside_one_that_must_stay_inside_takes_its_own() -> None:
+    """There would be enough to borrow once l has left; but then `strict` would not be inside the guarantee any more."""
+    claims = [
+        leaving("l", "a", 3, held_for="strict", leave_by=60),
+        holding("own", "b", 1),
+        pending("strict", "b", 2, preemptible=False, submitted_at=-20, reserved=Reservation(2, ())),
+        pending("p", "b", 1, priority=1),
+    ]
+    plan = decide(a_snapshot(a_pool(5), [a_department("a", 0), a_department("b", 3)], claims, notice=60))
+    assert {d.claim: d.victims for d in plan.decisions} == {"strict": (), "p": ("own",)}
+
+
+def test_who_reserved_first_is_looked_at_first() -> None:
+    """`strict` reserves after `first`, whose units count against its guarantee: so three go for both. Were it the other way
+    round in the next pass, two of them could stay."""
+    claims = [
+        *(holding(f"b{card}", "b", 1, placement=(Placed(0, "n1", (card,)),)) for card in (0, 1, 2)),
+        holding("h1", "a", 4, placement=(Placed(0, "n2", (0, 1, 2, 3)),)),
+        holding("h2", "a", 3, placement=(Placed(0, "n3", (0, 1, 2)),)),
+        holding("h3", "a", 1, placement=(Placed(0, "n1", (3,)),)),
+        leaving("l", "a", 2, held_for="first", leave_by=60, placement=(Placed(0, "n4", (0, 1)),)),
+        pending("first", "a", 4, priority=2, reserved=Reservation(4, (Placed(0, "n4", (0, 1, 2, 3)),))),
+        pending("strict", "a", 1, priority=1, preemptible=False),
+    ]
+    policy = a_policy(within="lower_or_newer_equal", reclaim="any")
+    departments = [a_department("a", 5, policy=policy), a_department("b", 0)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(4, 4, 4, 4)), departments, claims, notice=60)
+    plan = decide(snapshot)
+    assert {victim for d in plan.decisions for victim in d.victims} == {"h1", "h2", "h3"}
+    assert news(decide(carried_out(snapshot, plan))) == []

@@ -19,7 +19,7 @@ from quotas.engine.permission import Fairness, Taker, own_candidates, permitted,
 from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
-from quotas.engine.units import resized
+from quotas.engine.units import ends_at, resized
 from quotas.engine.verdict import usage_of
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
@@ -73,7 +73,8 @@ class Portal(RuleBasedStateMachine):
         self.plan()
 
     def plan(self) -> None:
-        """Plan and carry out; then everything that the rules page promises of a pass."""
+        """Plan a second later and carry out; then everything that the rules page promises of a pass."""
+        self.later(1)
         before = self.now
         plan = decide(before)
         assert invariants.of_plan(before, plan) == ()
@@ -207,24 +208,25 @@ class Portal(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 30, 70, 200]))
     def time_passes(self, seconds: int) -> None:
-        now = self.now.now + seconds
-        self.now = replace(self.now, now=now)
-        gone = [
-            claim.id
-            for claim in self.now.claims
-            if (claim.leave_by is not None and claim.leave_by + GRACE <= now)
-            or (
-                claim.started_at is not None
-                and claim.max_runtime is not None
-                and claim.started_at + claim.max_runtime <= now
-            )
-        ]
         promised = self.promised
-        self.drop(*gone)
+        self.later(seconds - 1)
+        self.plan()
         waiting = {claim.id for claim in self.now.claims if claim.state is ClaimState.PENDING}
         for claim_id in promised.keys() & waiting:
-            assert now < promised[claim_id]
+            assert self.now.now < promised[claim_id]
             assert self.promised[claim_id] <= promised[claim_id]
+
+    def later(self, seconds: int) -> None:
+        """Time passes, and who must be gone by then is."""
+        now = self.now.now + seconds
+        claims = [claim for claim in self.now.claims if not self.is_over(claim, now)]
+        self.now = replace(self.now, now=now, claims=tuple(claims))
+
+    def is_over(self, claim: Claim, now: int) -> bool:
+        if claim.leave_by is not None and claim.leave_by + GRACE <= now:
+            return True
+        end = ends_at(claim)
+        return end is not None and end <= now
 
     @invariant()
     def what_stands_is_sound(self) -> None:

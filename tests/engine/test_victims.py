@@ -1,18 +1,23 @@
 """Which victims: never better found by trying every set."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
+from unittest.mock import patch
 
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from quotas.engine import problem
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
-from quotas.engine.types import Claim, ClaimState, DecisionKind, Snapshot
+from quotas.engine.types import Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Brute
-from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
 from tests.engine.strategies import crowded, gangs, reclaims, snapshots
 
@@ -60,20 +65,70 @@ def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
+@given(reclaims(candidates=7), st.integers(1, 3))
+def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapshot, units: int) -> None:
+    """Its colleague may not borrow before that one starts, only take from its own department."""
+    strict = pending("strict", "t", units, preemptible=False, reserved=Reservation(units, ()))
+    books, claim = the_books(replace(snapshot, claims=(*snapshot.claims, strict)))
+    books.settle(strict)
+    taker = taker_of(books, claim)
+    assume(makes_room(books, taker, ()) is None)
+    best = min((cost(books, taker, victims) for victims in all_sets(books, taker)), default=None)
+    chosen = choose(books, claim)
+    assert (chosen and cost(books, taker, chosen.victims)) == best
+
+
+def all_sets(books: Books, taker: Taker) -> Iterable[tuple[Claim, ...]]:
+    """Those that are permitted and make room for the taker."""
+    everybody = [claim for claims in books.holding.values() for claim in claims.values()]
+    others = [claim for claim in everybody if claim.department != taker.account.id]
+    open_to_it = own_candidates(books, taker) + [claim for claim in others if stoppable(books, taker.patient, claim)]
+    for victims in (some for size in range(1, len(open_to_it) + 1) for some in combinations(open_to_it, size)):
+        if permitted(books, taker, victims, Fairness.BEFORE) and makes_room(books, taker, victims) is not None:
+            yield victims
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(crowded())
 def test_on_nodes_too(snapshot: Snapshot) -> None:
     """One pod, in departments side by side: of all sets that are permitted and make room none costs less."""
+    none_on_nodes_costs_less(snapshot)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(crowded())
+def test_on_nodes_where_every_sum_is_too_many_too(snapshot: Snapshot) -> None:
+    """The search then finds the best of so few candidates."""
+    with patch.multiple(problem, SUMS=0, FEW=0):
+        none_on_nodes_costs_less(snapshot)
+
+
+def test_the_best_of_another_node_stays_the_best_where_every_sum_is_too_many() -> None:
+    """One small claim of five on n1, or the large one on n2, where less CPU would have to be given."""
+    machines = nodes(1, 1, units=8, cpu_milli=8)
+    small = [holding(f"s{n}", "a", 1, cpu_milli=cpu, placement=on("n1")) for n, cpu in enumerate((1, 1, 1, 1, 4))]
+    claims = [
+        *small,
+        holding("large", "a", 8, cpu_milli=1, placement=on("n2")),
+        pending("p", "a", 1, priority=1, cpu_milli=1),
+    ]
+    pool = a_pool(nodes=machines, unit="MiB", units_per_card=8)
+    with patch.multiple(problem, SUMS=0, FEW=0):
+        (decision,) = decide(a_snapshot(pool, [a_department("a", 14)], claims)).decisions
+    assert decision.victims == ("s0",)
+
+
+def on(node: str) -> tuple[Placed, ...]:
+    return (Placed(0, node, (0,)),)
+
+
+def none_on_nodes_costs_less(snapshot: Snapshot) -> None:
     books, claim = the_books(snapshot)
     taker = taker_of(books, claim)
     assume(makes_room(books, taker, ()) is None)
-    others = [c for claims in books.holding.values() for c in claims.values() if c.department != claim.department]
-    open_to_it = own_candidates(books, taker) + [c for c in others if stoppable(books, taker.patient, c)]
+    best = min((cost(books, taker, victims)[:-1] for victims in all_sets(books, taker)), default=None)
     chosen = choose(books, claim)
-    some = (sets for size in range(1, len(open_to_it) + 1) for sets in combinations(open_to_it, size))
-    found = [s for s in some if permitted(books, taker, s, Fairness.BEFORE) and makes_room(books, taker, s) is not None]
-    assert (chosen is None) == (not found)
-    if chosen is not None:
-        assert cost(books, taker, chosen.victims)[:-1] == min(cost(books, taker, victims) for victims in found)[:-1]
+    assert (chosen and cost(books, taker, chosen.victims)[:-1]) == best
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
