@@ -6,6 +6,7 @@ See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `p
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from itertools import takewhile
 
 from quotas.engine.books import Books
 from quotas.engine.ledger import Account, Ledger, share
@@ -67,11 +68,11 @@ def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[Departmen
         right = right_of(taker, fair, taker.account, usage)
         if right is Right.NONE:
             return set()
-        others = ledger.above - {taker.account.id}
         if right is Right.FAIR:
             least = share(taker.account, usage)
-            return {id for id in others if share(account := ledger.accounts[id], account.usage) >= least}
-        return others
+            higher = takewhile(lambda borrower: borrower[0] >= least, books.borrowers)
+            return {id for _, id in higher if id != taker.account.id}
+        return ledger.above - {taker.account.id}
     towards = _children_towards(taker.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
     rivals: set[DepartmentId] = set()

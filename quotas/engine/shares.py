@@ -7,7 +7,7 @@ departments a set touches a few, so only what it changes is written down and com
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from itertools import zip_longest
 
 from quotas.engine.ledger import Account, Ledger, Share, share
@@ -52,7 +52,12 @@ def summed(counts: Iterable[tuple[Share, int]]) -> Change:
 
 def lowered(account: Account, units: int) -> Change:
     """What it changes that a department gives so many units."""
-    before, after = share(account, account.usage), share(account, account.usage - units)
+    return _from_to(share(account, account.usage), share(account, account.usage - units))
+
+
+@lru_cache(maxsize=10_000)
+def _from_to(before: Share, after: Share) -> Change:
+    """One department's change of share. That the same change is the same object spares millions of comparisons."""
     return Change(((before, -1), (after, 1))) if after < before else NO_CHANGE
 
 

@@ -26,6 +26,7 @@ Table = dict[State, Value]
 
 EMPTY: Value = (NO_CHANGE, 0, 0, 0, ())
 START: State = (0, 0, 0, ())
+NOTHING: Table = {START: EMPTY}
 
 
 def own_table(problem: Problem, claims: list[Claim]) -> Table:
@@ -53,11 +54,8 @@ def _over_limit(problem: Problem) -> int:
 def others_table(problem: Problem, below: int | None, right: Right, usage_after: int) -> Table:
     """What can be given by other departments together, when the taker's will use `usage_after`."""
     if right is Right.NONE or not problem.rivals:
-        return {START: EMPTY}
-
-    def ask(department: DepartmentId) -> Table:
-        return _offers(problem, department, below, right, usage_after)
-
+        return NOTHING
+    ask = _asking(problem, below, right, usage_after)
     if problem.gives is not None or (right is not Right.RECLAIM and not _is_fair(problem)):
         offers = [ask(department) for department in problem.rivals]
     elif _is_fair(problem):
@@ -110,10 +108,11 @@ def _highest_shares(
         if department in problem.rivals:
             table, lowest = ask(department), borrowed
             yield table
-            alone = {state[2] for state, value in table.items() if value[3] == 1}
-            wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
-            if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than the need is taken
-                wanted = {size: many for size, many in wanted.items() if size <= need}
+            if wanted:
+                alone = {state[2] for state, value in table.items() if value[3] == 1}
+                wanted = {size: many - (size in alone) for size, many in wanted.items() if many > (size in alone)}
+                if least not in wanted and need % least == 0 and not problem.taker.inside:  # no more than needed
+                    wanted = {size: many for size, many in wanted.items() if size <= need}
 
 
 def _best_offers(problem: Problem, offers: list[Table]) -> Iterator[Table]:
@@ -142,8 +141,10 @@ def _merged(problem: Problem, table: Table, offers: Table) -> Table:
     problem.compare(len(table) * len(offers))
     for state, value in table.items():
         full = all(given >= needed for given, needed in zip(state[:3], problem.of_others, strict=True))
-        for given, other in [(START, offers[START])] if full else offers.items():
-            _offer(merged, _plus(state, given), join(value, other))
+        _offer(merged, state, value)
+        for given, other in () if full else offers.items():
+            if given != START:
+                _offer(merged, _plus(state, given), join(value, other))
     return merged
 
 
@@ -160,38 +161,37 @@ def _undominated(problem: Problem, table: Table, most: int) -> Table:
     return kept
 
 
-def _offers(problem: Problem, department: DepartmentId, below: int | None, right: Right, usage_after: int) -> Table:
-    """What one department can give; remembered for the next taker, since most departments stay as they are. The need is
-    rounded up so that takers of like size share what is remembered."""
+def _asking(problem: Problem, below: int | None, right: Right, usage_after: int) -> Callable[[DepartmentId], Table]:
+    """The question what one department can give; remembered for the next taker, since most departments stay as they are. The
+    need is rounded up so that takers of like size share what is remembered."""
     books, taker = problem.books, problem.taker
     need = 1 << (max(problem.of_others) - 1).bit_length()
-    account = books.ledger[department]
     least = share(taker.account, usage_after) if right is Right.FAIR else 0
     last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
-    spare = spare_above(account, least, or_equal=last_too)
-    if spare < (1 if last_too else 0):
-        return {START: EMPTY}
-    if not account.kept:  # more than this is not asked of it
-        spare = min(spare, need + books.largest)
-    key = _like(problem, account, need, below, right, spare, last_too) if problem.gives is None else None
-    if key in books.offers:
-        return books.offers[key]  # type: ignore[no-any-return]
-    claims = open_to(books, taker, problem.rivals[department], right if books.ledger.flat else None)
-    claims = claims if below is None else [claim for claim in claims if claim.priority < below]
-    table = dict(_all_offers(problem, account, claims, spare, last_too, need))
-    if key is not None:
-        books.offers[key] = table
-    return table
-
-
-def _like(
-    problem: Problem, account: Account, need: int, below: int | None, right: Right, *limits: int
-) -> tuple[object, ...]:
-    """What the offers of a department depend on where all its claims count."""
-    taker, version = problem.taker, problem.books.versions.get(account.id, 0)
     words = taker.policy.reclaim, taker.policy.borrow_preempt
     like = None if words == ("any", None) else (words, taker.claim.priority, right is Right.PRIORITY)
-    return (account.id, version, account.usage, need, below, like, taker.patient, *limits)
+    everywhere = problem.gives is None  # what they give depends on the place else
+    known: dict[object, Table] = (
+        books.offers.setdefault((need, below, like, taker.patient, last_too), {}) if everywhere else {}
+    )
+
+    def ask(department: DepartmentId) -> Table:
+        account = books.ledger.accounts[department]
+        spare = spare_above(account, least, or_equal=last_too)
+        if spare < (1 if last_too else 0):
+            return NOTHING
+        if not account.kept:  # more than this is not asked of it
+            spare = min(spare, need + books.largest)
+        key = department, books.versions.get(department, 0), account.usage, spare
+        if key not in known:
+            claims = open_to(books, taker, problem.rivals[department], right if books.ledger.flat else None)
+            claims = claims if below is None else [claim for claim in claims if claim.priority < below]
+            if last_too:
+                claims = [claim for claim in claims if books.standing.charges[claim.id] <= spare]
+            known[key] = dict(_all_offers(problem, account, claims, spare, last_too, need))
+        return known[key]
+
+    return ask
 
 
 def _all_offers(
