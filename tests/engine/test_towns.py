@@ -18,7 +18,7 @@ from tests.engine.towns import a_town
 pytestmark = patient
 
 
-WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, NO_END = 617, 40, 1389, 5925
+WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, NO_END = 617, 40, 1389, 3836
 """Somebody was to start there by the right that a victim told for another gave, which then was not needed; a reservation
 comes to wait for one more; one that must stay inside the guarantee starts before reservations of its department are settled;
 rounds go on until ROUNDS ends them."""

@@ -14,10 +14,10 @@ from quotas.engine.books import Books
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
-from quotas.engine.types import Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
+from quotas.engine.types import BorrowPreempt, Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
 from quotas.engine.victims import choose, cost
 from tests.engine.brute import Brute
-from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
 from tests.engine.strategies import crowded, gangs, reclaims, snapshots
 
@@ -101,6 +101,34 @@ def test_on_nodes_where_every_sum_is_too_many_too(snapshot: Snapshot) -> None:
     """The search then finds the best of so few candidates."""
     with patch.multiple(problem, SUMS=0, FEW=0):
         none_on_nodes_costs_less(snapshot)
+
+
+def test_a_borrower_stops_its_own_so_that_others_lose_less() -> None:
+    """Two of b's units would do alone; with the one of its own a single one is enough."""
+    claims = [
+        holding("mine", "a", 1),
+        *(holding(f"b{n}", "b", 1, started_at=-60) for n in range(3)),
+        pending("p", "a", 2, priority=1),
+    ]
+    policy = a_policy(within="lower_priority", borrow_preempt=BorrowPreempt())
+    departments = [a_department("a", 0, policy=policy), a_department("b", 0)]
+    (decision,) = decide(a_snapshot(a_pool(4), departments, claims)).decisions
+    assert len(decision.victims) == 2
+    assert "mine" in decision.victims
+
+
+def test_who_is_inside_its_guarantee_stops_as_few_units_of_its_own_as_it_can() -> None:
+    """Others' one unit is not enough. Of its own the newer two would lose less work, but the old one is enough."""
+    claims = [
+        holding("others", "b", 1),
+        holding("young", "b", 2, min_runtime=3600),
+        holding("one", "a", 1, started_at=-6000),
+        holding("two", "a", 2, started_at=-6),
+        pending("p", "a", 2, priority=1),
+    ]
+    departments = [a_department("a", 5, policy=a_policy(within="lower_priority")), a_department("b", 0)]
+    (decision,) = decide(a_snapshot(a_pool(6), departments, claims)).decisions
+    assert decision.victims == ("one", "others")
 
 
 def test_the_best_of_another_node_stays_the_best_where_every_sum_is_too_many() -> None:
