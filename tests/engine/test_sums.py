@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quotas.engine import invariants, problem
 from quotas.engine.admission import decide
-from quotas.engine.permission import taker_of
+from quotas.engine.permission import Fairness, taker_of
 from quotas.engine.recallable import cheapest_sum
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, DecisionKind, Snapshot
@@ -134,3 +134,20 @@ def test_the_cheapest_sum_is_the_least_of_all(offers: list[tuple[int, int]], nee
     best = min(value for value in values if value[2] >= need)
     chosen = cheapest_sum({size: sorted(of_size) for size, of_size in sizes.items()}, need)
     assert tuple(sorted(claim.id for claim in chosen)) == best[3]
+
+
+def test_a_pass_in_which_much_was_compared_compares_less_for_each_question() -> None:
+    """A large pass is tired later: so much for each claim."""
+    one = [holding("h", "b", 1), pending("p", "a", 1)]
+    many = [*one, *(pending(f"p{n}", "b", 1) for n in range(4_000))]
+    departments = [a_department("a", 1), a_department("b")]
+    for claims, tired in ((one, 1_000_000), (many, 250 * 4_002)):
+        books, claim = the_books(a_snapshot(a_pool(1), departments, claims))
+        asked = problem.Problem(books, taker_of(books, claim), [], {}, None, (1, 1, 1), Fairness.BEFORE)
+        assert asked.sums == 100_000
+        asked.compare(30_000)
+        asked.compare(tired - 30_001)
+        assert books.sums == tired - 1
+        assert replace(asked).sums == 100_000
+        books.sums += 1
+        assert replace(asked).sums == 2_000
