@@ -119,7 +119,7 @@ STARTS_BY_ITSELF = ADVICE[LentOutReturning.code]
 
 DECISIONS: Mapping[str, str] = {
     "admit_own": N_("Starts now, from its own quota."),
-    "admit_borrowed": N_("Starts now; %(borrowed)s are borrowed from %(lenders)s."),
+    "admit_borrowed": N_("Starts now, with %(borrowed)s borrowed from %(lenders)s."),
     "reclaim": N_("Starts by %(by)s at the latest, when %(waiting_on)s have left."),
     "wait_first": N_("Waits, first in line."),
     "wait": N_("Waits, position %(position)s, behind %(ahead)s."),

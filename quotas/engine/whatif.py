@@ -11,7 +11,19 @@ from quotas.engine.admission import decide
 from quotas.engine.ledger import Ledger
 from quotas.engine.loans import loans_of
 from quotas.engine.readers import Json, SnapshotError
-from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DepartmentId, Plan, PoolId, Quota, Snapshot
+from quotas.engine.types import (
+    Claim,
+    ClaimId,
+    ClaimState,
+    Decision,
+    Department,
+    DepartmentId,
+    Plan,
+    Pool,
+    PoolId,
+    Quota,
+    Snapshot,
+)
 from quotas.engine.wire import claim_from_json, decision_to_json, quota_from_json, record_to_json
 
 # Changed snapshots ----------------------------------------------------------------------------------------------------
@@ -152,9 +164,15 @@ def _claim_as_said(snapshot: Snapshot, department: str, pool: str, given: Json) 
 
 def _known(snapshot: Snapshot, department: DepartmentId, pool: PoolId) -> None:
     if all(other.id != department for other in snapshot.departments):
-        raise SnapshotError("", f"unknown department {department!r}")
+        raise SnapshotError("", f"unknown department {department!r}; known: {_listed(snapshot.departments)}")
     if all(other.id != pool for other in snapshot.pools):
-        raise SnapshotError("", f"unknown pool {pool!r}")
+        raise SnapshotError("", f"unknown pool {pool!r}; known: {_listed(snapshot.pools)}")
+
+
+def _listed(those: Iterable[Department | Pool]) -> str:
+    """The ids of the first ten."""
+    ids = sorted(one.id for one in those)
+    return ", ".join([*ids[:10], *["…"] * (len(ids) > 10)]) or "none"
 
 
 def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:

@@ -133,7 +133,7 @@ def test_a_what_if_is_planned_for_every_line() -> None:
     lines = [json.dumps(WORLD), json.dumps(WORLD | {"departments": [], "claims": []})]
     changed, broken = answers(lines, [["drain", "n1"], ["request", "a", "gpu", "units_per_pod=2"]])
     assert [change["claim"] for change in changed["what_if"]["changes"]] == ["w", "what-if-1"]
-    assert broken == {"id": "case", "error": "line 2: unknown department 'a'"}
+    assert broken == {"id": "case", "error": "line 2: unknown department 'a'; known: none"}
 
 
 def test_a_drain_tells_who_is_on_the_node() -> None:

@@ -105,7 +105,7 @@ def test_every_decision_has_a_sentence() -> None:
         "fourth": "Cannot run as asked; the largest request that can is 5.",
     }
     borrowing = answers(a_snapshot(a_pool(9), departments, [pending("w", "a", 4)]))["w"]
-    assert decision_sentence(borrowing) == "Starts now; 2 are borrowed from the unpromised rest."
+    assert decision_sentence(borrowing) == "Starts now, with 2 borrowed from the unpromised rest."
     reclaim = answers(a_snapshot(a_pool(6), departments, [holding("h", "a", 5), pending("w", "b", 4)], notice=60))["w"]
     assert decision_sentence(reclaim) == "Starts by 60 at the latest, when h have left."
 
