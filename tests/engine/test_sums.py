@@ -1,6 +1,7 @@
 """Claims of many sizes: what they give together takes too many values to compare them all."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
 
@@ -151,3 +152,16 @@ def test_a_pass_in_which_much_was_compared_compares_less_for_each_question() -> 
         assert replace(asked).sums == 100_000
         books.sums += 1
         assert replace(asked).sums == 2_000
+
+
+def test_so_many_sums_are_compared_for_one_question_but_of_a_few_claims_all() -> None:
+    claims = [holding(f"h{n}", "b", 1) for n in range(9)] + [pending("p", "a", 1)]
+    books, claim = the_books(a_snapshot(a_pool(9), [a_department("a", 1), a_department("b")], claims))
+    theirs = {"b": books.holding["b"].values()}
+    for own, few in ((7, True), (8, False)):
+        mine = [claim] * own
+        asked = problem.Problem(books, taker_of(books, claim), mine, theirs, None, (1, 1, 1), Fairness.BEFORE)
+        asked.compare(60_000)
+        asked.compare(40_000)
+        with nullcontext() if few else pytest.raises(problem.TooManySets):
+            asked.compare(1)
