@@ -7,6 +7,7 @@ English is the language of the sources: its catalog is filled with the sentences
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def compile_one(language: str) -> bool:
     target = source.with_suffix(".mo")
     if not source.exists() or (target.exists() and target.stat().st_mtime >= source.stat().st_mtime):
         return False
-    partial = target.with_suffix(".partial")
+    partial = target.with_suffix(f".{os.getpid()}.mo")  # two may compile at once, each its own
     with partial.open("wb") as file:
         write_mo(file, read(language))
     partial.replace(target)
