@@ -33,37 +33,64 @@ NOTICED_WITHIN = dt.timedelta(minutes=1)  # until then "failed" may be what an e
 ROUNDS = 8  # more stages in a row than any change has
 
 
+class StageFailed(Exception):
+    """A stage of one or several changes ended in an error that nobody foresaw."""
+
+
 def advance_all(*, now: dt.datetime | None = None) -> int:
-    """Every live change as far as it goes. Returns how many moved."""
-    moved = 0
+    """Every live change as far as it goes. Returns how many moved.
+
+    Raises StageFailed, after all had their turn, if a stage of any ended in an error: the scheduled job is not well then.
+    """
+    moved, failed = 0, []
     for change in ModeChange.objects.filter(finished_at=None).select_related("node__cluster"):
         try:
             moved += advance(change, now=now)
-        except Exception:  # one node's trouble is not another's; the next tick tries again
+        except Exception as error:  # one node's trouble is not another's; the next tick tries again
             log.exception("mode_change.failed", node=change.node.name, stage=change.stage)
+            failed.append(f"{change.node.name}: {_named(error.__cause__ or error)}")
+    if failed:
+        raise StageFailed("; ".join(failed))
     return moved
 
 
 def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
-    """True if the change reached another stage."""
-    moved = False
+    """True if the change reached another stage. Raises StageFailed where a stage ended in an error that is no answer of
+    the cluster: by then it stands on the change's page, and the stage's deadline and a cancellation have counted."""
+    moved, trouble = False, None
     for _ in range(ROUNDS):
         at = now or timezone.now()
-        event = due(Stage(change.stage), facts_of(change, now=at))
+        try:
+            facts = facts_of(change, now=at)
+        except Exception as error:
+            trouble = error
+            _say(change, f"internal error: {_named(error)}")
+            facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
+        event = due(Stage(change.stage), facts)
         if event is None or not happened(change, event, now=at):
             break
         moved = True
         change = ModeChange.objects.select_related("node__cluster").get(pk=change.pk)
         if change.is_final:
             break
+    if trouble is not None:
+        raise StageFailed(change.node.name) from trouble
     return moved
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _overdue(change: ModeChange, now: dt.datetime) -> bool:
+    return change.deadline is not None and now >= change.deadline
 
 
 def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
     """Does what the stage asks for, as far as it can be done now, and says what is known then."""
     stage = Stage(change.stage)
     cancelled = change.cancel_requested_at is not None
-    overdue = change.deadline is not None and now >= change.deadline
+    overdue = _overdue(change, now)
     if stage is Stage.DRAINING:
         occupied = _drain(change, now=now) if not cancelled else True
         return Facts(occupied=occupied, cancelled=cancelled, overdue=overdue)
@@ -72,6 +99,7 @@ def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
     try:
         written = change.written_at is not None or _write(change, keeper_for(change.node.cluster), now=now)
         if stage is not Stage.APPLYING and written:
+            change.node.cluster.refresh_from_db()  # declared nodes stand in its options
             inventory.refresh(change.node.cluster)
     except ClusterError as error:
         _say(change, str(error))
@@ -189,8 +217,14 @@ def _is_as_before(change: ModeChange) -> bool:
 
 
 def _say(change: ModeChange, message: str) -> None:
-    if change.stage != Stage.REVERTING:  # there the message says why it goes back
-        ModeChange.objects.filter(pk=change.pk).exclude(message=message[:300]).update(message=message[:300])
+    """Puts what the change waits for on its page. While it goes back, the reason why it does stays in front."""
+    said = message
+    if change.stage == Stage.REVERTING and message not in change.message:
+        said = f"{change.message}; {message}" if change.message else message
+    elif change.stage == Stage.REVERTING:
+        said = change.message
+    change.message = said[:300]
+    ModeChange.objects.filter(pk=change.pk).exclude(message=change.message).update(message=change.message)
     log.warning("mode_change.waits", node=change.node.name, stage=change.stage, error=message[:300])
 
 
