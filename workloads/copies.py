@@ -57,16 +57,22 @@ def as_yaml(body: dict[str, Any]) -> str:
 def as_curl(department: str, body: dict[str, Any]) -> str:
     """One command for a shell; the token comes from the environment, the key makes a retry harmless."""
     address = reverse("api:department-workloads", args=[department])
-    data = shlex.quote(json.dumps(body, ensure_ascii=False))
-    for name, value in body.get("env", {}).items():
+    env = {name: {"secret": _mark(name)} if isinstance(v, dict) else v for name, v in body.get("env", {}).items()}
+    data = shlex.quote(json.dumps(body | ({"env": env} if env else {}), ensure_ascii=False))
+    for name, value in env.items():
         if isinstance(value, dict):  # closes the single quotes around the shell's own variable
-            data = data.replace(f'"${name}"', f'"\'"${name}"\'"')
+            data = data.replace(f'"{_mark(name)}"', f'"\'"${name}"\'"')
     return (
         f"curl -fsS {shlex.quote(settings.BASE_URL + address)} \\\n"
         '  -H "Authorization: Bearer $PORTAL_TOKEN" \\\n'
         '  -H "Idempotency-Key: $(uuidgen)" \\\n'
         f"  --json {data}"
     )
+
+
+def _mark(name: str) -> str:
+    """Stands where a secret goes, and nowhere else: names have no such sign, and other texts are not this one."""
+    return f"\ue000{name}\ue000"
 
 
 def manifest_of(attempt: Attempt) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workloads.clusters.expansion import escaped
 from workloads.distributed import PORT, Template, role
 
 Json = dict[str, Any]
@@ -45,12 +46,12 @@ def _template(asked: Asked, container: str, *, command: bool = True, cards: bool
     body: Json = {
         "name": container,
         "image": asked.image,
-        "env": [{"name": name, "value": value} for name, value in sorted(asked.env.items())],
+        "env": [{"name": name, "value": escaped(value)} for name, value in sorted(asked.env.items())],
         "resources": {"requests": resources, "limits": limits},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - the container's own
     }
     if command:
-        body["command"] = list(asked.command)
+        body["command"] = [escaped(word) for word in asked.command]
     if asked.extra:
         body["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{asked.shm_mib}Mi"}}
@@ -149,8 +150,8 @@ def train_job(asked: Asked) -> Json:
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": RUNTIME},
         "trainer": {
             "image": asked.image,
-            "command": list(asked.command),
-            "env": [{"name": name, "value": value} for name, value in sorted(asked.env.items())],
+            "command": [escaped(word) for word in asked.command],
+            "env": [{"name": name, "value": escaped(value)} for name, value in sorted(asked.env.items())],
             "numNodes": asked.pods,
             "numProcPerNode": asked.cards,
             "resourcesPerNode": {"requests": resources, "limits": resources},

@@ -16,6 +16,8 @@ from workloads.sharing import SYSTEMS
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
 TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
+NOT_A_TEXT = N_("%(name)s holds a NUL or half a character, which no process can be given.")
+NO_WORD = N_("The command holds a NUL or half a character, which no process can be given.")
 WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
 
 
@@ -118,7 +120,16 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
                         N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name
                     )
                 )
+            elif not can_arrive(getattr(request, field_name)[name]):
+                errors.append(Invalid(NOT_A_TEXT, field=field_name, name=name))
+    if any(not can_arrive(word) for word in request.command):
+        errors.append(Invalid(NO_WORD, field="command"))
     return errors
+
+
+def can_arrive(text: str) -> bool:
+    """No process can be given a NUL in a word or variable, nor half of a surrogate pair, which is no character."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _times(request: WorkloadRequest) -> list[Invalid]:

@@ -6,9 +6,11 @@ from decimal import Decimal
 from typing import Any, cast
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from portal.access import Actor
+from portal.crypt import Undecryptable
 from portal.errors import Problem
 from portal.models import Department
 from portal.words import memory
@@ -20,6 +22,7 @@ from workloads.models import Image, Kind, Preset, Workload
 from workloads.requests import WorkloadRequest
 from workloads.setup_form import SetupFields, first_setup
 from workloads.setups import Setup
+from workloads.specs import hidden_of
 
 HOUR = 3600
 SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
@@ -61,7 +64,10 @@ class WorkloadForm(AmountFields, SetupFields):
     cpu = forms.DecimalField(label=_("CPU cores"), min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
     memory_mib = MemoryField(label=_("Memory"), help_text=_("Of the machine, not of the card: 8 GiB"))
     env = VariablesField(
-        label=_("Variables"), required=False, widget=forms.Textarea(attrs=SMALL), help_text=_("NAME=value, one a line")
+        label=_("Variables"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL),
+        help_text=_("NAME=value, one a line; several lines as NAME<<END, the lines, END"),
     )
     secret_env = VariablesField(
         label=_("Secret variables"),
@@ -92,6 +98,13 @@ class WorkloadForm(AmountFields, SetupFields):
         data = self.cleaned_data
         self.read_amount(data)
         return data
+
+    def clean_secret_env(self) -> dict[str, str]:
+        given: dict[str, str] = self.cleaned_data["secret_env"]
+        if empty := [name for name, value in given.items() if not value]:
+            text = _("%(names)s: no value is given. Fill it in, or delete the line.")
+            raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
+        return given
 
     def asked(self) -> WorkloadRequest:
         """The request that a valid form means."""
@@ -147,6 +160,14 @@ def amount_text(source: Workload | Preset) -> str | int:
     return memory(asked) if source.pool.unit == "MiB" and asked % 512 == 0 else asked
 
 
+def secret_names(workload: Workload) -> list[str]:
+    """Whose values have to be filled in again; none where they cannot be decrypted any more."""
+    try:
+        return list(hidden_of(workload))
+    except Undecryptable:
+        return []
+
+
 def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
     """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
     values: dict[str, Any] = {
@@ -182,6 +203,8 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
         values |= {
             "name": origin.name,
             "env": origin.env,
+            "secret_env": dict.fromkeys(secret_names(origin), ""),
+            "priority": min(origin.priority, 0),
             "own_only": origin.own_only,
             "must_stay": not origin.preemptible,
             "max_wait": origin.max_wait,

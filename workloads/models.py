@@ -101,6 +101,7 @@ class Workload(models.Model):
     preset = models.ForeignKey(Preset, null=True, on_delete=models.SET_NULL, related_name="+")
     image = models.ForeignKey(Image, on_delete=models.PROTECT, related_name="+")
     command = models.JSONField(default=list)
+    own_words = models.JSONField(default=list)  # positions in it that a preset wrote: $(PORTAL_…) there is replaced
     env = models.JSONField(default=dict)
     secret_env = models.TextField(blank=True)  # encrypted JSON; never given out again
     pods = models.PositiveIntegerField(default=1)

@@ -98,6 +98,7 @@ def spec_for(request: WorkloadRequest, department: str) -> RunSpec:
         user="",
         image=request.image.name,
         command=request.command,
+        own_words=request.own_words,
         env=request.env | dict.fromkeys(request.secret_env, HIDDEN),
         pods=request.pods,
         cpu_milli=request.cpu_milli,

@@ -10,6 +10,7 @@ from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.models import Cluster, ClusterKind, Pool
 from workloads import sharing
+from workloads.clusters import expansion
 from workloads.manifests import Options
 from workloads.models import Image, Preset, Workload
 from workloads.setups import Setup
@@ -57,6 +58,16 @@ class WorkloadRequest:
         )
         return sharing.charge(asked, system.ABOUT)
 
+    @property
+    def own_words(self) -> frozenset[int]:
+        """Positions of words that a preset wrote, here or where this is copied from: there the portal's names are replaced."""
+        known = set(self.preset.command) if self.preset else set()
+        if self.rerun_of is not None:
+            before = self.rerun_of
+            known |= {before.command[at] for at in before.own_words}
+        words = enumerate(self.command)
+        return frozenset(at for at, word in words if word in known and expansion.has_names(word))
+
     def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
         """What this asks for as a row, not yet saved; secret variables are left to whoever saves it."""
         return Workload(
@@ -68,6 +79,7 @@ class WorkloadRequest:
             preset=self.preset,
             image=self.image,
             command=list(self.command),
+            own_words=sorted(self.own_words),
             env=self.env,
             pods=self.pods,
             units_per_pod=self.charge,

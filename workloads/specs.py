@@ -62,6 +62,10 @@ def spec_of(attempt: Attempt) -> RunSpec:
     setup = workload.settings
     notebook = workload.kind == Kind.NOTEBOOK
     port = NOTEBOOK_PORT if notebook else setup.port
+    command, own_words = tuple(workload.command), frozenset(workload.own_words)
+    if notebook and not command:
+        command = notebook_command()
+        own_words = frozenset(range(len(command)))
     return RunSpec(
         ref=ref_of(attempt),
         workload_id=workload.public_id,
@@ -70,7 +74,8 @@ def spec_of(attempt: Attempt) -> RunSpec:
         department=workload.department.slug,
         user=workload.author.username if workload.author else "",
         image=workload.image.name,
-        command=tuple(workload.command) or (notebook_command() if notebook else ()),
+        command=command,
+        own_words=own_words,
         env=dict(workload.env),
         secret_env=hidden_of(workload),
         pods=workload.pods,
@@ -115,7 +120,7 @@ def hidden_of(workload: Workload) -> dict[str, str]:
 
 
 def notebook_command() -> tuple[str, ...]:
-    """JupyterLab behind the portal's proxy; drivers replace $(NAME). It takes its secret from JUPYTER_TOKEN."""
+    """JupyterLab behind the portal's proxy; drivers replace the $(PORTAL_…). It takes its secret from JUPYTER_TOKEN."""
     return (
         "jupyter", "lab", "--no-browser", "--allow-root", "--ip=$(PORTAL_ADDRESS)", "--port=$(PORTAL_PORT)",
         "--ServerApp.port_retries=0", "--ServerApp.base_url=$(PORTAL_BASE_PATH)",

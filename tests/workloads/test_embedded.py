@@ -25,7 +25,6 @@ from tests.workloads.embedded_bed import (
 )
 from workloads.clusters.base import NoSuchRun, Phase, PodPlacement, Refused, RunRef, Unreachable
 from workloads.clusters.embedded import EmbeddedCluster
-from workloads.clusters.embedded_plan import expand
 
 
 class TestRun:
@@ -301,10 +300,3 @@ class TestLogs:
         driver.ensure(spec(FOREVER))
         up(driver)
         assert driver.logs(spec().ref, offset=3).end is False
-
-
-def test_commands_expand_variables_as_kubernetes_does() -> None:
-    variables = {"PORTAL_PORT": "20001"}
-    assert expand("--port=$(PORTAL_PORT) $(OTHER) $$(PORTAL_PORT) $HOME", variables) == (
-        "--port=20001 $(OTHER) $(PORTAL_PORT) $HOME"
-    )

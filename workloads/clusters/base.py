@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -135,6 +135,9 @@ class RunSpec:
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
     shared_volumes: tuple[SharedVolume, ...] = ()
+    own_words: Set[int] = (
+        frozenset()
+    )  # positions in `command` where $(PORTAL_…) is replaced: the portal's or a preset's
 
 
 def volume_of(spec: RunSpec) -> VolumeRef:

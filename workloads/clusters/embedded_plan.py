@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import socket
 import sys
@@ -15,13 +14,13 @@ from typing import Any
 from portal.errors import N_
 from workloads import distributed, mpi, sharing
 from workloads.clusters.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
+from workloads.clusters.expansion import for_process
 from workloads.distributed import Gang, Template
 from workloads.manifests.volumes import VARIABLE as DIRECTORY
 
 DECLARED = Note(N_("declared: no device is behind it"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 LOOPBACK = "127.0.0.1"
-VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "domain", "labels", "held_back")
 
 
@@ -52,11 +51,6 @@ def node_from(data: Mapping[str, Any]) -> NodeInfo:
         because_of=DECLARED,
         **{key: data[key] for key in NODE_KEYS if key in data},
     )
-
-
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`$(NAME)` as Kubernetes expands it in commands: unknown names stay, `$$` is one dollar."""
-    return VARIABLE.sub(lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text)
 
 
 def free_port() -> int:
@@ -121,7 +115,7 @@ class Plan:
 
     def rank(self, rank: int) -> dict[str, Any]:
         env = self.environment(rank)
-        program, *arguments = [expand(word, env) for word in self.spec.command]
+        program, *arguments = for_process(self.spec.command, self.spec.own_words, env)
         if program in {"python", "python3"}:
             program = str(self.interpreter)
         elif "/" not in program:  # found by the run's own PATH, never by the portal's

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workloads.clusters.base import VolumeRef
+from workloads.clusters.expansion import escaped
 from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import INSTANCE, MANAGED_BY, PREFIX, ROLE, label, volume_labels
 from workloads.manifests.options import Options
@@ -20,7 +21,7 @@ def name(volume: VolumeRef) -> str:
 
 
 def command(operation: str, path: str) -> tuple[str, ...]:
-    """What is executed in the pod for one call."""
+    """What is executed in the pod for one call; Kubernetes expands nothing in an exec."""
     return ("python3", "-IS", "-c", RUN, operation, WORKDIR, path)
 
 
@@ -77,7 +78,7 @@ def _container(options: Options, program: str) -> Json:
         "image": options.files_image,
         "imagePullPolicy": options.image_pull_policy,
         "command": ["python3", "-IS", "-c", RUN, "keep", str(IDLE)],
-        "env": [{"name": "PROGRAM", "value": program}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "env": [{"name": "PROGRAM", "value": escaped(program)}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},
             "limits": {"cpu": "1", "memory": "128Mi"},

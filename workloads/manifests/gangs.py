@@ -14,6 +14,7 @@ from typing import Any
 
 from workloads import distributed, mpi
 from workloads.clusters.base import RunSpec
+from workloads.clusters.expansion import escaped
 from workloads.distributed import LEADER_DECIDES, PORT, Gang, Template
 from workloads.manifests.labels import LEADER, PREFIX, RANKS
 from workloads.manifests.options import Options
@@ -43,7 +44,7 @@ def job(spec: RunSpec, options: Options) -> Json:
     made = pod(replace(spec, placement=()), options)
     meta, body = made["metadata"], made["spec"]
     alike, own = distributed.split(gang)
-    told: list[Json] = [{"name": name, "value": value} for name, value in sorted(alike.items())]
+    told: list[Json] = [{"name": name, "value": escaped(value)} for name, value in sorted(alike.items())]
     told += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{OWN}{name}']"}}}
              for name in sorted(own[0])]  # fmt: skip
     body["containers"][0]["env"] += told

@@ -12,6 +12,7 @@ from typing import Any
 
 from workloads import sharing
 from workloads.clusters.base import RunSpec, environment
+from workloads.clusters.expansion import for_kubernetes
 from workloads.manifests.files import security
 from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
@@ -158,7 +159,7 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     if probe := ready_probe(spec, options):
         container["readinessProbe"] = probe
     if spec.command:
-        container["command"] = list(spec.command)
+        container["command"] = for_kubernetes(spec.command, spec.own_words)
     if spec.port is not None:
         container["ports"] = [{"name": "http", "containerPort": spec.port}]
     return container

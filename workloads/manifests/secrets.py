@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workloads.clusters.base import RunSpec, secrets_of
+from workloads.clusters.expansion import escaped
 from workloads.manifests.labels import labels
 from workloads.manifests.options import Options
 
@@ -31,12 +32,12 @@ def secret(spec: RunSpec, owner: Json, options: Options) -> Json | None:
 
 
 def variables(spec: RunSpec, env: Json) -> list[Json]:
-    """A container's `env`: plain values as they are, secret ones by reference."""
+    """A container's `env`: plain values as they are (Kubernetes would rewrite some), secret ones by reference."""
     hidden = secrets_of(spec)
 
     def one(name: str, value: str) -> Json:
         if name in hidden and hidden[name] == value:
             return {"name": name, "valueFrom": {"secretKeyRef": {"name": spec.ref.name, "key": name}}}
-        return {"name": name, "value": value}
+        return {"name": name, "value": escaped(value)}
 
     return [one(name, value) for name, value in sorted(env.items())]

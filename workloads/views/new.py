@@ -17,7 +17,7 @@ from portal.models import Department
 from quotas.models import Node
 from workloads import actions, copies, previews
 from workloads.faults import WITH_COMMAND
-from workloads.forms import WorkloadForm, first_values, pools_of
+from workloads.forms import WorkloadForm, first_values, pools_of, secret_names
 from workloads.given import given, offers
 from workloads.kinds import SHARED_VOLUMES
 from workloads.kinds import offers as offers_volume
@@ -49,7 +49,8 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     origin = Workload.objects.filter(department=here, public_id=request.GET.get("from", "")).first()
     query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
     if origin is not None and origin.secret_env:
-        messages.info(request, _("Secret values are not copied: fill them in again."))
+        names = ", ".join(secret_names(origin)) or _("their names cannot be read any more")
+        messages.info(request, _("Secret values are not copied: fill them in again (%(names)s).") % {"names": names})
     initial = first_values(preset, origin, pools_of(here), query)
     return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
 
@@ -72,7 +73,8 @@ def page(
         "offers_volumes": [
             name for name in SHARED_VOLUMES if any(offers_volume(pool.group.cluster, name) for pool in pools)
         ],
-        "open_more": any(
+        "open_more": bool(form.initial.get("secret_env"))
+        or any(
             form[name].errors
             for name in ("cpu", "memory_mib", "shm_mib", "max_restarts", "env", "secret_env", "max_wait", "priority")
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from django import forms
@@ -20,6 +19,7 @@ from portal.errors import Problem
 from portal.forms import blame
 from quotas.models import Cluster
 from workloads import catalogue, registry
+from workloads.inputs import CommandField
 from workloads.models import Image, Kind, Preset
 from workloads.setups import Setup
 
@@ -121,21 +121,15 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
         help_texts = {"interpreter": gettext_lazy("For the embedded cluster only.")}
 
 
-class CommandField(forms.CharField):
-    """A command line; kept as a list of words."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return shlex.join(value) if isinstance(value, list) else value
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return shlex.split(super().to_python(value) or "")
-        except ValueError as error:
-            raise forms.ValidationError(_("A quotation mark is not closed.")) from error
-
-
 class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
-    command = CommandField(label=gettext_lazy("Command"), required=False, max_length=4_000)
+    command = CommandField(
+        label=gettext_lazy("Command"),
+        required=False,
+        max_length=4_000,
+        own_names=True,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "font-monospace"}),
+        help_text=gettext_lazy("As in a terminal. $(PORTAL_PORT) and other names of the portal are replaced."),
+    )
 
     class Meta:
         model = Preset
@@ -163,6 +157,9 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         }
         help_texts = {"setup": gettext_lazy('JSON, for example {"template": "torch"} or {"port": 8000}.')}
         widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
+
+    def clean_command(self) -> list[str]:
+        return list(self.cleaned_data["command"])
 
     def clean_setup(self) -> dict[str, Any]:
         try:

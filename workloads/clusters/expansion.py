@@ -1,0 +1,45 @@
+"""What people write arrives as they wrote it; only the portal's own names are replaced, in words the portal or a preset wrote.
+
+Kubernetes rewrites `command` and plain values of `env` before a container starts (k8s.io/kubernetes,
+third_party/forked/golang/expansion): `$(NAME)` of a known variable becomes its value and `$$` becomes `$`. Someone who
+types `echo $$` or `$(date)` means their shell, so both signs are escaped for Kubernetes, and the embedded cluster
+replaces nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+
+OWN = re.compile(r"\$\((PORTAL_[A-Z_]+)\)")  # a name of the portal in a preset: --port=$(PORTAL_PORT)
+REWRITTEN = re.compile(r"\$(?=[$(])")  # the only dollars that Kubernetes does not leave alone
+BEFORE_NAME = re.compile(r"\$(?=[$(]|\Z)")  # and where a reference follows
+
+
+def has_names(word: str) -> bool:
+    return OWN.search(word) is not None
+
+
+def escaped(text: str) -> str:
+    """`text` so that Kubernetes' expansion gives it back unchanged."""
+    return REWRITTEN.sub("$$", text)
+
+
+def for_kubernetes(words: Sequence[str], own: Set[int]) -> list[str]:
+    """A container's `command`. `own`: positions of words in which the portal's names are replaced, by the kubelet."""
+    return [_with_names(word) if position in own else escaped(word) for position, word in enumerate(words)]
+
+
+def _with_names(word: str) -> str:
+    *pieces, last = OWN.split(word)  # text, name, text, name, …, text
+    told = [f"$({piece})" if at % 2 else BEFORE_NAME.sub("$$", piece) for at, piece in enumerate(pieces)]
+    return "".join(told) + escaped(last)
+
+
+def for_process(words: Sequence[str], own: Set[int], variables: Mapping[str, str]) -> list[str]:
+    """The same words as the argument list of a process; a name that has no value stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables.get(found[1], found[0])
+
+    return [OWN.sub(value, word) if position in own else word for position, word in enumerate(words)]
