@@ -60,6 +60,7 @@ class Pool(models.Model):
     units_per_card = models.PositiveIntegerField(default=1)
     nominal = models.PositiveIntegerField(_("nominal capacity"))  # what may be promised, in units
     mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
+    card_cores = models.PositiveIntegerField(null=True, blank=True)  # percent of compute that each gives out; null: 100
     card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as its nodes tell
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)

@@ -103,6 +103,7 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
             nodes=rules.nodes.get(pool.pk, ()),
             nominal=pool.nominal,
             units_per_card=pool.units_per_card,
+            cores_per_card=pool.card_cores,
             mig=pool.mig or None,
             cluster_unreachable_since=unreachable_since,
             policy=policy_from_json(pool.policy) if pool.policy else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.db.models import Min
 from django.utils import timezone
 
 from portal.events import emit
@@ -99,6 +100,9 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
         )
         before = units_by_pool(node)
         _write_cards(node, info, pools)
+        for pool in pools.values():
+            least = Card.objects.filter(pool=pool, cores__gt=0).aggregate(least=Min("cores"))["least"]
+            Pool.objects.filter(pk=pool.pk).exclude(card_cores=least).update(card_cores=least)
         carry_over(before, units_by_pool(node))
         emit("node.changed", node=node.name, held_back=info.held_back)
 

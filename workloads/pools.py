@@ -20,7 +20,7 @@ from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
-from workloads.clusters.base import NodeInfo, Offer
+from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import SYSTEMS
 from workloads.sharing.mig import SINGLE, TABLES, slices
 
@@ -71,7 +71,7 @@ def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str, slug: 
     return Pool.objects.create(
         slug=slug, name=name[:100], group=group, product=offer.product,
         sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
-        mig=offer.mig or "", card_mib=memory_of(offer),
+        mig=offer.mig or "", card_mib=memory_of(offer), card_cores=cores_of(offer.cards),
     )  # fmt: skip
 
 
@@ -88,6 +88,11 @@ def _called(offer: Offer) -> str:
 
 def memory_of(offer: Offer) -> int | None:
     return next((card.memory_mib for card in offer.cards if card.memory_mib), None)
+
+
+def cores_of(cards: Iterable[CardInfo]) -> int | None:
+    """Percent of compute that each of these cards gives out, the least where they differ; None: it is not limited."""
+    return min((card.cores for card in cards if card.cores), default=None)
 
 
 def _free_slug(slug: str) -> str:

@@ -54,8 +54,9 @@ class WorkloadRequest:
         if profile or system is None:
             return profile.size if profile else self.units_per_pod
         asked = sharing.Request(
-            self.pool.product, self.units_per_pod, cores=self.cores_per_pod, units_per_card=self.pool.units_per_card
-        )
+            self.pool.product, self.units_per_pod, cores=self.cores_per_pod, units_per_card=self.pool.units_per_card,
+            cores_per_card=self.pool.card_cores or 100,
+        )  # fmt: skip
         return sharing.charge(asked, system.ABOUT)
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import replace
 from quotas.engine.books import Books
 from quotas.engine.mig import PRODUCTS
 from quotas.engine.types import Claim
-from quotas.engine.units import card_units
+from quotas.engine.units import card_cores, card_units
 
 SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
@@ -80,7 +80,7 @@ def _smaller(books: Books, claim: Claim, units: int) -> Claim:
     """One pod of the claim that is charged so many units: with no more of a card's compute than that pays for."""
     cores, whole = claim.cores_per_pod, card_units(books.pool)
     if cores is not None and whole:
-        cores = min(cores, 100 * units // whole)
+        cores = min(cores, card_cores(books.pool) * units // whole)
     return replace(claim, pods=1, units_per_pod=units, asked_per_pod=min(claim.on_card, units), cores_per_pod=cores)
 
 

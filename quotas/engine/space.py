@@ -5,7 +5,7 @@ the amounts of a few slots: what a claim takes at its places. Slots are given to
 
     each pool        its units as a whole (recalls and claims without places count only here)
     each machine     its CPU and its memory, where they are limited; pools that share a machine share them
-    each card        its units, one card after the other, and its compute, 100 a card, where that is limited;
+    each card        its units, one card after the other, and its compute in percent, where that is limited;
                      of a card that MIG cuts freely each memory slice, and its media engine
     each profile     of a fixed MIG geometry: the instances that are there
 

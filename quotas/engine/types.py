@@ -75,7 +75,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One present GPU: `units` of the pool's unit and, where compute is limited too, `cores` (100 = all of it)."""
+    """One present GPU: `units` of the pool's unit and, where compute is limited too, `cores`: how many percent of
+    compute it gives out in all (100, or more where its system gives out each percent several times)."""
 
     units: int = 1
     cores: int | None = None
@@ -106,6 +107,7 @@ class Pool:
     capacity: int | None = None
     nominal: int | None = None
     units_per_card: int | None = None
+    cores_per_card: int | None = None
     mig: str | None = None
     cluster_unreachable_since: int | None = None
     policy: Policy | None = None

@@ -29,9 +29,22 @@ def card_units(pool: Pool) -> int:
     return pool.units_per_card or max((card.units for node in pool.nodes or () for card in node.cards), default=0)
 
 
+def card_cores(pool: Pool) -> int:
+    """Percent of compute that a card of the pool gives out in all; where cards differ the least, so that nobody pays less
+    than a pod can take of the smallest. 100 where nothing limits it."""
+    said = (card.cores for node in pool.nodes or () for card in node.cards if card.cores)
+    return pool.cores_per_card or min(said, default=100)
+
+
+def compute_units(cores: int, card_units: int, card_cores: int) -> int:
+    """Units that `cores` percent of compute are worth: the same share of `card_units` as of `card_cores`, rounded up."""
+    return -(-cores * card_units // card_cores)
+
+
 def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
     """The claim with `asked` units of a card for each pod, charged the larger of its shares of memory and compute."""
-    charge = asked if pool.mig is not None else max(asked, -(-(claim.cores_per_pod or 0) * card_units(pool) // 100))
+    compute = 0 if pool.mig is not None else claim.cores_per_pod or 0
+    charge = max(asked, compute_units(compute, card_units(pool), card_cores(pool)))
     return replace(claim, units_per_pod=charge, asked_per_pod=None if charge == asked else asked)
 
 

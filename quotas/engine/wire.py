@@ -101,6 +101,7 @@ _pool = record(
         "capacity": _count,
         "nominal": _count,
         "units_per_card": integer(1),
+        "cores_per_card": integer(1),
         "mig": text,
         "cluster_unreachable_since": _any,
         "policy": _policy,

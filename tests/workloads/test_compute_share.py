@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
+from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
 from quotas.admission import run_pass
 from quotas.cardmap import pool_overview
+from quotas.engine.units import resized
 from quotas.invariants import violations
 from quotas.models import Card, Claim, Pool
-from quotas.snapshots import claim_of
+from quotas.snapshots import claim_of, load_snapshot
 from tests import builders as make
+from workloads import inventory, sharing
 from workloads.actions import request_of, submit
+from workloads.clusters.base import NodeInfo
+from workloads.given import given
 from workloads.models import Attempt, Image
 from workloads.requests import WorkloadRequest
 from workloads.specs import spec_of
+from workloads.verdicts import verdict_of
 
 pytestmark = pytest.mark.django_db
+FIELD = Path(__file__).parents[1] / "sharing/field/hami-scaled-cores.yaml"
 
 
 @pytest.fixture
@@ -98,3 +108,56 @@ def test_a_mig_profile_asks_for_the_slices_it_is_charged(vision: Department) -> 
     request = asked(mig, profile="3g.40gb")  # and units_per_pod as a pipeline leaves it: 1
     workload = submit(actor=Actor(make.member(vision, Role.MEMBER)), department=vision, request=request)
     assert (workload.asked_per_pod, workload.units_per_pod) == (4, 4)
+
+
+class TestCardsWhoseComputeIsGivenOutSeveralTimes:
+    """HAMi with deviceCoreScaling 5: each card registers 500 percent."""
+
+    @pytest.fixture
+    def scaled(self, monkeypatch: pytest.MonkeyPatch) -> Pool:
+        cluster = make.cluster("gpu")
+        found = sharing.discover(yaml.safe_load(FIELD.read_text()))
+        assert found is not None
+        listed = (found,)
+
+        class Driver:
+            def nodes(self) -> tuple[NodeInfo, ...]:
+                return listed
+
+        monkeypatch.setattr(inventory, "driver_for", lambda _cluster: Driver())
+        inventory.refresh(cluster)
+        return Pool.objects.get()
+
+    def test_the_pool_remembers_what_its_cards_register(self, scaled: Pool) -> None:
+        assert (scaled.units_per_card, scaled.card_cores) == (258787, 500)
+
+    def test_the_charge_is_a_share_of_that_everywhere(self, scaled: Pool) -> None:
+        request = asked(scaled, units_per_pod=1024, cores_per_pod=50)
+        tenth = -(-258787 // 10)
+        assert request.charge == tenth
+        said = given(request)
+        assert said is not None
+        assert "50 % of the compute" in said.charge
+        vision = make.department("vision")
+        make.quota(vision, scaled, 258787, borrow_limit=0)
+        actor = Actor(make.member(vision, Role.MEMBER))
+        answer = verdict_of(actor=actor, department=vision, request=request)
+        assert answer.title == "Starts now, from your own quota."
+        for _ in range(10):
+            submit(actor=actor, department=vision, request=request)
+        run_pass(group_id=scaled.group_id)
+        claims = Claim.objects.order_by("pk")
+        assert {claim.units_per_pod for claim in claims} == {tenth}
+        assert [claim.state for claim in claims].count("holding") == 9, "ten tenths rounded up are more than the card"
+        snapshot = load_snapshot(scaled.group, now=timezone.now())
+        assert snapshot.pools[0].cores_per_card == 500
+        mine = [c for c in snapshot.claims if c.id == claims[0].public_id]
+        assert resized(mine[0], 1024, snapshot.pools[0]).units_per_pod == tenth, "the engine charges alike"
+        assert list(violations()) == []
+
+    def test_the_charge_follows_when_the_cards_register_anew(self, scaled: Pool) -> None:
+        Card.objects.update(cores=100)
+        cluster = scaled.group.cluster
+        inventory.refresh(cluster)  # the node registers 500: written again
+        scaled.refresh_from_db()
+        assert scaled.card_cores == 500

@@ -104,6 +104,9 @@ class Request:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cores: int | None = None
     units_per_card: int = 0  # of the pool; 0: not known, and not checked
+    cores_per_card: int = (
+        100  # percent of compute that a card gives out in all: more where it is given out several times
+    )
     extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # keys of About.extra
     peers: bool = True  # whether the pods work as one (a service's do not)
     name: str = ""  # of the run: other objects it needs are named after it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from quotas.engine.units import compute_units
 from workloads.sharing.api import N_, NONE, About, Problem, Request
 
 # A container that sets these takes cards it was not given, or slips out of its limit.
@@ -84,4 +85,4 @@ def charge(request: Request, about: About) -> int:
     card, cores = request.units_per_card, request.cores
     if about.unit in ("card", "slice", "replica") or not card or not cores:
         return request.units
-    return max(request.units, -(-cores * card * request.cards // 100))
+    return max(request.units, compute_units(cores * request.cards, card, request.cores_per_card))

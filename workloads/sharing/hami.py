@@ -5,7 +5,8 @@
 | recognised by | node annotation `hami.io/node-nvidia-register`; without it label `gpu=on` and an `nvidia.com/gpu` |
 | | that is not the number of its cards |
 | asked for by | `limits: {nvidia.com/gpu: cards, nvidia.com/gpumem: MiB of each, nvidia.com/gpucores: % of each}` |
-| unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone |
+| unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone, unless it registers more than |
+| | 100 (`devcore`): a share of compute is then charged as a share of that |
 | cards | those of the annotation: `nvidia.com/gpu` advertises each ten times (80 are 8 cards), memory and cores |
 | | not at all |
 | isolation | by a preloaded library: memory hard for CUDA calls, compute throttled and bursty; faults not at all |
@@ -42,6 +43,7 @@ from workloads.sharing.nodes import (
 
 REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
 MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
+MOST_CORES = 100_000  # percent of a card that is given out in all, where compute is scaled
 ALLOCATED, MARK = "hami.io/vgpu-devices-allocated", "gpu"
 OWN_VARIABLES = frozenset(
     {"CUDA_DEVICE_MEMORY_*", "CUDA_DEVICE_SM_LIMIT", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY"}
@@ -110,7 +112,7 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
         node.fault(N_("%(name)s cannot be read"), name=REGISTER)
     for one in map(mapping, listed):
         index, memory, cores = one.get("index", 0), one.get("devmem", 0), one.get("devcore", 0)
-        if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, 1000) and memory):
+        if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, MOST_CORES) and memory):
             node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
             continue
         if one.get("mode") == "mig":
