@@ -12,11 +12,14 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from portal.ids import new_id
+from portal.names import NameField
 
 
 class User(AbstractUser):
     """A person or a department's service account. Operators run the installation."""
 
+    first_name = NameField(_("first name"), max_length=150, blank=True)
+    last_name = NameField(_("last name"), max_length=150, blank=True)
     is_operator = models.BooleanField(_("operator"), default=False)
     service_of = models.ForeignKey(
         "Department", null=True, blank=True, on_delete=models.CASCADE, related_name="service_accounts"
@@ -39,7 +42,7 @@ class Department(models.Model):
     """A tenant; a node of a tree. Workloads belong to leaves."""
 
     slug = models.SlugField(_("short name"), max_length=40, unique=True)
-    name = models.CharField(_("name"), max_length=100)
+    name = NameField(_("name"), max_length=100)
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
     weight = models.PositiveIntegerField(_("weight"), default=1)  # orders departments that borrow
     paused = models.BooleanField(_("paused"), default=False)  # nothing new starts
@@ -97,7 +100,7 @@ class ApiToken(models.Model):
 
     holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="tokens")
-    name = models.CharField(_("name"), max_length=80)
+    name = NameField(_("name"), max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
     scopes = models.JSONField(default=list)  # of read, submit, quota, admin
@@ -217,7 +220,7 @@ class WebhookShape(models.TextChoices):
 
 class Webhook(models.Model):
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="webhooks")
-    name = models.CharField(_("name"), max_length=80)
+    name = NameField(_("name"), max_length=80)
     url = models.URLField(_("address"), max_length=500)
     shape = models.CharField(max_length=10, choices=WebhookShape.choices, default=WebhookShape.GENERIC)
     secret = models.TextField(blank=True)  # encrypted (portal/crypt.py)

@@ -7,7 +7,6 @@ once; a worker killed while sending leaves a row that is tried again. Receivers 
 from __future__ import annotations
 
 import datetime as dt
-import smtplib
 import time
 
 import httpx
@@ -23,6 +22,7 @@ from portal import notices, outgoing
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import Problem
 from portal.models import InboxItem, User, WebhookDelivery, WebhookShape
+from portal.names import printable
 from portal.web import zone_of
 from portal.webhook_shapes import Message, refusal
 from portal.webhook_shapes import outgoing as shaped
@@ -56,7 +56,10 @@ def deliver(row: WebhookDelivery, *, now: dt.datetime, again: bool = True) -> bo
     mine = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
     if not mine.update(tries=F("tries") + 1, due_at=due_at):
         return False
-    status, error = attempt(row)
+    try:
+        status, error = attempt(row)
+    except Exception as unforeseen:  # whatever is wrong with this one: the others go out
+        status, error = None, f"{type(unforeseen).__name__}: {unforeseen}"
     WebhookDelivery.objects.filter(pk=row.pk).update(
         status=status, error=error[:300], sent_at=None if error else timezone.now()
     )
@@ -103,8 +106,10 @@ def mail(item: InboxItem, *, now: dt.datetime) -> bool:
         return False
     try:
         letter(item, item.user).send()
-    except (OSError, smtplib.SMTPException) as error:
-        log.warning("mail.failed", inbox=item.pk, error=str(error), again=again and again.isoformat())
+    except Exception as error:  # whatever is wrong with this one: the others go out
+        log.warning(
+            "mail.failed", inbox=item.pk, error=f"{type(error).__name__}: {error}", again=again and again.isoformat()
+        )
         return False
     InboxItem.objects.filter(pk=item.pk).update(mail_due_at=None, mailed_at=timezone.now())
     return True
@@ -117,5 +122,6 @@ def letter(item: InboxItem, user: User) -> EmailMessage:
         address = link(item.department.slug if item.department else "", item.workload)
         foot = gettext("You can choose in your inbox's settings which of these come by mail.")
     body = "\n\n".join(part for part in (text, address, foot) if part)
-    subject = text if len(text) <= 100 else text[:97] + "…"
+    subject = printable(text)
+    subject = subject if len(subject) <= 100 else subject[:97] + "…"
     return EmailMessage(subject, body, to=[user.email])

@@ -13,6 +13,7 @@ from django.utils.translation import pgettext_lazy
 
 from portal import zones
 from portal.errors import Invalid
+from portal.names import LineInput
 from quotas.amounts import LONGEST, counted_in, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool
@@ -74,7 +75,7 @@ class RecallForm(forms.Form):
     """`units` is an amount in words, and units of the pool once it is clean."""
 
     pool = PoolField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
-    units = forms.CharField(
+    units = LineInput(
         label=_("How much"),
         max_length=LONGEST,
         help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
@@ -129,7 +130,7 @@ class QuotaForm(AmountsForm):
         required=False,
         help_text=_("How much of it others may use while it is idle. Empty: all of it; 0: nothing."),
     )
-    why = forms.CharField(label=_("Why"), max_length=200, required=False, help_text=_("Stands in the history."))
+    why = LineInput(label=_("Why"), max_length=200, required=False, help_text=_("Stands in the history."))
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, only_lend: bool = False, **kwargs: Any) -> None:

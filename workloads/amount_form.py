@@ -9,6 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from portal.errors import Invalid
+from portal.names import LineInput
 from portal.words import memory
 from quotas.amounts import LONGEST
 from quotas.models import Pool
@@ -18,7 +19,7 @@ from workloads.sharing.api import NONE
 
 
 class AmountFields(forms.Form):
-    units_per_pod = forms.CharField(label=_("Amount"), required=False, max_length=LONGEST)
+    units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
     cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
     profile = forms.ChoiceField(label=_("MIG profile"), required=False)
 
@@ -27,7 +28,7 @@ class AmountFields(forms.Form):
         pools = list(pools)
         self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
         for name, text in self.further.items():
-            self.fields[name] = forms.CharField(label=_(text), required=False, max_length=LONGEST)
+            self.fields[name] = LineInput(label=_(text), required=False, max_length=LONGEST)
         tables = sorted({pool.mig for pool in pools if pool.mig})
         present = profiles_present(pools)
         choices = [(table, [(name, said_profile(table, name)) for name in present[table]]) for table in tables]

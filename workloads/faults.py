@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from portal import names
 from portal.errors import N_, Invalid
 from portal.models import Department
 from portal.prepared import Prepared
@@ -56,8 +57,12 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
 
 def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
     errors = []
-    if not request.name.strip() or len(request.name) > 100:
+    if not names.tidy(request.name) or len(request.name) > 100:
         errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
+    try:
+        names.checked(request.name)
+    except Invalid as error:
+        errors.append(error)
     if request.kind not in Kind.values:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
     if not request.image.active or not request.image.serves(request.kind):

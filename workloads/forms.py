@@ -13,6 +13,7 @@ from portal.access import Actor
 from portal.crypt import Undecryptable
 from portal.errors import Problem
 from portal.models import Department
+from portal.names import LineInput, NameInput
 from portal.words import memory
 from quotas.models import Pool
 from workloads.amount_form import AmountFields
@@ -39,7 +40,7 @@ class ImageSelect(forms.Select):
 
 class WorkloadForm(AmountFields, SetupFields):
     kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
-    name = forms.CharField(label=_("Name"), max_length=100)
+    name = NameInput(label=_("Name"), max_length=100)
     pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
     image = forms.ModelChoiceField(
         Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None, widget=ImageSelect
@@ -82,7 +83,7 @@ class WorkloadForm(AmountFields, SetupFields):
     preset = forms.ModelChoiceField(
         Preset.objects.filter(active=True), required=False, to_field_name="slug", widget=forms.HiddenInput
     )
-    rerun_of = forms.CharField(required=False, widget=forms.HiddenInput)
+    rerun_of = LineInput(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, actor: Actor, department: Department, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

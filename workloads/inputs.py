@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from portal.names import LineInput
 from quotas.amounts import LARGEST, MEBIBYTES
 from workloads.clusters import expansion
 
@@ -29,7 +30,7 @@ def parts_of(text: str, factors: dict[str, int]) -> int:
     return total
 
 
-class DurationField(forms.CharField):
+class DurationField(LineInput):
     """Seconds from "8h", "90 min", "1d 12h"; a bare number is minutes. Empty is None."""
 
     default_error_messages = {"shape": _("“%(text)s” is not a duration. Write it like 8h, 90 min or 1d 12h.")}
@@ -54,7 +55,7 @@ class DurationField(forms.CharField):
         return " ".join(text)
 
 
-class MemoryField(forms.CharField):
+class MemoryField(LineInput):
     """MiB from "8 GiB", "512 MiB"; a bare number is MiB."""
 
     default_error_messages = {"shape": _("“%(text)s” is not an amount of memory. Write it like 8 GiB or 512 MiB.")}

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.ids import new_id
 from portal.models import Department, User
+from portal.names import LineField, NameField
 from quotas.models import Claim, Cluster, Pool
 from workloads.lifecycle import FINAL
 from workloads.lifecycle import State as S
@@ -40,10 +41,10 @@ class State(models.TextChoices):
 class Image(models.Model):
     """What a workload may run in. On the embedded cluster it maps to a local interpreter."""
 
-    name = models.CharField(_("reference"), max_length=200, unique=True)
-    title = models.CharField(_("title"), max_length=100)
+    name = LineField(_("reference"), max_length=200, unique=True)
+    title = NameField(_("title"), max_length=100)
     kinds = models.JSONField(default=list)  # of Kind; empty: all
-    interpreter = models.CharField(max_length=300, blank=True)  # embedded cluster only
+    interpreter = LineField(max_length=300, blank=True)  # embedded cluster only
     min_driver = models.PositiveIntegerField(null=True, blank=True)  # major version
     active = models.BooleanField(default=True)
 
@@ -61,14 +62,14 @@ class Preset(models.Model):
     """A filled form: the fast way to a usual workload."""
 
     slug = models.SlugField(max_length=40, unique=True)
-    title = models.CharField(max_length=100)
-    description = models.CharField(max_length=200, blank=True)
+    title = NameField(max_length=100)
+    description = LineField(max_length=200, blank=True)
     kind = models.CharField(max_length=12, choices=Kind.choices)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="presets")
     pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField(default=1)
     cores_per_pod = models.PositiveIntegerField(null=True, blank=True)  # percent of a card's compute
-    profile = models.CharField(max_length=40, blank=True)
+    profile = LineField(max_length=40, blank=True)
     image = models.ForeignKey(Image, on_delete=models.CASCADE, related_name="+")
     command = models.JSONField(default=list)
     cpu_milli = models.PositiveIntegerField(default=2000)
@@ -96,7 +97,7 @@ class Workload(models.Model):
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="workloads")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="workloads")
     kind = models.CharField(max_length=12, choices=Kind.choices)
-    name = models.CharField(_("name"), max_length=100)
+    name = NameField(_("name"), max_length=100)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="workloads")
     preset = models.ForeignKey(Preset, null=True, on_delete=models.SET_NULL, related_name="+")
     image = models.ForeignKey(Image, on_delete=models.PROTECT, related_name="+")

@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
 
+from portal import names
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.models import Cluster, ClusterKind, Pool
@@ -75,7 +76,7 @@ class WorkloadRequest:
             department=department,
             author=author,
             kind=self.kind,
-            name=self.name.strip(),
+            name=names.tidy(self.name),
             pool=self.pool,
             preset=self.preset,
             image=self.image,

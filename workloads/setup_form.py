@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from portal.names import LineInput
 from workloads.distributed import Template
 from workloads.inputs import MemoryField
 from workloads.kinds import OWN_FIELDS
@@ -61,7 +62,7 @@ class SetupFields(forms.Form):
         label=_("Port"), required=False, min_value=1, max_value=65535,
         help_text=_("Where it listens; it finds the number in PORTAL_PORT."),
     )  # fmt: skip
-    ready_path = forms.CharField(
+    ready_path = LineInput(
         label=_("Health path"), required=False, max_length=200,
         help_text=_("Answers 2xx or 3xx when it is ready, such as /healthz. Empty: a connection will do."),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import F
 
-from portal import audit
+from portal import audit, names
 from portal.access import Actor, Right
 from portal.errors import N_, Invalid, Problem, ngettext_noop
 from portal.events import emit
@@ -15,6 +15,8 @@ from portal.locks import durable
 from portal.models import Department
 
 SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # is a label of Kubernetes objects and namespaces
+RESERVED_END = "-unrestricted"  # of a department's second namespace (workloads.specs.namespace_of)
+RESERVED = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "system", "unrestricted"})
 
 
 class DepartmentStale(Problem):
@@ -41,15 +43,15 @@ def create_department(
 ) -> Department:
     """Raises Invalid (slug, name, weight), HasWork (parent), NotVisible for anybody but operators."""
     actor.require_operator()
-    _check(name, weight)
-    if not SLUG.fullmatch(slug):
-        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="slug")
+    name = _checked(name, weight)
+    check_slug(slug)
     with durable():
         if Department.objects.filter(slug=slug).exists():
             raise Invalid(N_("There is a department %(slug)s already."), field="slug", slug=slug)
         if parent is not None:
             _require_no_work(parent)
-        made = Department.objects.create(slug=slug, name=name.strip(), parent=parent, weight=weight)
+        _require_own_name(name)
+        made = Department.objects.create(slug=slug, name=name, parent=parent, weight=weight)
         audit.record(actor, "department.created", f"department {slug}", department=made, after=_facts(made))
         emit("department.changed", department=made)
     return made
@@ -69,15 +71,17 @@ def change_department(
 
     Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
     actor.require_operator()
-    _check(name, weight)
+    name = _checked(name, weight)
     with durable():
         if department.parent_id != (parent.pk if parent else None):
             _lock_tree()
         now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
         check_move(now, parent)
+        if name != now.name:
+            _require_own_name(name, beside=now.pk)
         before = _facts(now)
         changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
-            name=name.strip(), weight=weight, parent=parent, version=F("version") + 1,
+            name=name, weight=weight, parent=parent, version=F("version") + 1,
             unrestricted=now.unrestricted if unrestricted is None else unrestricted,
         )  # fmt: skip
         if not changed:
@@ -131,10 +135,32 @@ def _facts(department: Department) -> dict[str, Any]:
     }
 
 
-def _check(name: str, weight: int) -> None:
-    if not name.strip():
+def _checked(name: str, weight: int) -> str:
+    """The name as it is kept."""
+    name = names.checked(name)
+    if not name:
         raise Invalid(N_("A department needs a name."), field="name")
     check_weight(weight)
+    return name
+
+
+def check_slug(slug: str) -> None:
+    """Raises Invalid for what cannot be an address and a namespace, or would be another department's namespace."""
+    if not SLUG.fullmatch(slug):
+        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="slug")
+    if slug.endswith(RESERVED_END) or slug in RESERVED:
+        raise Invalid(
+            N_("%(slug)s is reserved: %(reserved)s, and names that end in %(end)s, mean something to the cluster."),
+            field="slug", slug=slug, reserved=", ".join(sorted(RESERVED)), end=RESERVED_END,
+        )  # fmt: skip
+
+
+def _require_own_name(name: str, beside: int = 0) -> None:
+    """Two departments may have the same name, told apart by their short names; none may pass for another."""
+    others = Department.objects.exclude(pk=beside).exclude(name=name).values_list("name", flat=True)
+    alike = "" if name.isascii() else names.same_looking(name, [other for other in others if not other.isascii()])
+    if alike:
+        raise Invalid(N_("That looks like the department %(other)s."), field="name", other=alike)
 
 
 def check_weight(weight: int) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import secrets
+import unicodedata
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from portal import audit, notices
+from portal import audit, names, notices
 from portal.access import Actor, NotVisible, Right
+from portal.actions.users import require_free
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
 from portal.locks import durable
@@ -108,8 +110,8 @@ def accept(*, actor: Actor, secret: str) -> Membership:
 def accept_as_new(*, secret: str, username: str, password: str, full_name: str = "") -> User:
     """Makes the account of somebody who has none, and joins. Raises Invalid (username, password), InvitationOver."""
     invitation = invitation_for(secret)
-    first, _space, last = full_name.strip().partition(" ")
-    user = User(username=username, email=invitation.email, first_name=first[:150], last_name=last[:150])
+    first, _space, last = names.checked(full_name, field="full_name").partition(" ")
+    user = User(username=names.login(username), email=invitation.email, first_name=first[:150], last_name=last[:150])
     try:
         user.clean_fields(exclude=["password"])
         validate_password(password, user)
@@ -118,8 +120,7 @@ def accept_as_new(*, secret: str, username: str, password: str, full_name: str =
         raise Invalid(" ".join(error.messages).replace("%", "%%"), field=wrong) from error
     user.set_password(password)
     with durable():
-        if User.objects.filter(username__iexact=username).exists():
-            raise Invalid(N_("The name %(username)s is taken."), field="username", username=username)
+        require_free(user.username)
         user.save()
         _join_by(invitation, user)
     return user
@@ -139,9 +140,10 @@ def add_member(*, actor: Actor, department: Department, username: str, role: str
     actor.require(Right.STEER, department)
     chosen = role_named(role)
     with durable():
-        user = User.objects.filter(username=username.strip(), is_active=True, service_of=None).first()
+        username = unicodedata.normalize("NFKC", username).strip()
+        user = User.objects.filter(username=username, is_active=True, service_of=None).first()
         if user is None:
-            raise NoSuchUser(username=username.strip(), field="username")
+            raise NoSuchUser(username=username, field="username")
         return _join(actor, department, user, chosen)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 
 from django.utils import timezone
 
-from portal import audit
+from portal import audit, names
 from portal.access import Actor, NotVisible, Right
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
@@ -18,6 +19,7 @@ from portal.tokens import new_secret
 
 LONGEST = dt.timedelta(days=366)
 MOST_TOKENS = 100
+ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class TooManyTokens(Problem):
@@ -46,7 +48,8 @@ def create_token(
     actor.require(Right.SEE, department)
     if holder != actor.user:
         require_service_account(actor, department, holder)
-    if not name.strip():
+    name = names.checked(name)
+    if not name:
         raise Invalid(N_("A token needs a name."), field="name")
     wanted = checked_scopes(actor, department, holder, scopes)
     networks = checked_addresses(addresses)
@@ -58,7 +61,7 @@ def create_token(
         if count >= MOST_TOKENS:
             raise TooManyTokens(holder=holder.username, count=count)
         token = ApiToken.objects.create(
-            holder=holder, department=department, name=name.strip(), prefix=prefix, digest=digest, scopes=wanted,
+            holder=holder, department=department, name=name, prefix=prefix, digest=digest, scopes=wanted,
             addresses=networks, expires_at=expires_at,
         )  # fmt: skip
         after = {"name": token.name, "holder": holder.username, "scopes": wanted, "addresses": networks}
@@ -132,6 +135,8 @@ def revoke_token(*, actor: Actor, token: ApiToken) -> ApiToken:
 def create_service_account(*, actor: Actor, department: Department, name: str, role: str = Role.MEMBER) -> User:
     """A member of the department that cannot log in and acts through tokens only. Raises Invalid, Forbidden."""
     actor.require(Right.STEER, department)
+    if not ACCOUNT.fullmatch(name):
+        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="name")
     username = f"{department.slug}.{name}"
     if role not in {Role.VIEWER, Role.MEMBER}:
         raise Invalid(N_("A service account is a viewer or a member."), field="role")

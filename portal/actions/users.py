@@ -7,7 +7,7 @@ import secrets
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from portal import audit
+from portal import audit, names
 from portal.access import Actor
 from portal.errors import N_, Invalid, Problem
 from portal.locks import durable
@@ -22,7 +22,7 @@ class LastOperator(Problem):
 def create_user(*, actor: Actor, username: str, email: str = "", operator: bool = False) -> tuple[User, str]:
     """The account and its first password, shown this once. Raises Invalid, NotVisible for anybody but operators."""
     actor.require_operator()
-    user = User(username=username.strip(), email=email.strip(), is_operator=operator, is_staff=operator)
+    user = User(username=names.login(username), email=email.strip(), is_operator=operator, is_staff=operator)
     try:
         user.clean_fields(exclude=["password"])
     except ValidationError as error:
@@ -31,11 +31,20 @@ def create_user(*, actor: Actor, username: str, email: str = "", operator: bool 
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     with durable():
-        if User.objects.filter(username__iexact=user.username).exists():
-            raise Invalid(N_("The name %(username)s is taken."), field="username", username=user.username)
+        require_free(user.username)
         user.save()
         audit.record(actor, "user.created", f"user {user.username}", after={"operator": operator})
     return user, password
+
+
+def require_free(username: str) -> None:
+    """Raises Invalid when somebody is called that, in other capitals or in letters that look the same."""
+    taken = User.objects.filter(username__iexact=username).values_list("username", flat=True).first()
+    if taken is None and not username.isascii():
+        beyond_ascii = User.objects.filter(username__regex="[^ -~]").values_list("username", flat=True)
+        taken = names.same_looking(username, beyond_ascii) or None
+    if taken is not None:
+        raise Invalid(N_("The name %(username)s is taken."), field="username", username=taken)
 
 
 def reset_password(*, actor: Actor, user: User) -> str:

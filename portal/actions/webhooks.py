@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from portal import audit, notices, outbox, outgoing
+from portal import audit, names, notices, outbox, outgoing
 from portal.access import Actor, Right
 from portal.crypt import encrypt
 from portal.errors import N_, Invalid, Problem
@@ -20,9 +20,10 @@ class TooManyWebhooks(Problem):
     message = N_("%(department)s has %(count)s webhooks, which is the most. Remove one first.")
 
 
-def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> None:
-    """Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
-    if not name.strip():
+def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
+    """The name as it is kept. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
+    name = names.checked(name)
+    if not name:
         raise Invalid(N_("A webhook needs a name."), field="name")
     if shape not in WebhookShape.values:
         raise Invalid(N_("Choose one of the shapes %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
@@ -30,6 +31,7 @@ def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> None:
     if unknown:
         raise Invalid(N_("There are no notices called %(kinds)s."), field="kinds", kinds=", ".join(unknown))
     outgoing.check(url)
+    return name
 
 
 def add_webhook(
@@ -47,14 +49,14 @@ def add_webhook(
     Raises Forbidden, Invalid, NotAllowed, TooManyWebhooks.
     """
     actor.require(Right.STEER, department)
-    checked(name, url, shape, kinds)
+    name = checked(name, url, shape, kinds)
     with durable():
         Department.objects.select_for_update(no_key=True, of=("self",)).get(pk=department.pk)  # the count must hold
         count = department.webhooks.count()
         if count >= MOST:
             raise TooManyWebhooks(department=department.name, count=count)
         hook = Webhook.objects.create(
-            department=department, name=name.strip(), url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
+            department=department, name=name, url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
         )
         audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_shown(hook))
     return hook
@@ -73,12 +75,12 @@ def change_webhook(
 ) -> Webhook:
     """`secret` None keeps the one there is. What waits to be sent goes to the new address."""
     actor.require(Right.STEER, webhook.department)
-    checked(name, url, shape, kinds)
+    name = checked(name, url, shape, kinds)
     if secret is None and outgoing.host_of(url) != outgoing.host_of(webhook.url) and webhook.secret:
         raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
     before = _shown(webhook)
     with durable():
-        webhook.name, webhook.url, webhook.shape = name.strip(), url, shape
+        webhook.name, webhook.url, webhook.shape = name, url, shape
         webhook.kinds, webhook.active = list(kinds), active
         if secret is not None:
             webhook.secret = encrypt(secret)

@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from portal import names
 from portal.access import Actor, NotVisible, actor_of
 from portal.errors import N_, Invalid, Problem
 from portal.idempotency import Lease
@@ -148,8 +149,21 @@ class ApiView(APIView):
         return int(text)
 
 
+class FreeText(serializers.CharField):
+    """A text with lines, or one that a program reads: a script, a kubeconfig."""
+
+
 class Strict(serializers.Serializer[Any]):
-    """A body in which a field we do not know is an error, not silence."""
+    """A body in which a field we do not know is an error, not silence, and a text is of one line where nothing else is
+    said: `FreeText` may have several."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        for field in fields.values():
+            text = getattr(field, "child", field)  # a list's or an object's
+            if isinstance(text, serializers.CharField) and not isinstance(text, FreeText):
+                text.validators = [*text.validators, names.line]
+        return fields
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []

@@ -17,11 +17,12 @@ from portal.access import actor_of
 from portal.actions import members
 from portal.errors import Problem
 from portal.forms import blame
+from portal.names import LineInput, NameInput
 
 
 class NewAccountForm(forms.Form):
-    username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
-    full_name = forms.CharField(label=gettext_lazy("Your name"), max_length=200, required=False)
+    username = LineInput(label=gettext_lazy("Login name"), max_length=150)
+    full_name = NameInput(label=gettext_lazy("Your name"), max_length=200, required=False)
     password = forms.CharField(
         label=gettext_lazy("Password"),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),

@@ -23,10 +23,11 @@ from portal.actions import departments, members, tokens
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Invitation, Membership, Role
+from portal.names import LineInput, printable
 
 
 class AddForm(forms.Form):
-    username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
+    username = LineInput(label=gettext_lazy("Login name"), max_length=150)
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.MEMBER)
 
 
@@ -130,13 +131,13 @@ def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
     if not invitation.email or actor.user is None:
         return None
     facts = {"department": invitation.department.name, "person": actor.user.label, "link": link}
-    subject = _("Invitation to %(department)s") % facts
+    subject = printable(_("Invitation to %(department)s") % facts)
     text = _(
         "%(person)s invites you to %(department)s on the GPU quota portal. The link works once, for 7 days:\n\n%(link)s\n"
     )
     try:
         return bool(send_mail(subject, text % facts, None, [invitation.email]))
-    except OSError:  # refused, unknown host, timed out; SMTPException is one too
+    except (OSError, ValueError):  # refused, unknown host, timed out (SMTPException is one too); no header to send
         return False
 
 

@@ -26,6 +26,7 @@ from portal.celery import TIMETABLE
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Heartbeat, JobRun, Membership, User
+from portal.names import LineInput, NameInput
 from portal.web import render_part
 
 PER_PAGE = 50
@@ -81,7 +82,7 @@ def jobs() -> list[Job]:
 
 
 class UserForm(forms.Form):
-    username = forms.CharField(label=gettext_lazy("Login name"), max_length=150)
+    username = LineInput(label=gettext_lazy("Login name"), max_length=150)
     email = forms.EmailField(label=gettext_lazy("E-mail"), required=False)
     operator = forms.BooleanField(label=gettext_lazy("operator"), required=False)
 
@@ -155,10 +156,10 @@ def _change(actor: Actor, row: User, change: str) -> str:
 
 
 class DepartmentForm(forms.Form):
-    slug = forms.CharField(
+    slug = LineInput(
         label=gettext_lazy("Short name"), max_length=40, help_text=gettext_lazy("Stands in addresses; stays.")
     )
-    name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
+    name = NameInput(label=gettext_lazy("Name"), max_length=100)
     parent = forms.ModelChoiceField(
         label=gettext_lazy("Part of"),
         queryset=Department.objects.all(),

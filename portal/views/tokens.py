@@ -19,6 +19,7 @@ from portal.access import Actor, NotVisible, Right, actor_of
 from portal.actions.tokens import create_token, revoke_token
 from portal.errors import Problem
 from portal.models import ApiToken, Department
+from portal.names import LineInput, NameInput
 
 SCOPES = [
     (Right.SEE.value, gettext_lazy("read: see boards, workloads and logs")),
@@ -35,9 +36,7 @@ LIVES = [
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=80, help_text=gettext_lazy("What uses it: nightly-ci")
-    )
+    name = NameInput(label=gettext_lazy("Name"), max_length=80, help_text=gettext_lazy("What uses it: nightly-ci"))
     department = forms.ModelChoiceField(
         Department.objects.none(), label=gettext_lazy("Department"), to_field_name="slug", empty_label=None
     )
@@ -45,7 +44,7 @@ class TokenForm(forms.Form):
         label=gettext_lazy("It may"), choices=SCOPES, widget=forms.CheckboxSelectMultiple, initial=["read", "submit"]
     )
     days = forms.TypedChoiceField(label=gettext_lazy("It ends after"), choices=LIVES, coerce=int, initial=90)
-    addresses = forms.CharField(
+    addresses = LineInput(
         label=gettext_lazy("Only from these addresses"),
         required=False,
         help_text=gettext_lazy("Networks like 10.0.0.0/8, separated by commas; empty: from anywhere"),

@@ -19,12 +19,13 @@ from portal.actions import webhooks as actions
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
+from portal.names import NameInput
 
 DELIVERIES_SHOWN = 20
 
 
 class WebhookForm(forms.Form):
-    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
+    name = NameInput(label=gettext_lazy("Name"), max_length=80)
     url = forms.URLField(label=gettext_lazy("Address"), max_length=500, assume_scheme="https")
     shape = forms.ChoiceField(label=gettext_lazy("Shape"), choices=WebhookShape.choices)
     secret = forms.CharField(

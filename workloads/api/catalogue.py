@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible
-from portal.api.base import ApiView, Strict
+from portal.api.base import ApiView, FreeText, Strict
 from portal.idempotency import idempotent
 from portal.schema import IDEMPOTENCY_KEY, page_of
 from quotas.models import Cluster
@@ -78,14 +78,14 @@ class ClusterOut(serializers.ModelSerializer[Cluster]):
 
 class ClusterIn(Strict):
     name = serializers.SlugField(max_length=40)
-    kubeconfig = serializers.CharField(
+    kubeconfig = FreeText(
         default="", allow_blank=True, max_length=200_000, help_text="Empty: the portal's own service account."
     )
     options = serializers.DictField(default=dict)
 
 
 class ClusterChange(Strict):
-    kubeconfig = serializers.CharField(required=False, allow_blank=True, max_length=200_000)
+    kubeconfig = FreeText(required=False, allow_blank=True, max_length=200_000)
     options = serializers.DictField(required=False)
     active = serializers.BooleanField(required=False)
 

@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from portal.access import Actor
-from portal.api.base import Strict, told_as
+from portal.api.base import FreeText, Strict, told_as
 from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Invalid
 from portal.prepared import Prepared
@@ -207,9 +207,7 @@ class WorkloadIn(Strict):
     kind = serializers.ChoiceField(Kind.values, required=False)
     name = serializers.CharField(max_length=100, required=False)
     image = serializers.CharField(max_length=200, required=False)
-    command = serializers.ListField(
-        child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False
-    )
+    command = serializers.ListField(child=FreeText(allow_blank=True, trim_whitespace=False), required=False)
     env = Variables(required=False)
     pool = serializers.CharField(required=False)
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)

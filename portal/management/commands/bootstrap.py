@@ -12,8 +12,9 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal import audit
+from portal import audit, names
 from portal.access import SYSTEM
+from portal.errors import Invalid
 from portal.locks import durable
 from portal.models import User
 
@@ -28,6 +29,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, username: str, email: str, password_file: str | None, **options: Any) -> None:
         password = self.password(password_file)
+        try:
+            username = names.login(username)
+        except Invalid as error:
+            raise CommandError(str(error)) from None
         user = User(username=username, email=email, is_operator=True, is_staff=True, is_superuser=True)
         try:
             user.clean_fields(exclude=["password"])

@@ -1,0 +1,199 @@
+"""What may stand in a name or another text of one line: the one rule that forms, API, models and actions use.
+
+Two checks. `line`: what cannot be seen, or moves what stands around it, is in no text of one line. `plain`: besides, a
+name must not be drawn like another one (Unicode Technical Standard 39); docs/adr/0032 says why the rule is this one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from portal.errors import N_, Invalid
+
+HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Controls, format characters (bidi marks, zero width), surrogates, private use, separators of lines and paragraphs."""
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffd\ufffe\uffff")
+"""Letters and marks that are drawn as nothing, and what stands where a character could not be read."""
+VARIANTS = frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))  # choose how the one before is drawn
+MOST_MARKS = 4  # accents on one letter: no script needs more, and more of them cover the lines above
+WORD = re.compile(r"[^\W_]+")
+
+
+def line(text: str) -> None:
+    """Raises ValidationError that names the character and its place."""
+    marks = 0
+    for place, sign in enumerate(text, start=1):
+        category = unicodedata.category(sign)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        variant = sign in VARIANTS and (place == 1 or unicodedata.category(text[place - 2])[0] == "L")
+        if category in HIDDEN or sign in BLANK or variant:
+            told = {"code": f"U+{ord(sign):04X}", "place": place}
+            raise ValidationError(
+                _(
+                    "Character %(place)s (%(code)s) cannot be seen: a line break, a control or a direction mark. Leave it out."
+                ),
+                code="hidden_character",
+                params=told,
+            )
+        if marks > MOST_MARKS:
+            raise ValidationError(
+                ngettext_lazy(
+                    "More than %(most)s accent on one letter.", "More than %(most)s accents on one letter.", MOST_MARKS
+                ),
+                code="too_many_accents",
+                params={"most": MOST_MARKS},
+            )
+
+
+def plain(text: str) -> None:
+    """Raises ValidationError where a word is drawn like one of Latin letters, but is another: раураl (Cyrillic а, р, у).
+
+    A letter of another script beside Latin ones is fine where nobody takes it for one (λ, 张, И), and so are the Latin
+    letters that some languages have besides (Yılmaz).
+    """
+    line(text)
+    _one_script(text, _stranger)
+
+
+def _one_script(text: str, replaced: Callable[[str], str]) -> None:
+    for word in WORD.findall(text):
+        drawn = "".join(map(replaced, word))
+        if len(word) > 1 and drawn != word and drawn.isascii():
+            raise ValidationError(
+                _(
+                    "“%(word)s” has letters that look like those of “%(drawn)s”, but are others. Write it with one script."
+                ),
+                code="look_alike",
+                params={"word": word, "drawn": drawn},
+            )
+
+
+@cache
+def _table() -> dict[str, list[dict[str, str]]]:
+    """Unicode's confusables: each character with those that are drawn alike. Read when first asked: it is large."""
+    from confusable_homoglyphs.confusables import confusables_data
+
+    found: dict[str, list[dict[str, str]]] = confusables_data
+    return found
+
+
+@cache
+def latin(sign: str) -> str:
+    """The ASCII letters or digit that this letter is drawn like; itself where there is none. An accent is part of it."""
+    if sign.isascii():
+        return sign
+    found = (entry["c"] for entry in _table().get(sign, ()))
+    return next((text for text in found if text.isascii() and text.isalnum()), sign)
+
+
+def _stranger(sign: str) -> str:
+    """`latin` of letters of other scripts only."""
+    return sign if unicodedata.name(sign, "").startswith("LATIN") else latin(sign)
+
+
+@cache
+def _drawn(sign: str) -> str:
+    """One letter for all that are drawn alike: 口 and ロ. ASCII ones differ from each other (l and 1): typed every day."""
+    if sign.isascii():
+        return sign
+    alike = {sign}
+    for _step in range(2):  # to the one that the table gives as pattern, and to the others of that
+        alike |= {entry["c"] for each in alike for entry in _table().get(each, ()) if len(entry["c"]) == 1}
+    return min(alike)
+
+
+def same_looking(text: str, others: Iterable[str]) -> str:
+    """The first of the others that is drawn like the text, whatever the case; "" if none is."""
+    wanted = _skeleton(text)
+    return next((other for other in others if _skeleton(other) == wanted), "")
+
+
+def _skeleton(text: str) -> str:
+    return "".join(_drawn(sign) for sign in unicodedata.normalize("NFKC", text).casefold())
+
+
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF10, 0xFF5B) if chr(code).isalnum()}
+SPACES = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+
+
+def tidy(text: str) -> str:
+    """Composed letters, no blanks around, one space between words, full-width letters and digits (ＧＰＵ１) as plain ones."""
+    return SPACES.sub(" ", unicodedata.normalize("NFC", text).translate(FULL_WIDTH)).strip()
+
+
+def checked(text: str, field: str = "name") -> str:
+    """The tidy name. Raises Invalid with the field."""
+    text = tidy(text)
+    _refuse(plain, text, field)
+    return text
+
+
+def login(text: str) -> str:
+    """A login name in the one form it is kept and compared in (NFKC). Raises Invalid (username)."""
+    text = unicodedata.normalize("NFKC", text).strip()
+    _refuse(line, text, "username")
+    _refuse(lambda text: _one_script(text, latin), text, "username")
+    if text and not any(sign.isalnum() for sign in text):
+        raise Invalid(N_("A login name has a letter or a digit."), field="username")
+    return text
+
+
+def _refuse(check: Any, text: str, field: str) -> None:
+    try:
+        check(text)
+    except ValidationError as error:
+        sentence = " ".join(error.messages).replace("%", "%%")
+        raise Invalid(sentence, code=str(error.code), field=field) from error
+
+
+def printable(text: str) -> str:
+    """One line for a mail's header, whatever is in it: names that were kept before there was a rule."""
+    return " ".join("".join(" " if unicodedata.category(sign) in HIDDEN else sign for sign in text).split())
+
+
+class LineInput(forms.CharField):
+    """A form's text of one line."""
+
+    default_validators = [line]
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(tidy(value) if isinstance(value, str) else value)
+
+
+class NameInput(LineInput):
+    default_validators = [plain]
+
+
+if TYPE_CHECKING:
+    Column = models.CharField[str, str]  # generic only in the stubs
+else:
+    Column = models.CharField
+
+
+class LineField(Column):
+    """A column for a text of one line. For migrations it is a CharField: the rule is not part of the schema."""
+
+    default_validators = [line]
+    form_class: type[forms.CharField] = LineInput
+
+    def deconstruct(self) -> Any:
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.CharField", args, kwargs
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return super().formfield(**{"form_class": self.form_class, **kwargs})
+
+
+class NameField(LineField):
+    default_validators = [plain]
+    form_class = NameInput
