@@ -101,6 +101,8 @@ class Node(models.Model):
     domain = models.CharField(max_length=100, blank=True)
     cpu_milli = models.PositiveIntegerField(null=True)
     memory_mib = models.PositiveIntegerField(null=True)
+    pods = models.PositiveIntegerField(null=True)  # most that its kubelet runs at once
+    devices = models.JSONField(default=dict, blank=True)  # what else pods may ask of it: {"rdma/hca": 8}
     labels = models.JSONField(default=dict, blank=True)
     seen_at = models.DateTimeField(default=timezone.now)
 
@@ -203,6 +205,7 @@ class Claim(models.Model):
     same_domain = models.BooleanField(default=False)
     cpu_milli = models.PositiveIntegerField(null=True)
     memory_mib = models.PositiveIntegerField(null=True)
+    devices = models.JSONField(default=dict)  # of its node, for each pod: {"rdma/hca": 1}
     priority = models.IntegerField(default=0)
     preemptible = models.BooleanField(default=True)
     own_only = models.BooleanField(default=False)

@@ -141,6 +141,8 @@ def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
         domain=node.domain or None,
         cpu_milli=node.cpu_milli,
         memory_mib=node.memory_mib,
+        pods=node.pods,
+        devices=node.devices,
     )
 
 
@@ -190,7 +192,7 @@ def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
 CLAIM_COLUMNS = (
     "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state",
     "submitted_at", "queued_at", "started_at", "checkpointed_at", "min_runtime", "max_runtime", "preemptible",
-    "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "backoff_until",
+    "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "devices", "backoff_until",
     "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
 )  # fmt: skip
 
@@ -225,7 +227,7 @@ class AsWritten(Func):
     template = "%(expressions)s"
 
 
-WRITTEN = {"reserved", "placement"}
+WRITTEN = {"reserved", "placement", "devices"}
 READ = [Seconds(c) if c in MOMENTS else AsWritten(c) if c in WRITTEN else c for c in CLAIM_COLUMNS]
 
 
@@ -277,6 +279,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         same_domain=row["same_domain"],
         cpu_milli=row["cpu_milli"] or 0,
         memory_mib=row["memory_mib"] or 0,
+        devices=row["devices"] or {},
         backoff_until=row["backoff_until"],
         leave_by=row["leave_by"],
         held_for=e.ClaimId(row["held_for__public_id"]) if row["held_for__public_id"] else None,

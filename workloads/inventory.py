@@ -52,13 +52,13 @@ def _told(info: NodeInfo) -> dict[str, object]:
         "because_of": _as_json(info.because_of), "held_back": info.held_back[:300],
         "held_back_by": [_as_json(note) for note in info.held_back_by], "conflicts": list(info.conflicts),
         "instances": dict(info.instances), "domain": info.domain, "cpu_milli": info.cpu_milli,
-        "memory_mib": info.memory_mib, "labels": dict(info.labels),
+        "memory_mib": info.memory_mib, "pods": info.pods, "devices": dict(info.devices), "labels": dict(info.labels),
     }  # fmt: skip
 
 
 FACTS = (
     "present", "sharing", "product", "because", "because_of", "held_back", "held_back_by", "conflicts", "instances",
-    "domain", "cpu_milli", "memory_mib", "labels",
+    "domain", "cpu_milli", "memory_mib", "pods", "devices", "labels",
 )  # fmt: skip
 
 

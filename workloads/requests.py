@@ -118,6 +118,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "same_domain": workload.settings.same_domain,
         "cpu_milli": workload.cpu_milli,
         "memory_mib": workload.memory_mib,
+        "devices": _devices(workload),
         "priority": workload.priority,
         "preemptible": workload.preemptible,
         "own_only": workload.own_only,
@@ -125,6 +126,12 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "submitted_at": workload.submitted_at,
         "queued_at": workload.submitted_at,
     }
+
+
+def _devices(workload: Workload) -> dict[str, int]:
+    """What each pod asks of its node beside cards, CPU and memory."""
+    device, count = workload.pool.group.cluster.options.get("rdma_resource", ""), workload.settings.rdma
+    return {device: count} if device and count else {}
 
 
 def settings_of(cluster: Cluster) -> sharing.Settings:

@@ -22,7 +22,7 @@ from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
-from quotas.engine.reasons import Fragmented
+from quotas.engine.reasons import Fragmented, Machine
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
 from quotas.engine.whatif import with_claim
@@ -102,14 +102,15 @@ def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
     A pipeline asks for the same again and again, and nodes are many: what was possible within STALE is let through.
     Should the rules have changed meanwhile, the plan gives the same answer to the queued claim."""
     fields = claim_fields(workload)
-    shape = tuple(value for name, value in fields.items() if name not in OWN)
+    asked = {name: value for name, value in fields.items() if name not in OWN}
+    shape = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in asked.values())
     if _possible.get(shape, 0) > time.monotonic():
         return
-    department, asked = workload.department, claim_of(Claim(public_id=new_id(), state=ClaimState.PENDING, **fields))
+    claim = claim_of(Claim(public_id=new_id(), state=ClaimState.PENDING, **fields))
     rules = load_snapshot(workload.pool.group, now=now, claims=False)
-    [answer] = decide(replace(rules, claims=(asked,))).decisions
+    [answer] = decide(replace(rules, claims=(claim,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
-        raise _impossible(department, workload.pool, asked.units, answer)
+        raise _impossible(workload.department, workload.pool, claim.units, answer)
     if len(_possible) > 1000:
         _possible.clear()
     _possible[shape] = time.monotonic() + STALE
@@ -121,8 +122,7 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
     machine = next((reason.machine for reason in answer.reasons if isinstance(reason, Fragmented)), None)
     if machine is not None:
         words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
-        field = "cpu_milli" if machine.cpu_milli < machine.asked_cpu_milli else "memory_mib"
-        return Impossible(explain.BESIDE_THE_CARDS, field=field, **words, **numbers)
+        return Impossible(explain.machine_wording(machine), field=_field_at_fault(machine), **words, **numbers)
     if any(isinstance(reason, Fragmented) for reason in answer.reasons):
         size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
         return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
@@ -134,6 +134,15 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
         largest_size=amount(answer.largest or 0, pool),
         **numbers,
     )
+
+
+def _field_at_fault(machine: Machine) -> str:
+    """Of a request for which no node has enough beside the cards."""
+    if machine.cpu_milli < machine.asked_cpu_milli:
+        return "cpu_milli"
+    if machine.memory_mib < machine.asked_memory_mib:
+        return "memory_mib"
+    return "pods" if machine.lacking == e.PODS else "rdma"
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:

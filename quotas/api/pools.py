@@ -127,13 +127,14 @@ class NodeOut(serializers.ModelSerializer[Node]):
     cluster = serializers.SlugRelatedField[Any](slug_field="name", read_only=True)
     cards = CardOut(many=True)
     instances = serializers.DictField(child=serializers.IntegerField(), help_text="A fixed MIG geometry.")
+    devices = serializers.DictField(child=serializers.IntegerField(), help_text="What else pods may ask of it: RDMA.")
     takes_pods = serializers.BooleanField()
 
     class Meta:
         model = Node
         fields = [
             "id", "name", "cluster", "product", "sharing", "because", "held_back", "drained", "present", "takes_pods",
-            "lost_since", "domain", "cpu_milli", "memory_mib", "instances", "cards", "seen_at",
+            "lost_since", "domain", "cpu_milli", "memory_mib", "pods", "devices", "instances", "cards", "seen_at",
         ]  # fmt: skip
 
 

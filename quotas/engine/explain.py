@@ -28,7 +28,7 @@ from quotas.engine.reasons import (
     UserCap,
     WaitingForGang,
 )
-from quotas.engine.types import UNPROMISED, Decision, DecisionKind
+from quotas.engine.types import PODS, UNPROMISED, Decision, DecisionKind
 from quotas.engine.whatif import Difference
 
 Gettext = Callable[[str], str]
@@ -85,10 +85,23 @@ BESIDE_THE_CARDS = N_(
     "Its pods find the cards, but not %(cpu)s CPU and %(memory)s of memory beside them:"
     " %(node)s comes nearest, with %(node_cpu)s and %(node_memory)s."
 )
+NO_POD_BESIDE = N_(
+    "Its pods find the cards, but none of those nodes takes one more pod: %(node)s comes nearest, and is full of pods."
+)
+NO_DEVICE_BESIDE = N_(
+    "Its pods find the cards, but not %(device_asked)s × %(device)s beside them: %(node)s comes nearest, with %(device_has)s."
+)
 SMALLER = N_("Ask for fewer units in each pod.")
 LESS_BESIDE = N_("Ask for less CPU or memory in each pod, or wait until a node has more of it.")
+FEWER_PODS = N_("Ask for more in each of fewer pods, or wait until a pod on those nodes ends.")
+FEWER_DEVICES = N_("Ask for fewer such devices in each pod, or wait until a node has more of them.")
 MOVES = N_("It would fit if moved: %(moves)s.")
 NO_MOVES = N_("No move of a few running pods was found that would make room.")
+LESS: Mapping[str, str] = {
+    BESIDE_THE_CARDS: LESS_BESIDE,
+    NO_POD_BESIDE: FEWER_PODS,
+    NO_DEVICE_BESIDE: FEWER_DEVICES,
+}
 MOVE = N_("%(claim)s from %(source)s to %(target)s")
 
 ADVICE: Mapping[str, str] = {
@@ -151,8 +164,15 @@ def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) 
         return gettext(SENTENCES[reason.code]) % values
     text = gettext(THOUGH_EMPTY if reason.empty else SENTENCES[reason.code]) % values
     if reason.machine is not None:
-        text = gettext(BESIDE_THE_CARDS) % machine_parameters(reason.machine, reader)
+        text = gettext(machine_wording(reason.machine)) % machine_parameters(reason.machine, reader)
     return text if reason.moves is None else f"{text} {_hint(reason.moves, gettext, reader)}"
+
+
+def machine_wording(machine: Machine) -> str:
+    """The sentence that says what is missing beside the cards: CPU and memory first."""
+    if machine.lacks_cpu_or_memory or machine.lacking is None:
+        return BESIDE_THE_CARDS
+    return NO_POD_BESIDE if machine.lacking == PODS else NO_DEVICE_BESIDE
 
 
 def machine_parameters(machine: Machine, reader: Reader = PLAIN) -> dict[str, str]:
@@ -163,6 +183,9 @@ def machine_parameters(machine: Machine, reader: Reader = PLAIN) -> dict[str, st
         "node": machine.node,
         "node_cpu": reader.cpu(machine.cpu_milli),
         "node_memory": reader.memory(machine.memory_mib),
+        "device": machine.lacking or "",
+        "device_has": str(max(0, machine.has)),
+        "device_asked": str(machine.asked),
     }
 
 
@@ -176,7 +199,7 @@ def _hint(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
 def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
     """What the reader can do about it, in one sentence."""
     if isinstance(reason, Fragmented) and reason.machine is not None:
-        return gettext(LESS_BESIDE)
+        return gettext(LESS[machine_wording(reason.machine)])
     if isinstance(reason, Fragmented) and reason.empty:
         return gettext(SMALLER)
     return gettext(ADVICE[reason.code])

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from quotas.engine.mig import PRODUCTS, profile_of
-from quotas.engine.space import Host, Row
-from quotas.engine.types import Claim, Placed, Pool
+from quotas.engine.space import NOWHERE, Host, Row
+from quotas.engine.types import CPU, MEMORY, Claim, Placed, Pool
 
 CPU_OF_A_CARD = 10_000
 """CPU in milli that work on a whole card usually wants. GPU share on a node beyond its free CPU is as good as lost."""
@@ -40,13 +40,24 @@ def best_spot(claim: Claim, hosts: Iterable[Host], free: Row, pod: int = 0) -> S
 
 def spot_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
     """The least wasteful spot for one pod on the node, None when it does not fit there."""
-    if host.cpu is not None and free[host.cpu] < claim.cpu_milli:
-        return None
-    if host.memory is not None and free[host.memory] < claim.memory_mib:
-        return None
+    return cards_on(host, claim, free, pod) if has_beside(host, claim, free) else None
+
+
+def cards_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
+    """The same by the cards alone, as if the machine had plenty of all else."""
     if host.pool.mig is not None:
         return _instance(claim, host, free, pod)
     return _part_of_a_card(claim, host, free, pod) if _takes_a_part(claim, host) else _cards(claim, host, free, pod)
+
+
+def has_beside(host: Host, claim: Claim, free: Row) -> bool:
+    """Whether the machine has what one pod of the claim takes beside the cards."""
+    beside = host.beside
+    for what, amount in claim.beside:  # no generator: this is asked more often than anything else
+        slot = beside.get(what, NOWHERE)
+        if slot is not None and free[slot] < amount:
+            return False
+    return True
 
 
 def _takes_a_part(claim: Claim, host: Host) -> bool:
@@ -87,9 +98,10 @@ def _waste(claim: Claim, host: Host, left: int, free: Row) -> float:
     the one with the least left."""
     cards = left / host.whole
     cards_left = cards - claim.on_card / host.whole
-    if host.cpu is None:
+    slot = host.beside[CPU]
+    if slot is None:
         return LEFT_ON_NODE * cards_left
-    cpu = free[host.cpu] / CPU_OF_A_CARD
+    cpu = free[slot] / CPU_OF_A_CARD
     cpu_left = cpu - claim.cpu_milli / CPU_OF_A_CARD
     lost = max(0.0, cards_left - cpu_left) - max(0.0, cards - cpu)
     return lost + LEFT_ON_NODE * (cards_left + cpu_left / 2)
@@ -146,8 +158,22 @@ def free_on(host: Host, free: Row) -> int:
     return sum([sum(free[stretch]) for stretch in host.slices]) if host.slices else sum(free[host.stretch])
 
 
-def largest_on(host: Host, free: Row) -> int:
-    """The most units one pod of any shape could get on the node (on one card, where cards are shared)."""
+def largest_on(host: Host, free: Row, like: Claim | None = None) -> int:
+    """The most units one pod of any shape could get on the node (on one card, where cards are shared); `like` a claim's pod,
+    with as much CPU and memory for each unit, and as many pods and devices."""
+    most = _largest_on_cards(host, free)
+    for what, amount in () if like is None else like.beside:
+        slot = host.beside.get(what, NOWHERE)
+        if like is None or slot is None or most == 0:
+            continue
+        if what in (CPU, MEMORY):
+            most = min(most, like.on_card * max(0, free[slot]) // amount)
+        elif free[slot] < amount:
+            most = 0
+    return most if host.shared or not host.whole else most - most % host.whole
+
+
+def _largest_on_cards(host: Host, free: Row) -> int:
     left = free[host.stretch]
     best = max(left.count(host.whole) * host.whole, *left, 0)
     for name, profile in PRODUCTS.get(host.pool.mig or "", {}).items():

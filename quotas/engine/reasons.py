@@ -66,13 +66,21 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node with the cards for a pod, the millicores and MiB it has for it, and those that the pod asks for."""
+    """A node with the cards for a pod, the millicores and MiB it has for it, and those that the pod asks for. `lacking` is
+    what else it has too little of, if anything: "pods", or the name of a device; of that it `has` and the pod `asked`."""
 
     node: str
     cpu_milli: int
     memory_mib: int
     asked_cpu_milli: int
     asked_memory_mib: int
+    lacking: str | None = None
+    has: int = 0
+    asked: int = 0
+
+    @property
+    def lacks_cpu_or_memory(self) -> bool:
+        return self.cpu_milli < self.asked_cpu_milli or self.memory_mib < self.asked_memory_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +88,8 @@ class Fragmented:
     """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
 
     `moves` would make room (consolidation.py); () when none were found within bounds, None when nobody looked.
-    `machine` is the node that comes nearest, where it is CPU or memory that is missing beside the cards. Where no place fits
-    though the pool were `empty`, `free_units` are all that it has.
+    `machine` is the node that comes nearest, where it is CPU, memory, pods or a device that is missing beside the cards.
+    Where no place fits though the pool were `empty`, `free_units` are all that it has.
     """
 
     code: ClassVar[str] = "fragmented"

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from quotas.engine.placement import Spot, best_spot, free_on, largest_on, spot_on
+from quotas.engine.placement import Spot, best_spot, cards_on, free_on, largest_on, spot_on
 from quotas.engine.ranking import Changes, Falls, Rank, Ranking
 from quotas.engine.reasons import Machine
 from quotas.engine.space import NO_MACHINE, NOWHERE, Host, Places, Row, Slot, Space, Vector
-from quotas.engine.types import Claim, Placed, Pool, Snapshot
+from quotas.engine.types import CPU, MEMORY, Claim, Placed, Pool, Snapshot
 
 
 class Room:
@@ -201,19 +201,20 @@ def emptiest_host(pool: Pool, room: Room) -> Host | None:
     return room.ranking("emptiest", pool, lambda host: (-free_on(host, room.row), host.name)).first()
 
 
-def largest_pod(pool: Pool, room: Room) -> int:
-    """The most units one pod of any shape could get on one node (one card, where cards are shared)."""
-    host = room.ranking("largest", pool, lambda host: (-largest_on(host, room.row),)).first()
-    return 0 if host is None else largest_on(host, room.row)
+def largest_pod(pool: Pool, room: Room, like: Claim | None = None) -> int:
+    """The most units one pod of any shape, or of one `like` the claim's, could get on one node (one card, where cards are
+    shared)."""
+    question = ("largest", None if like is None else (like.on_card, like.beside))
+    host = room.ranking(question, pool, lambda host: (-largest_on(host, room.row, like),)).first()
+    return 0 if host is None else largest_on(host, room.row, like)
 
 
 def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     """Of the nodes with the cards for one more pod of the claim, beside those that fit, the one that comes nearest to the
-    CPU and memory it asks for. None when it is the cards, or a common domain, that is missing."""
-    bare = replace(claim, cpu_milli=0, memory_mib=0)
+    CPU, memory, pods and devices it asks for. None when it is the cards, or a common domain, that is missing."""
 
     def lacks(host: Host) -> Rank | None:
-        fits = spot_on(host, bare, room.row) is not None
+        fits = cards_on(host, claim, room.row) is not None
         return tuple(-share for share in _shares(claim, host, room.row)) if fits else None
 
     placed = _place_pods(claim, pool, room, None)
@@ -225,15 +226,25 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
         host = room.ranking(("lacks", claim.shape), pool, lacks).first()
         if host is None:
             return None
-        cpu = claim.cpu_milli if host.cpu is None else room.row[host.cpu]
-        memory = claim.memory_mib if host.memory is None else room.row[host.memory]
-        return Machine(host.name, cpu, memory, claim.cpu_milli, claim.memory_mib)
+        asked = {CPU: 0, MEMORY: 0} | dict(claim.beside)
+        has = {
+            what: amount if (slot := _beside(host, what)) is None else room.row[slot] for what, amount in asked.items()
+        }
+        lacking = next(
+            (what for what, amount in claim.beside if has[what] < amount and what not in (CPU, MEMORY)), None
+        )
+        machine = Machine(host.name, has[CPU], has[MEMORY], asked[CPU], asked[MEMORY])
+        return machine if lacking is None else replace(machine, lacking=lacking, has=has[lacking], asked=asked[lacking])
 
 
 def _shares(claim: Claim, host: Host, free: Row) -> list[float]:
-    """How much of the CPU and of the memory that a pod asks for the node has, the lower first; 1 is enough."""
-    asked = (host.cpu, claim.cpu_milli), (host.memory, claim.memory_mib)
-    return sorted(min(1.0, free[slot] / amount) if amount and slot is not None else 1.0 for slot, amount in asked)
+    """How much the node has of each that a pod asks for beside the cards, the lowest first; 1 is enough."""
+    asked = ((_beside(host, what), amount) for what, amount in claim.beside)
+    return sorted(1.0 if slot is None else min(1.0, free[slot] / amount) for slot, amount in asked)
+
+
+def _beside(host: Host, what: str) -> Slot | None:
+    return host.beside.get(what, NOWHERE)
 
 
 def _domains(pool: Pool, room: Room) -> list[str]:

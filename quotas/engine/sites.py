@@ -19,7 +19,7 @@ from quotas.engine.permission import Taker
 from quotas.engine.problem import Goods
 from quotas.engine.ranking import Falls, Rank
 from quotas.engine.shares import NO_CHANGE
-from quotas.engine.space import Host
+from quotas.engine.space import NOWHERE, Host
 from quotas.engine.types import Claim, ClaimId, DepartmentId, Pool
 
 Part = tuple[Pile, int]
@@ -114,16 +114,16 @@ def _parts(books: Books, claim: Claim, host: Host, here: Here) -> list[Part]:
 
 
 def _lacking_of_machine(books: Books, claim: Claim, host: Host, here: Here) -> Part | None:
-    """What the node lacks of CPU or else of memory, and who gives how much of it; None when they do not give enough."""
-    free, memory, cpu = books.free_later.row, host.memory, host.cpu
-    lacks = ENOUGH
-    if memory is not None and free[memory] < claim.memory_mib:
-        lacks = here.pile(memory), claim.memory_mib - free[memory]
-        if lacks[0].given < lacks[1]:
-            return None
-    if cpu is not None and free[cpu] < claim.cpu_milli:
-        lacks = here.pile(cpu), claim.cpu_milli - free[cpu]
-    return None if lacks[0].given < lacks[1] else lacks
+    """What the node lacks of the first that it lacks beside its cards (CPU before memory before pods), and who gives how much
+    of it; None when they do not give enough of all."""
+    free, lacks = books.free_later.row, ENOUGH
+    for what, amount in reversed(claim.beside):
+        slot = host.beside.get(what, NOWHERE)
+        if slot is not None and free[slot] < amount:
+            lacks = here.pile(slot), amount - free[slot]
+            if lacks[0].given < lacks[1]:
+                return None
+    return lacks
 
 
 # Which node first -----------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _by_least_cost(
             return rank
         return rank[0], NO_CHANGE, rank[1], max(ceiling, rank[2]), lost + rank[3], *rank[4:SAME]
 
-    shape = claim.on_card, claim.profile, claim.cpu_milli, claim.memory_mib
+    shape = claim.on_card, claim.profile, claim.beside
     ranking = books.free_later.ranking(
         ("victims", taker.inside, shape, below, taker.patient, fair and is_wide(books, taker)),
         books.pool,

@@ -4,7 +4,8 @@ Every amount has a **slot**. A **row** has an amount for every slot: what there 
 the amounts of a few slots: what a claim takes at its places. Slots are given to
 
     each pool        its units as a whole (recalls and claims without places count only here)
-    each machine     its CPU and its memory, where they are limited; pools that share a machine share them
+    each machine     its CPU, its memory and its pods, where they are limited, and its devices, such as RDMA; pools that
+                     share a machine share them
     each card        its units, one card after the other, and its compute in percent, where that is limited;
                      of a card that MIG cuts freely each memory slice, and its media engine
     each profile     of a fixed MIG geometry: the instances that are there
@@ -15,7 +16,7 @@ What is not there, such as a lost node, is NOWHERE: nothing of it is ever free.
 from collections.abc import Iterable, Iterator, Mapping
 
 from quotas.engine.mig import Profile, profile_of
-from quotas.engine.types import Claim, Department, Node, Placed, Pool, PoolId
+from quotas.engine.types import CPU, MEMORY, PODS, Claim, Department, Node, Placed, Pool, PoolId
 from quotas.engine.units import capacity_of
 
 Slot = int
@@ -29,14 +30,15 @@ NO_MACHINE = -1
 
 
 class Host:
-    """A node as one pool sees it, and the slots of what it has; None for CPU, memory or compute that is not limited. `cards`
-    are the slots of its cards' units, `stretch` the same as a part of a row; `slices` has such a part for each freely cut card.
-    `whole` is the largest card's units; one whose cards are `shared` gives parts of them, and one `counts_parts` where a card is
-    more than one unit but for MIG. `turn` is its place in the pool's order; pools that share a machine have the same
-    `number` for it."""
+    """A node as one pool sees it, and the slots of what it has; None for compute that is not limited. `cards` are the slots
+    of its cards' units, `stretch` the same as a part of a row; `slices` has such a part for each freely cut card.
+    `beside` has the slots of its machine: None for CPU, memory or pods that are not limited; a device that it does not name
+    is not there. `whole` is the largest card's units; one whose cards are `shared` gives parts of them, and one `counts_parts`
+    where a card is more than one unit but for MIG. `turn` is its place in the pool's order; pools that share a machine have
+    the same `number` for it."""
 
     __slots__ = (
-        "cards", "cores", "counts_parts", "cpu", "domain", "instances", "media", "memory", "name", "node", "number", "pool",
+        "beside", "cards", "cores", "counts_parts", "domain", "instances", "media", "name", "node", "number", "pool",
         "shared", "slices", "stretch", "turn", "whole",
     )  # fmt: skip
 
@@ -46,8 +48,7 @@ class Host:
         self.whole = max([card.units for card in node.cards], default=0)
         self.shared = self.whole > 1 and pool.unit != "card"
         self.counts_parts = self.whole > 1 and pool.mig is None
-        self.cpu: Slot | None = None
-        self.memory: Slot | None = None
+        self.beside: dict[str, Slot | None] = {}
         self.cards = range(0)
         self.stretch = slice(0, 0)
         self.cores: list[Slot | None] = []
@@ -97,16 +98,16 @@ class Space:
         return host
 
     def _share_machines(self) -> None:
-        """CPU and memory of a machine are there once, whichever pool names them."""
-        cpu: dict[int, Slot] = {}
-        memory: dict[int, Slot] = {}
+        """What a machine has beside its cards is there once, whichever pool names it."""
+        found: dict[int, dict[str, Slot | None]] = {}
         every = [host for hosts in self.hosts.values() for host in hosts.values()]
         for host in every:
-            for slots, amount in ((cpu, host.node.cpu_milli), (memory, host.node.memory_mib)):
-                if amount is not None and host.number not in slots:
-                    slots[host.number] = self._add(host.number, amount)
+            slots = found.setdefault(host.number, {CPU: None, MEMORY: None, PODS: None})
+            for what, amount in _beside(host.node):
+                if slots.get(what) is None:
+                    slots[what] = self._add(host.number, amount)
         for host in every:
-            host.cpu, host.memory = cpu.get(host.number), memory.get(host.number)
+            host.beside = found[host.number]
 
     def taken(self, claim: Claim, places: Places | None, units: int | None = None) -> Vector:
         """What the claim takes at `places`; `units` overrides what it counts for in the pool as a whole."""
@@ -124,12 +125,20 @@ def _by_name(node: Node) -> tuple[int, str]:
     return len(node.name), node.name
 
 
+def _beside(node: Node) -> Iterator[tuple[str, int]]:
+    """What a node says it has beside its cards."""
+    for what, amount in ((CPU, node.cpu_milli), (MEMORY, node.memory_mib), (PODS, node.pods)):
+        if amount is not None:
+            yield what, amount
+    yield from sorted(node.devices.items())
+
+
 def _on_host(claim: Claim, host: Host, placed: Placed) -> Iterator[tuple[Slot, int]]:
     """What a pod of the claim takes of a node."""
-    if host.cpu is not None and claim.cpu_milli:
-        yield host.cpu, claim.cpu_milli
-    if host.memory is not None and claim.memory_mib:
-        yield host.memory, claim.memory_mib
+    for what, amount in claim.beside:
+        beside = host.beside.get(what, NOWHERE)
+        if beside is not None:
+            yield beside, amount
     profile = profile_of(host.pool.mig, claim.profile)
     if profile is None:
         for card in placed.cards:
@@ -165,7 +174,7 @@ def names(space: Space) -> dict[Slot, str]:
     called = {NOWHERE: "a lost place"} | {slot: f"pool/{pool}" for pool, slot in space.pool.items()}
     for pool, hosts in space.hosts.items():
         for host in hosts.values():
-            there = {f"cpu/{host.name}": host.cpu, f"memory/{host.name}": host.memory}
+            there = {f"{what}/{host.name}": slot for what, slot in host.beside.items()}
             here = f"{pool}/{host.name}"
             there |= {f"card/{here}/{card}": slot for card, slot in enumerate(host.cards)}
             there |= {f"cores/{here}/{card}": slot for card, slot in enumerate(host.cores)}

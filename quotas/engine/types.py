@@ -16,8 +16,13 @@ ClaimId = NewType("ClaimId", str)
 DepartmentId = NewType("DepartmentId", str)
 PoolId = NewType("PoolId", str)
 
-Shape = tuple[int, int | None, str | None, int, int]
-"""(units of a card, its compute, MIG profile, CPU in milli, memory in MiB) that one pod asks"""
+Beside = tuple[tuple[str, int], ...]
+"""What one pod takes of its machine beside the cards: (what, how much), where "what" is CPU (milli), MEMORY (MiB), PODS (1)
+or the name of a device such as rdma/hca"""
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+
+Shape = tuple[int, int | None, str | None, Beside]
+"""(units of a card, its compute, MIG profile, what it takes beside the cards) that one pod asks"""
 
 UNPROMISED = DepartmentId("")
 """The lender named in `Decision.from_` and `Loan.lender` when units come from the pool's unpromised rest."""
@@ -86,7 +91,8 @@ class Card:
 class Node:
     """A machine with present cards. `instances` is a fixed MIG geometry: {profile: how many mig.config left there}.
 
-    Nodes of the same name in several pools are one machine: they share `cpu_milli` and `memory_mib` (null = plenty).
+    Nodes of the same name in several pools are one machine: they share `cpu_milli`, `memory_mib` and the number of `pods`
+    that it takes (null = plenty), and `devices`: of one that is not named here there is none.
     """
 
     name: str
@@ -95,6 +101,8 @@ class Node:
     domain: str | None = None
     cpu_milli: int | None = None
     memory_mib: int | None = None
+    pods: int | None = None
+    devices: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +179,15 @@ class Claim:
     A **recall** is a claim with `pods=0`: it asks for `units_per_pod` guaranteed units without a workload. While it
     holds, workloads of its department that started after it draw from it: it keeps only what they do not use.
 
+    `cpu_milli`, `memory_mib` and `devices` are what each pod takes of its machine beside the cards.
+
     `units_per_pod` is what a pod is charged. Where it asks for more of a card's compute than of its memory, that is more
     than the `asked_per_pod` it takes of the card's units (None: the same).
 
     What follows from these is worked out once, for a pass asks hundreds of thousands of times: `units` are all that it asks or
     holds (a recall's amount stands in `units_per_pod`), `on_card` those a pod takes of its card, or of its cards together,
-    and `shape` is all that matters for where one pod can go. It `must_stay_inside` its department's guarantee by its own
-    wish, because nobody may stop it, or because it is a recall.
+    `beside` what it takes of its machine beside them, and `shape` is all that matters for where one pod can go. It
+    `must_stay_inside` its department's guarantee by its own wish, because nobody may stop it, or because it is a recall.
     """
 
     id: ClaimId
@@ -202,6 +212,7 @@ class Claim:
     same_domain: bool = False
     cpu_milli: int = 0
     memory_mib: int = 0
+    devices: Mapping[str, int] = field(default_factory=dict, hash=False)
     backoff_until: int | None = None
     leave_by: int | None = None
     held_for: ClaimId | None = None
@@ -213,6 +224,7 @@ class Claim:
     must_stay_inside: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     on_card: int = field(init=False, repr=False, compare=False)
+    beside: Beside = field(init=False, repr=False, compare=False)
     shape: Shape = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -222,7 +234,10 @@ class Claim:
         put(self, "must_stay_inside", self.own_only or not self.preemptible or self.pods == 0)
         put(self, "units", self.units_per_pod * self.pods if self.pods > 1 else self.units_per_pod)
         put(self, "on_card", on_card)
-        put(self, "shape", (on_card, self.cores_per_pod, self.profile, self.cpu_milli, self.memory_mib))
+        host = ((CPU, self.cpu_milli), (MEMORY, self.memory_mib), (PODS, 1), *sorted(self.devices.items()))
+        beside = tuple([(what, amount) for what, amount in host if amount])
+        put(self, "beside", beside)
+        put(self, "shape", (on_card, self.cores_per_pod, self.profile, beside))
 
     @property
     def waiting_since(self) -> int:

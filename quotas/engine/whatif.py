@@ -86,7 +86,7 @@ request DEPARTMENT POOL units_per_pod=4 pods=2"""
 
 QUOTA_WORDS = ("guaranteed", "borrow_limit", "lend_limit", "lend_limit_most", "policy")
 REQUEST_WORDS = (
-    "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "same_domain",
+    "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "devices", "same_domain",
     "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
     "queued_at", "backoff_until",
 )  # fmt: skip

@@ -147,7 +147,7 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
     else:  # where units are only counted, it would start
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, books.pool, books.free_now), claim.pods)
-        yield Fragmented(free, largest_pod(books.pool, books.free_now))
+        yield Fragmented(free, largest_pod(books.pool, books.free_now, claim))
 
 
 def _missing(books: Books) -> Iterator[Reason]:

@@ -90,6 +90,8 @@ _node = record(
         "domain": text,
         "cpu_milli": _count,
         "memory_mib": _count,
+        "pods": _count,
+        "devices": mapping(_count),
     },
 )
 _pool = record(
@@ -158,6 +160,7 @@ _claim = record(
         "same_domain": flag,
         "cpu_milli": _count,
         "memory_mib": _count,
+        "devices": mapping(_count),
         "backoff_until": _any,
         "leave_by": _any,
         "held_for": text,

@@ -1,6 +1,7 @@
 """Where pods go, and what fits nowhere: one sentence a case."""
 
 from dataclasses import replace
+from typing import Any
 
 from quotas.engine.explain import advice, sentence
 from quotas.engine.reasons import (
@@ -12,10 +13,22 @@ from quotas.engine.reasons import (
     PoolShort,
     WaitingForGang,
 )
-from quotas.engine.types import Card, DecisionKind, Node, Placed, Pool
+from quotas.engine.types import (
+    Card,
+    Claim,
+    Decision,
+    DecisionKind,
+    Department,
+    Node,
+    Placed,
+    Pool,
+    PoolId,
+    Quota,
+    Snapshot,
+)
 from quotas.engine.units import resized
-from quotas.engine.wire import reason_from_json, reason_to_json
-from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
+from quotas.engine.wire import parse_snapshot, reason_from_json, reason_to_json, snapshot_to_json
+from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
 
@@ -72,7 +85,80 @@ def test_where_cards_are_free_and_the_machine_s_memory_is_not_it_says_so() -> No
     ]
     decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 5)], claims))["w"]
     machine = Machine("n1", 9_000, 24_000, 9_000, 32_000)  # as much CPU as one likes
-    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 3, (), machine),))
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 1, (), machine),))
+
+
+def shared_card(units: int = 50, **more: Any) -> Node:
+    """One time-sliced card, as on a small virtual machine whose network bounds the pods."""
+    return Node("g4dn", (Card(units),), **more)
+
+
+def replicas(node: Node, *claims: Claim, guaranteed: int = 50) -> dict[str, Decision]:
+    pool = a_pool(nodes=(node,), unit="replica", units_per_card=50)
+    tenants = [a_department("a", guaranteed), a_department("b", 50 - guaranteed)]
+    return answers(a_snapshot(pool, tenants, claims, notice=60, grace=10))
+
+
+def running(count: int, department: str = "a") -> list[Claim]:
+    return [
+        holding(f"h{n:02}", department, 1, placement=(Placed(0, "g4dn", (0,)),), started_at=-n) for n in range(count)
+    ]
+
+
+def test_a_node_that_is_full_of_pods_takes_no_more_however_much_of_its_card_is_free() -> None:
+    node = shared_card(pods=29)
+    assert replicas(node, *running(28), pending("w", "a", 1))["w"].decision is ADMIT
+    decision = replicas(node, *running(29), pending("w", "a", 1))["w"]
+    machine = Machine("g4dn", 0, 0, 0, 0, lacking="pods", has=0, asked=1)
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(21, 0, (), machine),))
+    [reason] = decision.reasons
+    assert reason_from_json(reason_to_json(reason)) == reason
+    assert "takes one more pod: g4dn comes nearest" in sentence(reason)
+    assert "fewer pods" in advice(reason)
+
+
+def test_a_gang_of_more_pods_than_its_nodes_take_can_never_run() -> None:
+    decision = replicas(shared_card(pods=29), pending("w", "a", 1, pods=30))["w"]
+    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 29)
+
+
+def test_an_owner_gets_the_pod_that_a_borrower_s_pod_leaves() -> None:
+    decision = replicas(shared_card(pods=29), *running(29, "b"), pending("w", "a", 1))["w"]
+    assert (decision.decision, decision.victims) == (RECLAIM, ("h00",))
+
+
+def test_pools_that_share_a_machine_share_its_pods() -> None:
+    whole = a_pool(nodes=(Node("n1", (Card(1),) * 2, pods=1),))
+    parts = a_pool(id="parts", unit="replica", nodes=(Node("n1", (Card(4),), pods=1),))
+    tenants = Department("a", quotas={PoolId(POOL): Quota(2), PoolId("parts"): Quota(4)})  # type: ignore[arg-type]
+    claims = holding("h", "a", 1, placement=(Placed(0, "n1", (0,)),)), pending("w", "a", 1, pool="parts")
+    snapshot = Snapshot("s", 0, (whole, parts), (tenants,), claims)
+    assert answers(snapshot)["w"].decision is WAIT
+
+
+def test_a_device_that_the_node_has_no_more_of_is_named() -> None:
+    machines = (Node("n1", (Card(1),) * 4, devices={"rdma/hca": 2}), Node("n2", (Card(1),) * 4))
+    pool, asked = a_pool(nodes=machines), pending("w", "a", 1, devices={"rdma/hca": 1})
+    holder = holding("h", "a", 1, devices={"rdma/hca": 1}, placement=(Placed(0, "n1", (0,)),))
+    decided = answers(a_snapshot(pool, [a_department("a", 8)], [holder, asked]))["w"]
+    assert decided.placement == (Placed(0, "n1", (1,)),)
+    more = replace(asked, devices={"rdma/hca": 2})
+    waiting = answers(a_snapshot(pool, [a_department("a", 8)], [replace(holder, preemptible=False), more]))["w"]
+    assert sentence(waiting.reasons[0]).startswith(
+        "Its pods find the cards, but not 2 × rdma/hca beside them: n1 comes nearest, with 1."
+    )
+    never = replace(asked, devices={"rdma/hca": 3})
+    assert answers(a_snapshot(pool, [a_department("a", 8)], [never]))["w"].decision is IMPOSSIBLE
+    nowhere = replace(asked, devices={"rdma/other": 1})
+    assert answers(a_snapshot(pool, [a_department("a", 8)], [nowhere]))["w"].decision is IMPOSSIBLE
+
+
+def test_pods_and_devices_are_read_and_written_as_json() -> None:
+    pool = a_pool(nodes=(Node("n1", (Card(1),), pods=29, devices={"rdma/hca": 2}),))
+    snapshot = a_snapshot(pool, [a_department("a", 1)], [pending("w", "a", 1, devices={"rdma/hca": 1})])
+    written = snapshot_to_json(snapshot)
+    assert written["pools"][0]["nodes"][0]["pods"] == 29
+    assert parse_snapshot(written) == snapshot
 
 
 def test_of_a_gang_the_machine_is_named_that_the_next_pod_would_need() -> None:

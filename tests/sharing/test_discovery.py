@@ -219,3 +219,17 @@ def test_every_row_of_the_tables_is_sound() -> None:
     for table in tables().values():
         for found in table.found:
             sound(sharing.discover(NODES[found.node] if isinstance(found.node, str) else found.node, found.settings))
+
+
+def test_as_many_pods_as_the_kubelet_takes_are_read_and_none_where_it_does_not_say() -> None:
+    """A virtual machine whose addresses end at 29 pods, with one card cut into 50."""
+    has = {"cpu": "64", "memory": "512Gi", "pods": "29", "nvidia.com/gpu": "50"}
+    labels = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "50"}
+    node = {"metadata": {"name": "g4dn", "labels": labels}, "status": {"capacity": has, "allocatable": has}}
+    info = sharing.discover(node)
+    assert info is not None
+    assert (info.pods, info.units_per_card) == (29, 50)
+    del has["pods"]
+    silent = sharing.discover(node)
+    assert silent is not None
+    assert silent.pods is None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from django.utils import timezone
 
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.templatetags import portal as tags
 from quotas.models import Card, Cluster, Node, Pool
+from quotas.snapshots import load_snapshot
 from tests import builders as make
 from workloads import inventory, pools, sharing
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
@@ -190,3 +193,11 @@ def test_a_reason_that_quotes_other_sentences_is_translated_with_them(monkeypatc
     assert tags.note(told).endswith(
         "<HAMi>, and <Time-slicing> (<its nvidia.com/gpu.sharing-strategy is time-slicing>)>"
     )
+
+
+def test_how_many_pods_a_node_takes_and_its_devices_reach_the_plan(look: Any) -> None:
+    look(replace(whole(), pods=29, devices={"rdma/hca": 4}))
+    assert look(replace(whole(), pods=29, devices={"rdma/hca": 4})) == 0
+    [pool] = load_snapshot(Pool.objects.get().group, now=timezone.now()).pools
+    assert [(node.pods, dict(node.devices)) for node in pool.nodes or ()] == [(29, {"rdma/hca": 4})]
+    assert look(replace(whole(), pods=58)) == 1

@@ -282,6 +282,8 @@ class NodeInfo:
     mig: str | None = None  # a product key of the MIG profile table
     cpu_milli: int | None = None
     memory_mib: int | None = None
+    pods: int | None = None  # most that run there at once
+    devices: Mapping[str, int] = field(default_factory=dict)  # what else pods may ask of it: RDMA
     domain: str = ""
     because: str = ""  # why this sharing system was derived
     held_back: str = ""

@@ -21,7 +21,7 @@ from workloads.manifests.volumes import VARIABLE as DIRECTORY
 DECLARED = Note(N_("declared: no device is behind it"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 LOOPBACK = "127.0.0.1"
-NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "domain", "labels", "held_back")
+NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "domain", "labels", "held_back")
 
 
 def node_from(data: Mapping[str, Any]) -> NodeInfo:

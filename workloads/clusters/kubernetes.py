@@ -54,6 +54,7 @@ from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
 from workloads.clusters.pod_orders import Orders, path_of
 from workloads.clusters.reflector import Reflector
 from workloads.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
+from workloads.sharing.nodes import Facts
 
 Json = dict[str, Any]
 NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
@@ -237,7 +238,7 @@ class KubernetesCluster:
     def nodes(self) -> tuple[NodeInfo, ...]:
         listed, _ = self.api.list("/api/v1/nodes")
         told = claims.with_slices(self.api, listed)
-        found = (sharing.discover(node, self.options.sharing) for node in told)
+        found = map(self._node, told)
         return tuple(node for node in found if node is not None)
 
     def keeper(self) -> NodeKeeper:
@@ -315,7 +316,9 @@ class KubernetesCluster:
         stop.wait()
 
     def _node(self, node: Json) -> NodeInfo | None:
-        return sharing.discover(node, self.options.sharing)
+        found, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
+        has = Facts(node).allocatable(device) if device else 0
+        return found if found is None or not has else replace(found, devices={device: has})
 
 
 def _seen(pod: Json) -> Observed | None:

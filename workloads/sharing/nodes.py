@@ -137,6 +137,11 @@ class Facts:
         return int(number * scale)
 
     @property
+    def most_pods(self) -> int | None:
+        """As many pods as its kubelet takes; None where it does not say, for that binds nobody."""
+        return self.host("pods", 1) if "pods" in self._amounts("allocatable") else None
+
+    @property
     def domain(self) -> str:
         return (self.labels.get("nvidia.com/gpu.clique") or self.labels.get("topology.kubernetes.io/rack", ""))[:100]
 
@@ -173,6 +178,7 @@ def entry(
         beside=beside,
         cpu_milli=cpu,
         memory_mib=memory,
+        pods=node.most_pods,
         domain=node.domain,
         because=str(because),
         held_back="; ".join(map(str, held)),
