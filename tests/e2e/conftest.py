@@ -33,10 +33,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs Chromium"))
 
 
+def passwords(folder: Path) -> dict[str, str]:
+    """Those of the demo with its data in this folder, by user name."""
+    return dict(line.split() for line in (folder / "logins").read_text().splitlines())  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
 @pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def demo(demo_folder: Path) -> Iterator[str]:
     """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the module."""
-    folder = tmp_path_factory.mktemp("demo")
+    folder = demo_folder
     keep = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "VIRTUAL_ENV"}}
     port, notebooks = free_port(), free_port()
     environment = keep | {
@@ -86,7 +96,10 @@ def chromium() -> Iterator[Any]:
 class Person:
     """Somebody logged in at their own browser. Whatever their console complains of fails the test."""
 
-    def __init__(self, browser: Any, base: str, username: str, language: str, theme: str, width: int) -> None:
+    def __init__(
+        self, browser: Any, base: str, username: str, password: str, language: str = "en-US", theme: str = "light",
+        width: int = 1400,
+    ) -> None:  # fmt: skip
         self.base, self.heard = base, list[str]()
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False
@@ -99,7 +112,7 @@ class Person:
         if username:
             self.go("/login/")
             self.page.fill("#id_username", username)
-            self.page.fill("#id_password", f"demo-{username}")
+            self.page.fill("#id_password", password)
             self.page.click("main button.btn-primary")
             self.page.wait_for_url(base + "/")
 
@@ -142,11 +155,12 @@ class Person:
 
 
 @pytest.fixture
-def person(chromium: Any, demo: str) -> Iterator[Callable[..., Person]]:
+def person(chromium: Any, demo: str, demo_folder: Path) -> Iterator[Callable[..., Person]]:
     made: list[Person] = []
 
     def arrive(username: str = "", *, language: str = "en-US", theme: str = "light", width: int = 1400) -> Person:
-        made.append(Person(chromium, demo, username, language, theme, width))
+        password = passwords(demo_folder).get(username, "")
+        made.append(Person(chromium, demo, username, password, language, theme, width))
         return made[-1]
 
     yield arrive

@@ -181,7 +181,7 @@ def test_an_owner_gets_lent_cards_back_and_the_borrower_goes_on_later(
 INES = """
 from portal.models import Department, Membership, Role, User
 from workloads.models import Image
-ines = User.objects.create_user("ines", password="demo-ines")
+ines = User.objects.create_user("ines", password="correct-horse-ines")
 Membership.objects.create(user=ines, department=Department.objects.get(slug="vision"), role=Role.MEMBER)
 Image.objects.create(name="test.local/jupyter:4", title="Jupyter", kinds=["notebook"])
 print("{}")
@@ -195,7 +195,7 @@ def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str
     brought = realcluster.kit("bring", "jupyter", timeout=300)
     assert brought.returncode == 0, brought.stderr
     here.python(INES)
-    ines = Person(chromium, here.url, "ines", "en-US", "light", 1400)
+    ines = Person(chromium, here.url, "ines", "correct-horse-ines")
     page = ines.go(f"/d/vision/workloads/new/?kind=notebook&image=test.local/jupyter:4&pool={pool['id']}&name=lab")
     page.get_by_text("CPU, memory, variables, waiting").click()
     page.get_by_label("CPU cores").fill("0.5")  # the node is a part of this machine

@@ -31,18 +31,13 @@ GIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`department` None: the operator. Shown at the start if `what` says what to try with them."""
+    """`department` None: the operator. Shown at the start if `what` says what to try with them; see `logins.py`."""
 
     username: str
     name: str
     department: str | None
     role: Role = Role.MEMBER
     what: str = ""
-
-    @property
-    def password(self) -> str:
-        """Printed at every start; the demo listens on this machine only."""
-        return f"demo-{self.username}"
 
 
 PEOPLE = [
@@ -185,8 +180,8 @@ def make_people() -> None:
                 "is_superuser": person.department is None,
             },
         )
-        if made or not user.password:
-            user.set_password(person.password)
+        if made:
+            user.set_unusable_password()
             user.save()
         if person.department:
             department = Department.objects.get(slug=person.department)

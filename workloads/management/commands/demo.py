@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from portal.models import AuditEntry
+from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
 
 SEEDED = "demo.seeded"
 
@@ -36,13 +37,15 @@ class Command(BaseCommand):
             )
         begun = time.monotonic()
         folder = Path(settings.DATA_DIR)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make_private(folder)
+        except SharedFolder as error:
+            raise CommandError(str(error)) from None
         with (folder / "lock").open("w") as lock:
             self.alone(lock, folder)
             if reset:
                 self.reset(folder)
-            self.prepare(load=not no_load)
-            self.serve(begun)
+            self.serve(begun, self.prepare(load=not no_load))
 
     def alone(self, lock: IO[str], folder: Path) -> None:
         try:
@@ -62,8 +65,9 @@ class Command(BaseCommand):
             if path.name != "lock":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def prepare(self, *, load: bool) -> None:
-        """Each step is quick when there is nothing to do, and goes on where an interrupted one stopped."""
+    def prepare(self, *, load: bool) -> list[str]:
+        """Returns the logins as lines to show. Each step is quick when there is nothing to do, and goes on where an
+        interrupted one stopped."""
         from workloads.demo.load import submit_load
         from workloads.demo.seed import make_images, seed
 
@@ -76,9 +80,11 @@ class Command(BaseCommand):
             seed()
             submitted = submit_load() if load else 0
             AuditEntry.objects.create(actor_name="system", action=SEEDED, target="demo", after={"workloads": submitted})
+        logins = login_lines(ensure_logins())
         connections.close_all()
+        return logins
 
-    def serve(self, begun: float) -> None:
+    def serve(self, begun: float, logins: list[str]) -> None:
         from portal.serve import PortTaken, one_process
         from workloads.watcher import watch_all
 
@@ -86,7 +92,7 @@ class Command(BaseCommand):
 
         def listening() -> None:
             threading.Thread(target=watch_all, args=(closing,), name="watch", daemon=True).start()
-            self.greet(time.monotonic() - begun)
+            self.greet(time.monotonic() - begun, logins)
 
         def at_stop() -> None:
             closing.set()
@@ -110,19 +116,16 @@ class Command(BaseCommand):
             converge_cluster(cluster)
         return stopped
 
-    def greet(self, seconds: float) -> None:
-        from workloads.demo.seed import PEOPLE
-
-        rows = [(person.username, person.password, person.what) for person in PEOPLE if person.what]
-        lines = [f"  {name:<8} {password:<12} {what}" for name, password, what in rows]
+    def greet(self, seconds: float, logins: list[str]) -> None:
         self.stdout.write(
             "\n".join(
                 [
                     "",
                     f"GPU quota portal {settings.VERSION}: {settings.BASE_URL}/   (ready in {seconds:.1f} s)",
                     "",
-                    *lines,
+                    *logins,
                     "",
+                    f"The passwords are this demo's own; {logins_file()} keeps them, and those of the others.",
                     "The cards are declared: there is no CUDA here. Commands run as real processes of this machine.",
                     f"Data: {settings.DATA_DIR}. Ctrl-C stops everything and keeps it; `make demo-reset` begins again.",
                     "",

@@ -1,0 +1,78 @@
+"""The demo's logins: random passwords, the same at every start, in a file for the account that runs the demo only.
+
+Other people may have accounts on the machine that a demo runs on, and its pages run commands as that account.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from django.conf import settings
+
+from portal.ids import ALPHABET
+from portal.models import User
+from workloads.demo.seed import PEOPLE
+
+
+class SharedFolder(Exception):
+    """The folder belongs to others, too, and cannot be made private."""
+
+
+def make_private(folder: Path) -> None:
+    """Makes the data folder, or closes one that was left open to others. Raises SharedFolder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & stat.S_ISVTX:
+        raise SharedFolder(f"{folder} is shared with other accounts of this machine. Name one of your own: DATA_DIR=…")
+    folder.chmod(0o700)
+
+
+def logins_file() -> Path:
+    return Path(settings.DATA_DIR) / "logins"
+
+
+def new_password() -> str:
+    """Sixty random bits in letters that can be typed from a screen."""
+    return "-".join("".join(secrets.choice(ALPHABET) for _letter in range(4)) for _group in range(3))
+
+
+def kept_logins() -> dict[str, str]:
+    """username → password, as the file says; empty if it is not there or does not name everybody."""
+    try:
+        lines = logins_file().read_text().splitlines()
+    except OSError:
+        return {}
+    found = {words[0]: words[1] for words in map(str.split, lines) if len(words) == 2}
+    return found if found.keys() >= {person.username for person in PEOPLE} else {}
+
+
+def login_lines(logins: dict[str, str]) -> list[str]:
+    """Who can log in with what and what to try, for the terminal."""
+    lines = []
+    for person in PEOPLE:
+        if person.what:
+            still = User.objects.get(username=person.username).check_password(logins[person.username])
+            password = logins[person.username] if still else "(was changed)"
+            lines.append(f"  {person.username:<8} {password:<14}  {person.what}")
+    return lines
+
+
+def ensure_logins() -> dict[str, str]:
+    """username → password. Without the file everybody gets a new password; it is written last, so that a start which was
+    interrupted is done again."""
+    kept = kept_logins()
+    if kept:
+        return kept
+    made = {person.username: new_password() for person in PEOPLE}
+    for user in User.objects.filter(username__in=made):
+        user.set_password(made[user.username])
+        user.save(update_fields=["password"])
+    partial = logins_file().with_name(".logins")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.writelines(f"{name:<8} {password}\n" for name, password in made.items())
+    partial.replace(logins_file())
+    return made
