@@ -64,7 +64,7 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
             data = data.replace(f'"{_mark(name)}"', f'"\'"${name}"\'"')
     return (
         f"curl -fsS {shlex.quote(settings.BASE_URL + address)} \\\n"
-        '  -H "Authorization: Bearer $PORTAL_TOKEN" \\\n'
+        '  -H "Authorization: Bearer $GPUQ_TOKEN" \\\n'
         '  -H "Idempotency-Key: $(uuidgen)" \\\n'
         f"  --json {data}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,21 +14,23 @@ import httpx
 
 from gpuq.arguments import body_of, parser
 from gpuq.follow import Signals, follow, say
-from gpuq.portal import Failure, Json, Lost, Misconfigured, Portal
+from gpuq.portal import Json, Lost, Portal, segment
+from gpuq.settings import Failure, Misconfigured, without_tokens
+from gpuq.words import as_json, columns, harmless, padded
 
 MOST_SHOWN = 500
 INSTEAD = {"en": "Alternatives that start now:", "zh-hans": "可立即启动的替代方案："}
 
 
-def show(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def show(*lines: str) -> None:
+    sys.stdout.writelines(harmless(line) + "\n" for line in lines)
 
 
 def table(rows: Sequence[Sequence[Any]]) -> None:
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=False)]
+    texts = [[harmless(str(cell)) for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*texts, strict=False)]
     for row in texts:
-        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+        show("  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=False)).rstrip())
 
 
 def asked(portal: Portal, arguments: argparse.Namespace) -> tuple[str, Json]:
@@ -37,7 +38,7 @@ def asked(portal: Portal, arguments: argparse.Namespace) -> tuple[str, Json]:
     if not arguments.department:
         raise Misconfigured("give --department, or set GPUQ_DEPARTMENT")
     counted = arguments.cards is not None and arguments.pool
-    unit = portal.get(f"pools/{quote(arguments.pool)}/")["unit"] if counted else "card"
+    unit = portal.get(f"pools/{segment(arguments.pool)}/")["unit"] if counted else "card"
     try:
         return arguments.department, body_of(arguments, unit)
     except argparse.ArgumentTypeError as error:
@@ -55,22 +56,19 @@ def run(portal: Portal, arguments: argparse.Namespace) -> int:
 
 def submit(portal: Portal, arguments: argparse.Namespace) -> int:
     workload = portal.submit(*asked(portal, arguments))
-    show(json.dumps(workload, ensure_ascii=False) if arguments.json else workload["id"])
+    show(as_json(workload) if arguments.json else workload["id"])
     return 0
 
 
 def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
     found = portal.submit(*asked(portal, arguments), dry_run=True)
     if arguments.json:
-        show(json.dumps(found, ensure_ascii=False))
+        show(as_json(found))
     else:
         instead = [f"  {each['text']}" for each in found["alternatives"]]
         heading = [INSTEAD[portal.language]] if instead else []
-        show(
-            "\n".join(
-                [found["title"], *found["lines"], *heading, *instead, *found["advice"], found["contract"]]
-            ).rstrip()
-        )
+        contract = [found["contract"]] if found["contract"] else []
+        show(found["title"], *found["lines"], *heading, *instead, *found["advice"], *contract)
     return 121 if found["headline"] == "cannot" else 0
 
 
@@ -85,18 +83,18 @@ def logs(portal: Portal, arguments: argparse.Namespace) -> int:
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
     except httpx.TransportError as error:
-        raise Lost(f"the stream broke off: {error}") from error
+        raise Lost(without_tokens(f"the stream broke off: {error}")) from error
     return 0
 
 
 def show_one(portal: Portal, arguments: argparse.Namespace) -> int:
     workload = portal.workload(arguments.id)
     if arguments.json:
-        show(json.dumps(workload, ensure_ascii=False))
+        show(as_json(workload))
         return 0
     show(f"{workload['name']}  {workload['state']}  {workload['units']} {workload['unit']} of {workload['pool']}")
     told = workload["verdict"]
-    show("\n".join([told["title"], *told["lines"], *told["advice"]]))
+    show(told["title"], *told["lines"], *told["advice"])
     for attempt in workload["attempts"]:
         show(f"attempt {attempt['number']}: {attempt['outcome'] or 'now'} {attempt['started_at'] or ''}".rstrip())
     return 0
@@ -109,17 +107,14 @@ def stop(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def rerun(portal: Portal, arguments: argparse.Namespace) -> int:
-    answer = portal.call("POST", f"workloads/{arguments.id}/rerun/", headers={"Idempotency-Key": os.urandom(16).hex()})
-    show(answer.text if arguments.json else answer.json()["id"])
+    workload = portal.act(arguments.id, "rerun")
+    show(as_json(workload) if arguments.json else workload["id"])
     return 0
 
 
 def extend(portal: Portal, arguments: argparse.Namespace) -> int:
-    answer = portal.call(
-        "POST", f"workloads/{arguments.id}/extend/", json={"seconds": arguments.by},
-        headers={"Idempotency-Key": os.urandom(16).hex()},
-    )  # fmt: skip
-    show(answer.text if arguments.json else f"{answer.json()['max_runtime']} s")
+    workload = portal.act(arguments.id, "extend", {"seconds": arguments.by})
+    show(as_json(workload) if arguments.json else f"{workload['max_runtime']} s")
     return 0
 
 
@@ -131,7 +126,7 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
         )
     )  # fmt: skip
     if arguments.json:
-        show(json.dumps(rows, ensure_ascii=False))
+        show(as_json(rows))
     else:
         head = ("ID", "NAME", "STATE", "UNITS", "POOL", "BY", "SINCE")
         table([head, *((r["id"], r["name"], r["state"], f"{r['units']} {r['unit']}", r["pool"], r["author"] or "",
@@ -142,7 +137,7 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
 def pools(portal: Portal, arguments: argparse.Namespace) -> int:
     rows = list(portal.every("pools/", MOST_SHOWN))
     if arguments.json:
-        show(json.dumps(rows, ensure_ascii=False))
+        show(as_json(rows))
     else:
         head = ("POOL", "NAME", "UNIT", "PRESENT", "FREE", "LARGEST", "QUEUE")
         table([head, *((r["id"], r["name"], r["unit"], r["present"], r["free"], r["largest"], r["queue_len"])
@@ -151,28 +146,31 @@ def pools(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
-    found = portal.get(f"workloads/{arguments.id}/files/{quote(arguments.path.strip('/'))}")["results"]
+    found = portal.get(files_path(arguments.id, arguments.path))["results"]
     if arguments.json:
-        show(json.dumps(found, ensure_ascii=False))
+        show(as_json(found))
     else:
         table([("SIZE", "CHANGED", "NAME"), *(("" if f["size"] is None else f["size"], f["changed"][:19], f["path"])
                                              for f in found)])  # fmt: skip
     return 0
 
 
+def files_path(identity: str, path: str) -> str:
+    return f"workloads/{segment(identity)}/files/{quote(path.strip('/'), errors='surrogateescape')}"
+
+
 def upload(portal: Portal, arguments: argparse.Namespace) -> int:
     source = Path(arguments.source)
     if not source.is_file():
         raise Misconfigured(f"{source} is not a file")
-    path = quote(arguments.path or source.name)
-    portal.call("PUT", f"workloads/{arguments.id}/files/{path}", content=source.read_bytes(),
+    path = files_path(arguments.id, arguments.path or source.name)
+    portal.call("PUT", path, content=source.read_bytes(),
                 headers={"Content-Type": "application/octet-stream"})  # fmt: skip
     return 0
 
 
 def download(portal: Portal, arguments: argparse.Namespace) -> int:
-    path = quote(arguments.path.strip("/"))
-    data = portal.call("GET", f"workloads/{arguments.id}/files/{path}").content
+    data = portal.call("GET", files_path(arguments.id, arguments.path)).content
     Path(arguments.target or Path(arguments.path).name).write_bytes(data)
     return 0
 
@@ -185,6 +183,8 @@ COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a letter sees its escape
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = parser().parse_args(argv)
     try:
         return COMMANDS[arguments.command](Portal.from_environment(), arguments)
@@ -194,5 +194,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more can be said there
         return 1
+    except OSError as error:  # a file of this machine
+        say(f"{error.filename or ''}: {error.strerror}".strip(": "))
+        return 2
     except KeyboardInterrupt:
         return 130

@@ -11,6 +11,8 @@ from typing import BinaryIO
 import httpx
 
 from gpuq.portal import Json, Lost, Portal, Refused
+from gpuq.settings import Failure, without_tokens
+from gpuq.words import harmless
 
 REJECTED, CANCELLED, MAX_WAIT = 121, 122, 123
 WAIT = 50  # s of one long poll
@@ -81,7 +83,7 @@ class Logger(threading.Thread):
                     say(f"attempt {self.attempt}")
                 self.copy(self.attempt)
                 self.attempt += 1
-        except (Lost, Refused, BrokenPipeError) as error:
+        except (Failure, BrokenPipeError) as error:
             self.error = error
 
     def copy(self, attempt: int) -> None:
@@ -104,7 +106,7 @@ class Logger(threading.Thread):
 
 
 def say(text: str) -> None:
-    sys.stderr.write(f"gpuq: {text}\n")
+    sys.stderr.write(f"gpuq: {harmless(without_tokens(text))}\n")
     sys.stderr.flush()
 
 
@@ -148,6 +150,11 @@ def follow(
                 logger.tell(len(workload["attempts"]), workload["final"])
         except Lost as lost:
             raise Lost(f"{lost}; the workload goes on, see: gpuq wait {identity}") from lost
+        except Refused:
+            say(f"the portal refuses to say more; the workload goes on, see: gpuq wait {identity}")
+            raise
     if logger:
         logger.join(STUCK)
+        if isinstance(logger.error, Failure):
+            say(f"the log is not complete: {logger.error}")
     return exit_code(workload)

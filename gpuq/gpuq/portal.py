@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
+import math
+import socket
+import ssl
 import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
+from gpuq.settings import PATIENCE, Failure, Misconfigured, Settings, without_tokens
+
 PASSING = frozenset({429, 502, 503, 504})  # worth another try, by themselves
 QUIET = 60  # s without a byte after which a followed log is asked for again: the line may be dead
+NO_TLS = frozenset(
+    {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+)
+NAMELESS = 10.0  # s to wait for a resolver that has no answer, before the portal was reached once
 Json = dict[str, Any]
-
-
-class Failure(Exception):
-    """Ends gpuq with `code`; the text goes to stderr."""
-
-    code = 2
-
-
-class Misconfigured(Failure):
-    pass
 
 
 class Lost(Failure):
@@ -45,97 +44,213 @@ class Refused(Failure):
 
 
 class Portal:
-    def __init__(self, url: str, token: str, patience: float = 300.0) -> None:
-        self.language = "zh-hans" if os.environ.get("LANG", "").startswith("zh") else "en"
-        self.patience = patience
-        self.http = httpx.Client(
-            base_url=url.rstrip("/") + "/api/v1/",
-            headers={"Authorization": f"Bearer {token}", "Accept-Language": self.language},
-            timeout=httpx.Timeout(10, read=75),  # a long poll is answered within 55 s
-        )
+    def __init__(self, url: str, token: str, patience: float = PATIENCE, language: str = "en") -> None:
+        self.url, self.language, self.patience = url, language, patience
+        self.reached = False  # whether anything has answered yet
+        try:
+            self.http = httpx.Client(
+                base_url=url + "/api/v1/",
+                headers={"Authorization": f"Bearer {token}", "Accept-Language": language},
+                timeout=httpx.Timeout(10, read=75),  # a long poll is answered within 55 s
+            )
+        except (
+            ValueError,
+            ImportError,
+            OSError,
+            httpx.InvalidURL,
+        ) as error:  # a proxy's address, a file of certificates
+            raise Misconfigured(
+                f"the environment names a proxy or certificates that cannot be used: {error}"
+            ) from error
 
     @classmethod
     def from_environment(cls) -> Portal:
-        url, token = os.environ.get("GPUQ_URL", ""), os.environ.get("GPUQ_TOKEN", "")
-        if not url or not token:
-            raise Misconfigured("set GPUQ_URL and GPUQ_TOKEN (a token is made in the portal under Profile, Tokens)")
-        return cls(url, token, float(os.environ.get("GPUQ_PATIENCE", "300")))
+        """Raises Misconfigured."""
+        given = Settings.from_environment()
+        return cls(given.url, given.token, given.patience, given.language)
 
     def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Tries again while the portal is away or busy. Raises Lost, Refused."""
+        """Tries again while the portal is away or busy, and only then. Raises Lost, Refused, Misconfigured."""
         end, pause = time.monotonic() + self.patience, 0.5
         while True:
             wait, why = pause, ""
             try:
                 response = self.http.request(method, path, **options)
             except httpx.TransportError as error:
-                why = f"{type(error).__name__}: {error}"
+                self.give_up_on(error)
+                if is_unknown_name(error) and not self.reached:
+                    end = min(end, time.monotonic() + NAMELESS)
+                why = without_tokens(f"{type(error).__name__}: {error}")
             else:
-                problem = problem_of(response)
+                self.reached = True
+                problem = self.problem_of(response)
                 if problem is None:
                     return response
                 in_flight = problem.get("code") == "idempotency_in_flight"
                 if response.status_code not in PASSING and not in_flight:
                     raise Refused(response.status_code, problem)
-                wait = max(pause, float(response.headers.get("Retry-After", 0)))
+                wait = max(pause, retry_after(response))
                 why = problem.get("detail") or f"HTTP {response.status_code}"
             if time.monotonic() + wait > end:
-                raise Lost(f"the portal at {self.http.base_url} does not answer: {why}")
+                raise Lost(f"the portal at {self.url} does not answer: {why}")
             time.sleep(wait)
             pause = min(pause * 2, 10.0)
 
-    def get(self, path: str, **params: Any) -> Json:
-        given = {name: value for name, value in params.items() if value is not None}
-        found: Json = self.call("GET", path, params=given).json()
+    def give_up_on(self, error: httpx.TransportError) -> None:
+        """Raises Misconfigured if the same call can never succeed, whatever happens to the portal."""
+        host = self.http.base_url.host
+        if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+            raise Misconfigured(without_tokens(f"the request to {self.url} cannot be sent: {error}")) from error
+        for each in causes(error):
+            if isinstance(each, ssl.SSLCertVerificationError):
+                raise Misconfigured(
+                    f"the certificate of {host} is not to be trusted: {each.verify_message} "
+                    "(SSL_CERT_FILE may name the authority of your site)"
+                ) from error
+            if self.reached:
+                continue
+            if isinstance(each, ssl.SSLError) and each.reason in NO_TLS:
+                raise Misconfigured(f"what answers at {self.url} does not speak TLS; is it http://?") from error
+            if isinstance(each, httpx.RemoteProtocolError) and "illegal" in str(each):
+                raise Misconfigured(f"what answers at {self.url} does not speak HTTP; is it https://?") from error
+            if is_no_name(each):
+                raise Misconfigured(f"there is no host {host}; is GPUQ_URL right?") from error
+
+    def problem_of(self, response: httpx.Response) -> Json | None:
+        """The problem of an error answer, made up where a proxy answered; None for a good one. Raises Misconfigured if
+        what answers is not the portal."""
+        if response.has_redirect_location:
+            target = without_tokens(response.headers["Location"]).partition("/api/v1/")[0]
+            raise Misconfigured(f"{self.url} sends on to {target}; set GPUQ_URL to where the portal is")
+        if response.headers.get("Content-Type", "").startswith("application/problem+json"):
+            found = json_of(response)
+            if isinstance(found, dict):
+                return found
+        if not response.is_error:
+            self.check_origin(response)
+            return None
+        told = f"HTTP {response.status_code} {response.reason_phrase}"
+        return {"detail": f"{told}, which is not the portal's answer; is GPUQ_URL {self.url} right?"}
+
+    def check_origin(self, response: httpx.Response) -> None:
+        """Raises Misconfigured for a page of another site that says yes to everything."""
+        kind = response.headers.get("Content-Type") or "nothing"
+        if kind.startswith("text/html") and "X-Request-ID" not in response.headers:
+            raise Misconfigured(
+                f"what answers at {self.url} is not the portal's API (it sent {kind}); is GPUQ_URL right?"
+            )
+
+    def json(self, method: str, path: str, **options: Any) -> Json:
+        """The call's answer as a JSON object. Raises Misconfigured if it is none."""
+        response = self.call(method, path, **options)
+        found = json_of(response)
+        if not isinstance(found, dict):
+            kind = response.headers.get("Content-Type") or "nothing"
+            raise Misconfigured(
+                f"what answers at {self.url} is not the portal's API (it sent {kind}); is GPUQ_URL right?"
+            )
         return found
+
+    def get(self, path: str, **params: Any) -> Json:
+        return self.json("GET", path, params={name: value for name, value in params.items() if value is not None})
 
     def every(self, path: str, most: int, **params: Any) -> Iterator[Json]:
         """The rows of a list, page after page, at most `most`."""
-        page = self.get(path, limit=min(most, 500), **params)
+        params["limit"] = min(most, 500)
         while True:
+            page = self.get(path, **params)
             yield from page["results"][:most]
             most -= len(page["results"])
             if not page["next"] or most <= 0:
                 return
-            page = self.get(page["next"])
+            params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # only this: the token goes nowhere else
 
     def submit(self, department: str, body: Json, *, dry_run: bool = False) -> Json:
         """Safe to repeat: the key makes it one workload, however often it is sent."""
-        found: Json = self.call(
-            "POST", f"departments/{department}/workloads/", json=body, params={"dry_run": 1} if dry_run else None,
+        return self.json(
+            "POST", f"departments/{segment(department)}/workloads/", json=body, params={"dry_run": 1} if dry_run else None,
             headers={"Idempotency-Key": str(uuid.uuid4())},
-        ).json()  # fmt: skip
-        return found
+        )  # fmt: skip
+
+    def act(self, identity: str, action: str, body: Json | None = None) -> Json:
+        """POST workloads/{id}/{action}/, safe to repeat as well."""
+        return self.json(
+            "POST",
+            f"workloads/{segment(identity)}/{action}/",
+            json=body,
+            headers={"Idempotency-Key": str(uuid.uuid4())},
+        )
 
     def workload(self, identity: str, *, wait: int = 0, version: int | None = None) -> Json:
-        return self.get(f"workloads/{identity}/", wait=wait or None, version=version)
+        return self.get(f"workloads/{segment(identity)}/", wait=wait or None, version=version)
 
     def stop(self, identity: str) -> None:
-        self.call("DELETE", f"workloads/{identity}/")
+        self.call("DELETE", f"workloads/{segment(identity)}/")
 
     def log(self, identity: str, *, follow: bool = False, **params: Any) -> Iterator[bytes]:
-        """Pieces of the log. Raises httpx.TransportError when the stream breaks, Refused."""
+        """Pieces of the log. Raises httpx.TransportError when the stream breaks, Refused, Misconfigured."""
         given = {name: value for name, value in params.items() if value is not None} | ({"follow": 1} if follow else {})
         timeout = httpx.Timeout(10, read=QUIET if follow else 75)
-        with self.http.stream("GET", f"workloads/{identity}/logs/", params=given, timeout=timeout) as response:
-            if response.is_error:
-                response.read()
-                raise Refused(response.status_code, problem_of(response) or {})
-            yield from response.iter_raw()
+        try:
+            with self.http.stream("GET", self.log_path(identity), params=given, timeout=timeout) as response:
+                self.reached = True
+                if not response.is_success:
+                    response.read()
+                    raise Refused(response.status_code, self.problem_of(response) or {})
+                self.check_origin(response)
+                yield from response.iter_raw()
+        except httpx.TransportError as error:
+            self.give_up_on(error)
+            raise
+
+    def log_path(self, identity: str) -> str:
+        return f"workloads/{segment(identity)}/logs/"
 
     def log_ended(self, identity: str, attempt: int, offset: int, rank: int) -> bool:
         """Whether the attempt is over and nothing lies behind `offset`."""
         response = self.call(
-            "GET", f"workloads/{identity}/logs/", params={"attempt": attempt, "offset": offset, "rank": rank}
+            "GET", self.log_path(identity), params={"attempt": attempt, "offset": offset, "rank": rank}
         )
         return response.headers.get("X-Log-End") == "1" and not response.content
 
 
-def problem_of(response: httpx.Response) -> Json | None:
-    """The problem of an error answer, made up where a proxy answered; None for a good one."""
-    if not response.is_error:
+def segment(name: str) -> str:
+    """A name as one part of a path, whatever is in it."""
+    return quote(name, safe="", errors="surrogateescape")
+
+
+def json_of(response: httpx.Response) -> Any:
+    """None if it is no JSON."""
+    try:
+        return response.json()
+    except ValueError:
         return None
-    if response.headers.get("Content-Type", "").startswith("application/problem+json"):
-        found: Json = response.json()
-        return found
-    return {"detail": f"HTTP {response.status_code} {response.reason_phrase}"}
+
+
+def retry_after(response: httpx.Response) -> float:
+    """Seconds that the answer asks to wait; 0 if it says nothing, or a date."""
+    try:
+        seconds = float(response.headers.get("Retry-After", 0))
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """The error and what it came from, outermost first."""
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in found:
+        found.append(at)
+        at = at.__cause__ or at.__context__
+    return found
+
+
+def is_no_name(error: BaseException) -> bool:
+    """Whether the resolver says that there is no such host; not whether it cannot say."""
+    missing = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
+    return isinstance(error, socket.gaierror) and error.errno in missing
+
+
+def is_unknown_name(error: BaseException) -> bool:
+    return any(isinstance(each, socket.gaierror) for each in causes(error))

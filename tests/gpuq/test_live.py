@@ -25,9 +25,10 @@ from portal.models import Role
 from quotas.models import Pool
 from tests import builders as make
 from tests.clients import token_of
+from tests.gpuq.readme_script import run_script
 from tests.portal.web_server import WebServer, free_port, web_server
 from tests.workloads.conftest import Bed, bed  # noqa: F401 (a fixture)
-from workloads.models import Workload
+from workloads.models import Preset, Workload
 
 HOME = Path(__file__).resolve().parents[2] / "gpuq"
 pytestmark = [
@@ -153,6 +154,17 @@ def test_a_signal_stops_the_workload_and_gives_122(site: Site, number: int) -> N
     _out, err = process.communicate(timeout=60)
     assert process.returncode == 122, err
     assert Workload.objects.get().state == "cancelled"
+
+
+def test_the_script_of_the_readme_prints_the_log_and_ends_with_the_jobs_code(site: Site) -> None:
+    Preset.objects.create(
+        slug="quick-look", title="Quick look", kind="job", pool=site.bed.pool, units_per_pod=1, image=site.bed.image,
+        command=list(site.bed.program("print('from the script'); raise SystemExit(7)")),
+    )  # fmt: skip
+    for _again in range(2):  # the same job of the pipeline is the same workload
+        ran = run_script("sh", GPUQ_URL=site.server.url, GPUQ_TOKEN=site.token)
+        assert (ran.returncode, ran.stdout) == (7, "from the script\n"), ran.stderr
+    assert Workload.objects.count() == 1
 
 
 def test_what_can_never_run_gives_121_and_stores_nothing(site: Site) -> None:
