@@ -132,6 +132,11 @@ class Actor:
         own = author is not None and self.user is not None and author.pk == self.user.pk
         self.require(Right.SUBMIT if own else Right.STEER, department)
 
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """Their ids: whoever shows claims, people or workloads of a whole subtree names those of these departments only."""
+        return frozenset(self.departments.values_list("pk", flat=True))
+
     @property
     def departments(self) -> QuerySet[Department]:
         """Those whose boards, workloads and logs the actor sees."""

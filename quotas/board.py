@@ -8,7 +8,7 @@ Amounts are in the pool's unit. The number of queries does not grow with departm
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
@@ -47,7 +47,7 @@ class PoolUsage:
     free_now: int  # what it could start this moment without anyone being told to go
     queue_units: int
     queue_len: int
-    per_user: tuple[UserUsage, ...]
+    per_user: tuple[UserUsage, ...]  # of the departments that the reader sees
 
     @property
     def used(self) -> int:
@@ -68,9 +68,14 @@ class PoolUsage:
         return max(0, self.ceiling - self.guaranteed - self.borrowed)
 
 
-def usage_of(department: Department, pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
-    """One row for each pool in which the department or one below it has a quota or a live claim."""
-    return usages(read(pools), department.pk)
+def usage_of(
+    department: Department, pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()
+) -> list[PoolUsage]:
+    """One row for each pool in which the department or one below it has a quota or a live claim.
+
+    `seen`: ids of the departments whose people the reader may know; the use of others has no names.
+    """
+    return usages(read(pools), department.pk, seen=seen)
 
 
 def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
@@ -78,16 +83,16 @@ def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
     return [row for department in live.departments for row in usages(live, department)]
 
 
-def usages(live: Live, department: int) -> list[PoolUsage]:
+def usages(live: Live, department: int, *, seen: Collection[int] = ()) -> list[PoolUsage]:
     """The same from what was read already."""
-    return [usage(live, department, pool) for pool in live.pools if _concerned(live, department, pool)]
+    return [usage(live, department, pool, seen=seen) for pool in live.pools if _concerned(live, department, pool)]
 
 
 def _concerned(live: Live, department: int, pool: int) -> bool:
     return any((pk, pool) in live.quotas or live.claims.get((pk, pool)) for pk in live.subtree(department))
 
 
-def usage(live: Live, department: int, pool: int) -> PoolUsage:
+def usage(live: Live, department: int, pool: int, *, seen: Collection[int] = ()) -> PoolUsage:
     """One department's side of one pool."""
     inside = live.subtree(department)
     entries = [entry for pk in inside for entry in live.entries.get((pk, pool), ())]
@@ -119,7 +124,10 @@ def usage(live: Live, department: int, pool: int) -> PoolUsage:
         free_now=max(0, min(free(live, pool, inside), right)),
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
-        per_user=_per_user(entries, foreign, _cap(live, department, pool)),
+        per_user=_per_user(
+            *([entry for entry in each if entry.department_id in seen] for each in (entries, foreign)),
+            cap=_cap(live, department, pool),
+        ),
     )
 
 
@@ -129,7 +137,7 @@ def _cap(live: Live, department: int, pool: int) -> int | None:
     return min((cap for cap in caps if cap is not None), default=None)
 
 
-def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], cap: int | None) -> tuple[UserUsage, ...]:
+def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], *, cap: int | None) -> tuple[UserUsage, ...]:
     users: dict[int | None, User | None] = {}
     total, borrowed = defaultdict[int | None, int](int), defaultdict[int | None, int](int)
     for entry in entries:

@@ -25,9 +25,14 @@ class Leaver:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A claim of the department that waits for others to be gone; or a recall, also while it holds."""
+    """A claim of the department that waits for others to be gone; or a recall, also while it holds.
+
+    `name` is blank for readers who do not see the claim's department: a team of theirs that they do not belong to.
+    """
 
     claim: Claim
+    department: Department
+    name: str
     pool: Pool
     units: int
     back: int  # of `units`: here already
@@ -40,9 +45,11 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A claim of the department that was told to go, and who gets what it frees."""
+    """A claim of the department that was told to go, and who gets what it frees. `name` as in Return."""
 
     claim: Claim
+    department: Department
+    name: str
     pool: Pool
     to: Department | None
 
@@ -61,8 +68,12 @@ def coming_back(live: Live, departments: Collection[int], seen: Collection[int])
             outstanding = min(claim.units, sum(leaver.units for leaver in on_way))
             settled = claim.state == ClaimState.HOLDING or claim.reserved
             back = claim.units - outstanding if settled else 0
-            found.append(Return(claim, live.pools[claim.pool_id], claim.units, back, on_way))
+            found.append(Return(claim, *_of(live, claim, seen), live.pools[claim.pool_id], claim.units, back, on_way))
     return sorted(found, key=lambda row: (not row.claim.is_recall, str(row.claim.promised_at or ""), row.claim.pk))
+
+
+def _of(live: Live, claim: Claim, seen: Collection[int]) -> tuple[Department, str]:
+    return live.departments[claim.department_id], claim.name if claim.department_id in seen else ""
 
 
 def _leaver(live: Live, claim: Claim, seen: Collection[int]) -> Leaver:
@@ -76,12 +87,12 @@ def _leaver(live: Live, claim: Claim, seen: Collection[int]) -> Leaver:
     )
 
 
-def going_away(live: Live, departments: Collection[int]) -> list[Departure]:
+def going_away(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Departure]:
     """The earliest deadline first."""
     claims = list(live.all_claims())
     takers = {claim.pk: live.departments[claim.department_id] for claim in claims}
     found = [
-        Departure(claim, live.pools[claim.pool_id], takers.get(claim.held_for_id or 0))
+        Departure(claim, *_of(live, claim, seen), live.pools[claim.pool_id], takers.get(claim.held_for_id or 0))
         for claim in claims
         if claim.state == ClaimState.LEAVING and claim.department_id in departments
     ]

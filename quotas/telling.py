@@ -34,8 +34,7 @@ class Teller:
     @cached_property
     def labels(self) -> dict[str, str]:
         rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool")
-        seen = set(self.actor.departments.values_list("pk", flat=True))
-        return {claim.public_id: self._label(claim, claim.department_id in seen) for claim in rows}
+        return {claim.public_id: self._label(claim, claim.department_id in self.actor.seen) for claim in rows}
 
     def _label(self, claim: Claim, seen: bool) -> str:
         """A name where the reader may see it, else department and amount."""

@@ -34,8 +34,8 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
     unit = serializers.CharField(source="pool.unit")
     own = serializers.SerializerMethodField()
     borrowed = serializers.SerializerMethodField()
-    borrowed_from = serializers.SerializerMethodField()
-    reasons = serializers.SerializerMethodField()
+    borrowed_from = serializers.SerializerMethodField(help_text="Empty for the other side.")
+    reasons = serializers.SerializerMethodField(help_text="Empty for the other side.")
     victims = serializers.SerializerMethodField(help_text="Who was told to go.")
 
     class Meta:
@@ -49,6 +49,10 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
         reader: Reader = self.context["reader"]
         return reader
 
+    def asked(self, row: Decision) -> bool:
+        """The reader is on the side of who asked; whose work had to give learns for whom and how much."""
+        return row.department_id in self.reader.seen
+
     @extend_schema_field(SideOut)
     def get_claim(self, row: Decision) -> dict[str, Any]:
         return self.reader.side(row.claim)
@@ -61,11 +65,11 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
     @extend_schema_field(BY_DEPARTMENT)
     def get_borrowed_from(self, row: Decision) -> dict[str, int]:
-        return dict(row.data.get("from", {}))
+        return dict(row.data.get("from", {})) if self.asked(row) else {}
 
     @extend_schema_field(REASONS)
     def get_reasons(self, row: Decision) -> list[dict[str, Any]]:
-        return self.reader.reasons(row.data.get("reasons", ()), row.pool)
+        return self.reader.reasons(row.data.get("reasons", ()), row.pool) if self.asked(row) else []
 
     @extend_schema_field(SideOut(many=True))
     def get_victims(self, row: Decision) -> list[dict[str, Any]]:

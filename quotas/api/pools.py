@@ -83,8 +83,7 @@ class PoolChange(Strict):
 class Pools(ApiView):
     @extend_schema(operation_id="pools_read_all", responses=PoolsOut)
     def get(self, request: Request) -> Response:
-        seen = set(self.actor.departments.values_list("pk", flat=True))
-        return Response({"results": PoolOut(pool_overview(seen=seen), many=True).data, "next": None})
+        return Response({"results": PoolOut(pool_overview(seen=self.actor.seen), many=True).data, "next": None})
 
 
 class PoolView(ApiView):

@@ -233,7 +233,7 @@ class UsageOut(serializers.Serializer[Any]):
     free_now = serializers.IntegerField(help_text="What it could start now without anyone being told to go.")
     queue_units = serializers.IntegerField()
     queue_len = serializers.IntegerField()
-    per_user = UserUsageOut(many=True)
+    per_user = UserUsageOut(many=True, help_text="Of the departments you see; the use of other teams has no names.")
 
 
 class UsagesOut(serializers.Serializer[Any]):
@@ -250,5 +250,5 @@ class Usage(ApiView):
     def get(self, request: Request, department: str) -> Response:
         where: Department = department_for(self.actor, department)
         pools = [pool_for(self.text("pool"))] if self.text("pool") else None
-        rows = usage_of(where, pools)
+        rows = usage_of(where, pools, seen=self.actor.seen)
         return Response({"results": UsageOut(rows, many=True).data, "next": None})

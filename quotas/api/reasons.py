@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
 from django.utils.translation import gettext
@@ -44,9 +43,9 @@ class Reader:
         rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool") if self.named else ()
         self.claims = {claim.public_id: claim for claim in rows}
 
-    @cached_property
-    def seen(self) -> set[int]:
-        return set(self.actor.departments.values_list("pk", flat=True))
+    @property
+    def seen(self) -> frozenset[int]:
+        return self.actor.seen
 
     def side(self, claim: Claim) -> dict[str, Any]:
         """Everybody: department and amount. Its own people also: which workload."""

@@ -78,18 +78,19 @@ def days_of(request: HttpRequest) -> int:
 
 
 def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[str, Any]:
-    seen = seen_departments(actor)
     running = [loan for loan in loans(inside, days=0) if loan.units]
     waiting = [
         c for c in live.all_claims() if c.department_id in inside and c.state == ClaimState.PENDING and not c.is_recall
     ]
-    rows = [_row(usage, running, inside) for usage in usages(live, here.pk)]
+    rows = [_row(usage, running, inside) for usage in usages(live, here.pk, seen=actor.seen)]
     return {
         "teams": list(_teams(live, here.pk)),
+        "seen": actor.seen,
+        "some_unseen": not actor.seen.issuperset(inside),
         "rows": rows,
         "any_use": any(row.usage.per_user for row in rows),
-        "returns": returns.coming_back(live, inside, seen),
-        "departures": returns.going_away(live, inside),
+        "returns": returns.coming_back(live, inside, actor.seen),
+        "departures": returns.going_away(live, inside, actor.seen),
         "queue": _queue(live, sorted(waiting, key=_turn), actor),
     }
 
@@ -103,17 +104,23 @@ def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Depart
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
+    """`known`: the reader sees its department, and so its name, its person and why it waits."""
+
     claim: Claim
+    department: Department
     pool: Pool
+    known: bool
     reasons: list[tuple[str, str]]  # (why, what to do)
 
 
 def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
-    teller = Teller(actor, {name for claim in claims for name in named_claims(claim.reasons)})
+    known = {claim.pk for claim in claims if claim.department_id in actor.seen}
+    teller = Teller(actor, {name for claim in claims if claim.pk in known for name in named_claims(claim.reasons)})
     rows = []
     for claim in claims:
         pool = live.pools[claim.pool_id]
-        rows.append(Waiting(claim, pool, teller.reasons(claim.reasons, pool)))
+        reasons = teller.reasons(claim.reasons, pool) if claim.pk in known else []
+        rows.append(Waiting(claim, live.departments[claim.department_id], pool, claim.pk in known, reasons))
     return rows
 
 
@@ -148,8 +155,3 @@ def _past(rows: list[Row], inside: list[int], days: int) -> dict[str, Any]:
     ]
     unmetered = [pool.name for pool in pools if pool not in metered]
     return {"trends": charts, "unmetered": unmetered, "loans": loans(inside, days=days)}
-
-
-def seen_departments(actor: Actor) -> set[int]:
-    """Ids of the departments whose workloads the reader may know."""
-    return set(actor.departments.values_list("pk", flat=True))

@@ -23,7 +23,6 @@ from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.passes import NotKept, replay
 from quotas.snapshots import moment
 from quotas.telling import Teller, named_claims
-from quotas.views.board import seen_departments
 
 PER_PAGE = 50
 AT_ONCE = 100_000
@@ -53,7 +52,7 @@ class Side:
 @require_safe
 def decisions(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
-    seen = seen_departments(actor)
+    seen = actor.seen
     rows = concerning(actor, seen)
     found = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
     page = Paginator(found.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
@@ -103,7 +102,7 @@ def concerned(actor: Actor, seen: Collection[int], decision: str) -> Decision:
 @require_safe
 def decision(request: HttpRequest, decision: str) -> HttpResponse:
     actor = actor_of(request)
-    seen = seen_departments(actor)
+    seen = actor.seen
     row = concerned(actor, seen, decision)
     side = side_of(row, seen)
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
@@ -127,7 +126,7 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
 def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
     """Part of a decision's page: who would have gone instead, and why they did not."""
     actor = actor_of(request)
-    seen = seen_departments(actor)
+    seen = actor.seen
     row = concerned(actor, seen, decision)
     try:
         context: dict[str, Any] = {"rows": instead_of(actor, row, seen)}

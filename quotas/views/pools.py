@@ -15,13 +15,13 @@ from quotas.cardmap import pool_overview
 from quotas.chart import draw
 from quotas.history import trend
 from quotas.models import Pool
-from quotas.views.board import PERIODS, days_of, seen_departments
+from quotas.views.board import PERIODS, days_of
 
 
 @login_required
 @require_safe
 def pools(request: HttpRequest) -> HttpResponse:
-    seen = seen_departments(actor_of(request))
+    seen = actor_of(request).seen
     return render_part(request, "quotas/pools.html", {"overviews": pool_overview(seen=seen)}, part="pools")
 
 
@@ -29,7 +29,7 @@ def pools(request: HttpRequest) -> HttpResponse:
 @require_safe
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
     """The card map. Everybody sees departments and amounts; names only where they see the department."""
-    seen = seen_departments(actor_of(request))
+    seen = actor_of(request).seen
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
     if not rows:
         raise NotVisible

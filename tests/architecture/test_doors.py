@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.http import HttpResponseBase
+from django.http import HttpResponseBase, StreamingHttpResponse
+from django.test import Client
 
 from tests.architecture.doors import UNSAFE, Door, World, all_doors, build, knock, writes
+from tests.architecture.family import MARK, PART, Family, build_family
 
 pytestmark = pytest.mark.django_db
 
@@ -129,3 +132,80 @@ def test_a_post_from_elsewhere_is_refused(world: World) -> None:
                 wrong.append(said(door, method, answer))
     assert wrong == []
     assert writes() == before
+
+
+# What only a team's own people may know --------------------------------------------------------------------------------
+
+READERS = {
+    "parent_viewer": "lab", "parent_member": "lab", "sibling_viewer": "nlp", "sibling_member": "nlp", "sibling_owner": "nlp",
+    "other_viewer": "biology", "other_member": "biology", "parents_token": "lab", "operators_token": "nlp",
+}  # fmt: skip
+QUERIES = ("", f"q={PART}&limit=500&facets=1&days=30", "department={department}&running=1&workload={workload}")
+
+
+@pytest.fixture
+def family(settings: object, tmp_path: Path) -> Family:
+    settings.DATA_DIR, settings.DEBUG, settings.API_RATE_PER_MINUTE = tmp_path, True, 1_000_000  # type: ignore[attr-defined]
+    return build_family()
+
+
+def text_of(answer: HttpResponseBase) -> str:
+    """All of it with its headers, in which the asked address may stand."""
+    body = b"".join(answer.streaming_content) if isinstance(answer, StreamingHttpResponse) else answer.content  # type: ignore[attr-defined, arg-type]
+    return f"{dict(answer.headers.items())}\n{body.decode(errors='replace')}"
+
+
+def readings(client: Client, door: Door, family: Family) -> Iterator[tuple[str, HttpResponseBase]]:
+    """Everything that can be asked at one address: as a page, part, list and stream, searched, and with an unsafe method."""
+    values = next(
+        (each for each in family.values.values() if f"/{each['department']}/" in door.path), family.values["vision"]
+    )
+    for query in QUERIES:
+        asked = query.format(**values)
+        answer = client.get(f"{door.path}?{asked}", headers={"HX-Request": "true"} if asked else {})
+        yield f"GET ?{asked}", answer
+        if answer.status_code != 200:
+            break
+    if "events" in door.path:
+        stream = {"Accept": "text/event-stream", "Last-Event-ID": "0-0"}
+        yield "GET stream", client.get(door.path, headers=stream)
+    for method in UNSAFE:
+        if str(door) == "portal:logout":
+            continue
+        if door.is_api:
+            send = getattr(client, method.lower())
+            yield method, send(f"{door.path}?dry_run=1", data="{}", content_type="application/json")
+        elif method == "POST":
+            form = {"workload": family.marked, "units": "1", "item": ["1"]}
+            yield method, client.post(door.path, form, follow=True)
+
+
+@pytest.mark.parametrize("who", READERS)
+def test_no_answer_names_the_work_of_a_team_to_others(family: Family, who: str) -> None:
+    """Names, ids, people, commands and messages of a team stay in it; its parent's members see department and amount."""
+    client, told, read = family.client(who), [], 0
+    for door in family.doors(READERS[who], "lab", "vision"):
+        if who in family.tokens and not door.is_api:
+            continue  # a token opens no pages
+        for how, answer in readings(client, door, family):
+            read += 1
+            said = text_of(answer).replace(door.path, "")
+            said = re.sub(rf"workload={MARK}\d+", "", said)  # what was asked for may be repeated
+            if answer.status_code < 500 and MARK in said:
+                at = said.index(MARK)
+                told.append(f"{how} {door.path}: {answer.status_code} …{said[max(0, at - 80) : at + 40]!r}")
+            assert answer.status_code < 500, f"{how} {door.path}"
+    assert not told, "\n".join(told)
+    assert read > 300
+
+
+@pytest.mark.parametrize("who", ["team_viewer", "team_member", "parent_owner", "operator"])
+def test_its_own_people_and_owners_above_do_see_it(family: Family, who: str) -> None:
+    """Without this the walk above would pass on empty pages."""
+    client = family.client(who)
+    pages = ["/d/vision/", "/d/vision/workloads/", f"/d/vision/workloads/{family.marked[1]}/", "/pools/a100/",
+             "/decisions/", f"/search/workloads/?q={PART}", "/api/v1/workloads/", "/api/v1/departments/vision/usage/",
+             "/api/v1/events/", "/api/v1/decisions/", "/api/v1/loans/"]  # fmt: skip
+    if who in {"parent_owner", "operator"}:
+        pages += ["/d/lab/", "/d/lab/workloads/", "/api/v1/departments/lab/usage/"]
+    assert [page for page in pages if MARK not in text_of(client.get(page))] == []

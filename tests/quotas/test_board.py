@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def one(department, pool):
-    [row] = board.usage_of(department, [pool])
+    [row] = board.usage_of(department, [pool], seen=[department.pk])
     return row
 
 

@@ -112,6 +112,27 @@ def test_the_queue_says_why(client, world):
     assert text.index("big") < text.index('class="queue-why"') < text.index("its limit is 2 cards")
 
 
+def test_a_parents_member_sees_what_a_team_uses_and_an_owner_whose_work_it_is(client, world):
+    """Department and amount for the one; names and people for the other."""
+    lab = make.department("lab")
+    world["nlp"].parent = lab
+    world["nlp"].save()
+    waiting = make.claim(world["nlp"], world["pool"], 2, name="secret-eval", user=world["borrower"])
+    waiting.reasons = [{"code": "not_enough", "pool": "a100", "short_by": 2}]
+    waiting.save()
+    member, owner = make.member(lab, Role.MEMBER, "max"), make.member(lab, Role.OWNER, "lou")
+    text = page(client, member, "/d/lab/")
+    assert "secret" not in text
+    assert world["borrower"].label not in text
+    assert "work of Nlp" in text
+    assert "2 cards" in text
+    assert 'href="/d/nlp/"' not in text
+    text = page(client, owner, "/d/lab/")
+    assert "secret-eval" in text
+    assert world["borrower"].label in text
+    assert 'href="/d/nlp/"' in text
+
+
 def test_the_trend_is_drawn_with_its_table(client, world):
     hour = timezone.now().replace(minute=0, second=0, microsecond=0) - dt.timedelta(hours=3)
     UsageHour.objects.create(

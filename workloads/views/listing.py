@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.access import Actor, Right, actor_of, department_for
+from portal.access import Actor, Right, actor_of, department_for, visible
 from portal.errors import Problem
 from portal.facets import facet, narrow
 from portal.models import Department
@@ -34,7 +34,8 @@ PATHS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "auth
 def listing(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department)
-    everything = Workload.objects.filter(department__in=[here.pk, *below(here)])
+    inside = [here.pk, *below(here)]
+    everything = visible(actor, Workload.objects.filter(department__in=inside))
     found = searched(request, everything)
     page = Paginator(narrow(request, found, PATHS).order_by("-public_id"), PAGE).get_page(request.GET.get("page"))
     rows = rows_of(cast(QuerySet[Workload], page.object_list))
@@ -46,6 +47,7 @@ def listing(request: HttpRequest, department: str) -> HttpResponse:
         "may_submit": actor.may(Right.SUBMIT, here),
         "stoppable": stoppable(actor, here, [row.workload for row in rows]),
         "any": everything.exists(),
+        "some_unseen": not actor.seen.issuperset(inside),
         "narrowed": any(request.GET.get(name) for name in [*PATHS, "q"]),
         "facets": [
             facet(request, found, PATHS, "state", _("State"), states),
@@ -90,9 +92,8 @@ def stop_several(request: HttpRequest, department: str) -> HttpResponse:
     here = department_for(actor, department, Right.SUBMIT)
     chosen = request.POST.getlist("workload")[:200]
     stopped = 0
-    for workload in Workload.objects.filter(
-        department__in=[here.pk, *below(here)], public_id__in=chosen
-    ).select_related("department", "author", "pool"):
+    inside = Workload.objects.filter(department__in=[here.pk, *below(here)], public_id__in=chosen)
+    for workload in visible(actor, inside).select_related("department", "author", "pool"):
         try:
             actions.cancel(actor=actor, workload=workload)
             stopped += 1

@@ -1,0 +1,183 @@
+"""A department with teams, in one of which everything that only its own people may know carries MARK."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor
+from portal.events import emit
+from portal.models import Department, Event, InboxItem, Invitation, Role, User, Webhook
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool
+from tests import builders as make
+from tests.architecture.doors import Door, World, all_doors
+from tests.clients import ALL, token_of
+from workloads.models import Attempt, Image, Workload
+
+MARK = "zq7secret"
+PART = "zq7"  # what a reader searches for; the answer may repeat it
+
+
+@dataclass
+class Family:
+    """`lab` has the teams `vision`, whose work is marked, and `nlp`; `biology` stands beside them."""
+
+    departments: dict[str, Department]
+    people: dict[str, User]
+    tokens: dict[str, str]
+    values: dict[str, dict[str, str]]
+    marked: list[str] = field(default_factory=list)  # ids of the marked workloads
+
+    def client(self, who: str) -> Client:
+        """With a session, or, if there is a token of that name, with the token."""
+        if who in self.tokens:
+            return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {self.tokens[who]}"})
+        client = Client(raise_request_exception=False)
+        client.force_login(self.people[who], backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    def doors(self, *departments: str) -> list[Door]:
+        """Every address, filled with what each of these departments has."""
+        found = {}
+        for values in map(self.values.__getitem__, departments):
+            for door in all_doors(World(self.departments["lab"], self.people, values)):
+                found[door.path] = door
+        return list(found.values())
+
+
+def build_family() -> Family:
+    lab = make.department("lab")
+    teams = {slug: make.department(slug, parent=lab) for slug in ("vision", "nlp")}
+    departments = {"lab": lab, **teams, "biology": make.department("biology")}
+    pool = make.pool("a100", cards=16, nodes=2)
+    for name, units in (("lab", 8), ("vision", 4), ("nlp", 4)):
+        make.quota(departments[name], pool, units)
+    people = {"nobody": make.user("nobody"), "operator": make.user("operator", is_operator=True)}
+    for where, prefix in (("lab", "parent"), ("nlp", "sibling"), ("biology", "other")):
+        for role in Role:
+            people[f"{prefix}_{role.value}"] = make.member(departments[where], role, f"{prefix}-{role.value}")
+    secret = {
+        role: make.member(
+            departments["vision"], role, f"{MARK}-{role.value}", first_name=f"{MARK}-given", email=f"{MARK}@example.org"
+        )
+        for role in (Role.VIEWER, Role.MEMBER)
+    }
+    people |= {"team_viewer": secret[Role.VIEWER], "team_member": secret[Role.MEMBER]}
+    people["robot"] = make.user(f"vision.{MARK}", service_of=departments["vision"])
+    family = Family(departments, people, {}, {})
+    _work(family, pool, secret[Role.MEMBER])
+    for name in departments:
+        family.values[name] = _values(family, name, pool)
+    Event.objects.update(tx=1)  # as if committed: a stream tells only what no open transaction can get in front of
+    tokens = {"parents_token": ("parent_owner", "lab"), "operators_token": ("operator", "nlp")}
+    family.tokens = {name: token_of(people[who], departments[where], ALL)[1] for name, (who, where) in tokens.items()}
+    return family
+
+
+def _work(family: Family, pool: Pool, author: User) -> None:
+    """One workload of vision in each state, and decisions in which its work and nlp's stand on both sides."""
+    departments, people = family.departments, family.people
+    asking = make.claim(departments["nlp"], pool, 4, user=people["sibling_member"], position=2)
+    victim = _marked(family, pool, author, 1, ClaimState.LEAVING, borrowed={departments["nlp"]: 1}, held_for=asking)
+    runs = _marked(family, pool, author, 2, ClaimState.HOLDING, own=2)
+    waits = _marked(family, pool, author, 3, ClaimState.PENDING, position=1)
+    _marked(family, pool, author, 4, ClaimState.RELEASED)
+    mine = make.holding(departments["nlp"], pool, own=1, user=people["sibling_member"], state=ClaimState.LEAVING)
+    why: list[dict[str, Any]] = [
+        {"code": "lent_out_returning", "victims": [victim.public_id], "at": 1_900_000_000},
+        {"code": "held_for", "claim": waits.public_id},
+    ]
+    asking.ahead, asking.waiting_on, asking.reasons = [waits.public_id], [victim.public_id], why
+    asking.save()
+    waits.ahead, waits.reasons = [asking.public_id], [{"code": "held_for", "claim": runs.public_id}]
+    waits.save()
+    LedgerEntry.objects.update(lent_since=timezone.now())
+    plan = PlanPass.objects.create(group=pool.group, snapshot=b"")
+    for claim, gone in ((asking, [victim, runs]), (waits, [mine, victim])):
+        row = Decision.objects.create(
+            plan_pass=plan, kind="reclaim", claim=claim, department=claim.department, pool=pool,
+            data={"ahead": [waits.public_id], "waiting_on": [victim.public_id], "reasons": claim.reasons},
+        )  # fmt: skip
+        row.victims.set(gone)
+
+
+def _marked(family: Family, pool: Pool, author: User, number: int, state: str, **fields: Any) -> Claim:
+    vision = family.departments["vision"]
+    public_id = f"{MARK}{number:017d}"
+    image, _made = Image.objects.get_or_create(name="python:3.11", title="Python", interpreter="python")
+    live = {ClaimState.HOLDING: "running", ClaimState.LEAVING: "recalled", ClaimState.PENDING: "queued"}
+    workload = Workload.objects.create(
+        department=vision, author=author, kind="job", name=f"{MARK}-run-{number}", pool=pool, image=image,
+        public_id=public_id, command=["python", f"{MARK}.py"], env={"NAME": MARK}, units_per_pod=1, attempts_made=1,
+        state=live.get(ClaimState(state), "failed"), message=f"{MARK} went wrong", max_runtime=3600,
+        finished_at=timezone.now() if state == ClaimState.RELEASED else None,
+    )  # fmt: skip
+    own, borrowed = fields.pop("own", 0), fields.pop("borrowed", {})
+    about = {
+        "public_id": f"{MARK}c{number:016d}",
+        "workload": public_id,
+        "user": author,
+        "name": workload.name,
+        **fields,
+    }
+    placement = [{"pod": 0, "node": "a100-n1", "cards": [number]}]
+    if own or borrowed:
+        claim = make.holding(vision, pool, own, borrowed, state, placement=placement, **about)
+    else:
+        claim = make.claim(vision, pool, 1, state, **about)
+    Attempt.objects.create(
+        workload=workload, number=1, claim=claim, cluster=pool.group.cluster, run_name=f"w-{public_id}-1",
+        started_at=timezone.now() if own or borrowed else None, message=f"{MARK} went wrong",
+    )  # fmt: skip
+    emit("workload.running", department=vision, workload=public_id, reason=MARK)
+    audit.record(Actor(author), "workload.submitted", public_id, department=vision, after={"name": workload.name})
+    family.marked.append(public_id)
+    return claim
+
+
+def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
+    """What stands in the variable parts of an address for this department. Of vision all is marked."""
+    here, marked = family.departments[name], name == "vision"
+    said = MARK if marked else name
+    owner = family.people["team_member"] if marked else family.people["operator"]
+    ids = {"public_id": f"{MARK}r{0:016d}"} if marked else {}
+    recall = make.claim(here, pool, 1, ClaimState.HOLDING, pods=0, user=owner, name=f"{said}-recall", **ids)
+    emit("recall.asked", department=here, recall=recall.public_id, by=said)
+    decision = Decision.objects.filter(department=here).first() or Decision.objects.create(
+        plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""), kind="admit", claim=recall,
+        department=here, pool=pool, data={},
+    )  # fmt: skip
+    invitation = Invitation.objects.create(
+        department=here, digest=said.ljust(64, "0"), created_by=owner, email=f"{said}@example.org",
+        expires_at=timezone.now() + dt.timedelta(days=1),
+    )  # fmt: skip
+    hook = Webhook.objects.create(department=here, name=said, url=f"https://{said}.example.org/")
+    token, _secret = token_of(owner, here, name=f"{said}-token")
+    InboxItem.objects.create(user=owner, kind="workload.failed", department=here, data={"name": said, "reason": said})
+    image = Image.objects.get(name="python:3.11")
+    workload = family.marked[1] if marked else _plain(here, pool, owner, image)
+    return {
+        "department": here.slug, "pool": pool.slug, "workload": workload, "recall": recall.public_id,
+        "decision": decision.public_id, "invitation": str(invitation.pk), "webhook": str(hook.pk),
+        "token": "no-such-invitation", "prefix": token.prefix,
+        "username": family.people["team_member"].username if marked else "robot",
+        "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
+        "path": "result.json", "kind": "jobset", "change": "no-such-change", "image": str(image.pk), "preset": "0",
+    }  # fmt: skip
+
+
+def _plain(here: Department, pool: Pool, author: User, image: Image) -> str:
+    workload = Workload.objects.create(
+        department=here, author=author, kind="job", name="plain", pool=pool, image=image, command=["python"],
+        units_per_pod=1, state="queued", attempts_made=1,
+    )  # fmt: skip
+    claim = make.claim(here, pool, 1, workload=workload.public_id, user=author, name="plain")
+    Attempt.objects.create(
+        workload=workload, number=1, claim=claim, cluster=pool.group.cluster, run_name=f"w-{workload.public_id}-1"
+    )
+    return workload.public_id
