@@ -13,6 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from portal.numbers import natural
+
 LIMIT = 500
 NO_CURSOR = _("This is not a cursor of this list.")
 
@@ -25,13 +27,21 @@ class CursorPages(CursorPagination):
 
     def get_page_size(self, request: Request) -> int:
         text = request.query_params.get("limit", str(self.page_size))
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LIMIT):
+        size = natural(text, LIMIT)
+        if not size:
             raise exceptions.ValidationError({"limit": _("A whole number from 1 to 500.")})
-        return int(text)
+        return size
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: APIView) -> tuple[str, ...]:
         ordering = getattr(view, "ordering", self.ordering)
         return (ordering,) if isinstance(ordering, str) else tuple(ordering)
+
+    def _get_position_from_instance(self, instance: Any, ordering: tuple[str, ...]) -> str:
+        """What the list is ordered by; the parent's method does not follow `user__username`."""
+        value = instance
+        for name in ordering[0].lstrip("-").split("__"):
+            value = value[name] if isinstance(value, dict) else getattr(value, name)
+        return str(value)
 
     def paginate_queryset(self, queryset: Any, request: Request, view: APIView | None = None) -> Any:
         try:

@@ -24,10 +24,10 @@ def parts_of(text: str, factors: dict[str, int]) -> int:
     found = PART.findall(text.lower())
     if rest or not found or any(unit not in factors for _number, unit in found):
         raise ValueError(text)
-    total = round(sum(float(number) * factors[unit] for number, unit in found))
-    if total > LARGEST:
+    total = sum(float(number) * factors[unit] for number, unit in found)
+    if total > LARGEST:  # before it is rounded: the float of a long number is infinite
         raise ValueError(text)
-    return total
+    return round(total)
 
 
 class DurationField(LineInput):

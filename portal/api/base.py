@@ -22,6 +22,7 @@ from portal.access import Actor, NotVisible, actor_of
 from portal.errors import N_, Invalid, Problem
 from portal.idempotency import Lease
 from portal.models import User
+from portal.numbers import LARGEST, natural
 from portal.pagination import CursorPages
 from portal.throttle import rate_headers
 
@@ -55,11 +56,30 @@ def told_as(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: d
     return dict(own(shape, context).to_representation(thing))
 
 
-class WholeLetters(JSONParser):
-    """JSON may escape half a letter (\\ud800), which no database and no answer can hold."""
+DEEPEST = 20
+"""Levels of lists and objects in a body; ours have three."""
+
+
+def depth(data: Any) -> int:
+    """Levels of lists and objects inside each other; 0 for a plain value. Walks without recursion."""
+    levels, here = 0, [data]
+    while here := [thing for thing in here if isinstance(thing, dict | list)]:
+        levels += 1
+        here = [inner for thing in here for inner in (thing.values() if isinstance(thing, dict) else thing)]
+    return levels
+
+
+class BoundedJSON(JSONParser):
+    """Refuses what JSON can spell and nothing behind it can hold: half a letter (\\ud800), thousands of levels."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        data = super().parse(stream, media_type, parser_context)
+        too_deep = _("Lists and objects inside each other go deeper than %(levels)s levels.") % {"levels": DEEPEST}
+        try:
+            data = super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise ParseError(too_deep) from None
+        if depth(data) > DEEPEST:
+            raise ParseError(too_deep)
         try:
             json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -69,7 +89,7 @@ class WholeLetters(JSONParser):
 
 class ApiView(APIView):
     content_negotiation_class = FirstRenderer
-    parser_classes = [WholeLetters]
+    parser_classes = [BoundedJSON]
     ordering: str | tuple[str, ...] = "-pk"
     lease: Lease | None = None  # set by @idempotent
 
@@ -136,17 +156,19 @@ class ApiView(APIView):
                 return None
             raise PreconditionMissing
         text = match.removeprefix("W/").strip('"')
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
+        version = natural(text)
+        if version is None:
             raise Invalid(N_('If-Match holds the ETag of the last answer, such as "3".'), field="If-Match")
-        return int(text)
+        return version
 
-    def number(self, name: str, default: int | None = None, maximum: int = 2**53) -> int | None:
+    def number(self, name: str, default: int | None = None, maximum: int = LARGEST) -> int | None:
         text = self.request.query_params.get(name, "")
         if not text:
             return default
-        if not (text.isascii() and text.isdigit() and int(text) <= maximum):
+        number = natural(text, maximum)
+        if number is None:
             raise Invalid(N_("%(name)s is a whole number up to %(maximum)s."), field=name, name=name, maximum=maximum)
-        return int(text)
+        return number
 
 
 class FreeText(serializers.CharField):

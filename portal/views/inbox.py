@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal import notices
 from portal.access import NotVisible, actor_of
 from portal.models import InboxItem, NoticePreference, User
+from portal.numbers import natural
 from portal.shell import address
 from portal.web import render_part
 
@@ -70,8 +71,9 @@ def read(request: HttpRequest) -> HttpResponse:
     """Marks the lines with the given ids as read, or all up to the newest that was shown."""
     rows = InboxItem.objects.filter(user=_reader(request), read_at=None)
     newest = request.POST.get("up_to", "")
-    ids = [int(value) for value in request.POST.getlist("item") if value.isdecimal()]
-    rows = rows.filter(pk__lte=int(newest)) if newest.isdecimal() else rows.filter(pk__in=ids)
+    ids = [pk for value in request.POST.getlist("item") if (pk := natural(value)) is not None]
+    up_to = natural(newest)
+    rows = rows.filter(pk__in=ids) if up_to is None else rows.filter(pk__lte=up_to)
     rows.update(read_at=timezone.now())
     return redirect("portal:inbox")
 

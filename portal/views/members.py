@@ -24,6 +24,7 @@ from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Invitation, Membership, Role
 from portal.names import LineInput, printable
+from portal.numbers import natural
 
 
 class AddForm(forms.Form):
@@ -227,7 +228,7 @@ def pause(request: HttpRequest, department: str) -> HttpResponse:
         actor=actor,
         department=here,
         paused=bool(request.POST.get("paused")),
-        expected_version=int(version) if version.isdecimal() else None,
+        expected_version=natural(version),
     )
     messages.success(request, _("Paused: nothing new starts.") if request.POST.get("paused") else _("Resumed."))
     return redirect("quotas:department", here.slug)

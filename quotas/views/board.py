@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, Right, actor_of, department_for
 from portal.models import Department
+from portal.numbers import natural
 from portal.web import render_part
 from quotas import returns
 from quotas.board import PoolUsage, usages
@@ -73,8 +74,8 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def days_of(request: HttpRequest) -> int:
-    chosen = request.GET.get("days", "")
-    return int(chosen) if chosen.isdecimal() and int(chosen) in PERIODS else 7
+    chosen = natural(request.GET.get("days", ""))
+    return chosen if chosen in PERIODS else 7
 
 
 def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[str, Any]:

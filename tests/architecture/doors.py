@@ -108,7 +108,7 @@ def build() -> World:
 
 def workload_of(department: Department, pool: Any, author: User) -> Workload:
     """Running, with its one attempt."""
-    image = Image.objects.create(name="python:3.11", title="Python", interpreter="python")
+    image, _new = Image.objects.get_or_create(name="python:3.11", title="Python", interpreter="python")
     workload = Workload.objects.create(
         department=department, author=author, kind="job", name="train", pool=pool, image=image, command=["python"],
         units_per_pod=1, state="running", attempts_made=1, max_runtime=3600,

@@ -22,9 +22,10 @@ BODIES: list[Any] = [
     {"department": "vision", "name": "x" * 10_000, "scopes": [None], "expires_at": 1e300, "addresses": [{}]},
     {"guaranteed": 1.5, "borrow_limit": -1, "lend_limit": "∞"}, {"username": "\ud800", "role": None},
     {"name": "\ud800", "env": {"\ud800": "\ud800"}, "command": ["\ud800"]},
+    {"units": 10**400}, {"name": 10**400, "cpu": 1e400}, json.loads("[" * 30 + "]" * 30),
     {"seconds": -1}, {"drained": "perhaps"}, {"options": []}, {"notice": None},
 ]  # fmt: skip
-QUERIES = ["\0", "", "²", "-1", "9" * 40, "ü" * 300, "a,b,,", "[]", "NaN"]
+QUERIES = ["\0", "", "²", "-1", "9" * 40, "9" * 5000, "ü" * 300, "a,b,,", "[]", "NaN"]
 HEADERS = [{"If-Match": '"9' + "9" * 30 + '"'}, {"If-None-Match": "*"}, {"If-Match": '"1"', "Idempotency-Key": "k"}]
 
 
@@ -65,6 +66,21 @@ def test_no_body_and_no_header_makes_the_api_fall_over(client: Any, settings: An
                 assert answer.status_code < 500, (method, path, body, headers, answer.content[:500])
                 tried += 1
     assert tried > 400
+
+
+RAW = [
+    b"[" * 100_000, b'{"a":' * 100_000, b"[" * 900 + b"]" * 900, b'{"units": ' + b"9" * 5000 + b"}", b'{"units": NaN}',
+    b"\xff\xfe", b"{", b'{"a": 1, "a": 2}', b'"\\u0000"',
+]  # fmt: skip
+
+
+def test_no_body_that_is_not_quite_json_makes_the_api_fall_over(client: Any, settings: Any) -> None:
+    settings.API_RATE_PER_MINUTE = 10**6
+    for method, path, _names in operations():
+        if method in {"post", "put", "patch"}:
+            for body in RAW:
+                answer = client.generic(method.upper(), filled(path), body, content_type="application/json")
+                assert answer.status_code < 500, (method, path, body[:40], answer.content[:500])
 
 
 def test_no_query_makes_the_api_fall_over(client: Any, settings: Any) -> None:

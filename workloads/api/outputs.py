@@ -21,6 +21,7 @@ from portal.access import Right
 from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
+from portal.numbers import natural
 from portal.problems import TooLarge
 from workloads import previews, volumes
 from workloads.actions import request_of
@@ -196,8 +197,8 @@ class FileView(Files):
     def put(self, request: Request, workload: str, path: str) -> Response:
         """Writes the body as this file, whole or not at all."""
         row = self.writable(workload)
-        said = request.META.get("CONTENT_LENGTH") or "0"
-        if said.isdigit() and int(said) > settings.FILE_UPLOAD_LIMIT:
+        size = natural(request.META.get("CONTENT_LENGTH") or "0")
+        if size is None or size > settings.FILE_UPLOAD_LIMIT:
             raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
         volumes.store(row, path, received(request))
         return Response(status=204)

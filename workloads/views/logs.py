@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.views.decorators.http import require_safe
 
 from portal.access import actor_of
+from portal.numbers import natural
 from workloads.archive import read_log
 from workloads.clusters.base import NoSuchRun, Unreachable
 from workloads.models import Attempt, Workload
@@ -30,8 +31,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
     attempt = attempt_of(row, request.GET.get("attempt", ""))
     if attempt is None:
         return HttpResponse(b"", content_type="text/plain; charset=utf-8", headers={"X-Log-End": "1"})
-    text = request.GET.get("rank", "")
-    rank = min(int(text), row.pods - 1) if text.isdecimal() and len(text) < 5 else 0
+    rank = min(natural(request.GET.get("rank", "")) or 0, row.pods - 1)
     if request.GET.get("download"):
         name = f"{row.name}-{attempt.number}{f'-rank-{rank}' if row.pods > 1 else ''}.log".replace("/", "_").replace(
             '"', "_"
@@ -42,7 +42,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
     try:
         chunk = read_log(
             attempt,
-            offset=int(offset) if offset.isdecimal() else 0,
+            offset=natural(offset) or 0,
             tail=None if offset else TAIL,
             rank=rank,
             limit=PIECE,
@@ -64,7 +64,8 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
 
 def attempt_of(workload: Workload, number: str) -> Attempt | None:
     attempts = workload.attempts.select_related("cluster", "claim").order_by("-number")
-    return attempts.filter(number=int(number)).first() if number.isdecimal() and len(number) < 9 else attempts.first()
+    chosen = natural(number, 10**8)
+    return attempts.first() if chosen is None else attempts.filter(number=chosen).first()
 
 
 def whole(attempt: Attempt, rank: int) -> Iterator[bytes]:

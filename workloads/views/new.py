@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.models import Department
+from portal.numbers import natural
 from quotas.models import Node
 from workloads import actions, copies, previews
 from workloads.faults import WITH_COMMAND
@@ -163,4 +164,5 @@ def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
         return []
     nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")
     drivers = [(name, next((labels[key] for key in DRIVER_LABELS if key in labels), "")) for name, labels in nodes]
-    return [(name, int(text)) for name, text in drivers if text.isdecimal() and int(text) < asked.image.min_driver]
+    found = [(name, natural(text)) for name, text in drivers]
+    return [(name, driver) for name, driver in found if driver is not None and driver < asked.image.min_driver]

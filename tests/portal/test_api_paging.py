@@ -1,0 +1,80 @@
+"""Every list of the API is walked to its end, two rows a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
+
+from portal.models import AuditEntry, Event, Role
+from quotas.models import ClaimState, Decision, PlanPass, UserCap
+from tests import builders as make
+from tests.architecture.doors import World, build, workload_of
+from tests.clients import person, token_of
+from workloads.models import Image, ModeChange, Preset
+
+pytestmark = pytest.mark.django_db(transaction=True)  # events are listed once their transaction has ended
+ROWS = 5
+
+
+@pytest.fixture
+def world(settings: Any, tmp_path: Path) -> World:
+    settings.DATA_DIR, settings.API_RATE_PER_MINUTE = tmp_path, 10**6
+    world = build()
+    vision, owner = world.vision, world.people["owner"]
+    first = workload_of(vision, make.pool("first", cards=4), owner)
+    for n in range(ROWS):
+        pool = make.pool(f"pool-{n}", cards=4)
+        make.quota(vision, pool, 1)
+        make.department(f"department-{n}")
+        make.member(vision, Role.MEMBER, f"person-{n}")
+        make.user(f"robot-{n}", service_of=vision)
+        UserCap.objects.create(department=vision, pool=pool, units=1)
+        workload = workload_of(vision, pool, owner)
+        make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=owner)
+        Decision.objects.create(
+            plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""), kind="admit",
+            claim=workload.attempts.get().claim, department=vision, pool=pool, data={},
+        )  # fmt: skip
+        Image.objects.create(name=f"image-{n}", title="The same title")
+        Preset.objects.create(slug=f"preset-{n}", title="The same", kind="job", pool=pool, image=workload.image)
+        node = pool.group.cluster.nodes.get()
+        ModeChange.objects.create(
+            node=node, target={"mode": "whole"}, labels={}, stage="done", finished_at=timezone.now(),
+            before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},
+        )  # fmt: skip
+        token_of(world.people["operator"], vision, name=f"token-{n}")
+        Event.objects.create(kind="workload.running", department=vision, workload=first.public_id)
+        make.holding(make.department(f"borrower-{n}"), pool, borrowed={vision: 1})
+        AuditEntry.objects.create(actor_name="olivia", action="quota.changed", department=vision, target=pool.slug)
+    world.values["workload"] = first.public_id
+    return world
+
+
+def lists() -> list[str]:
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    return [
+        path for path, each in schema["paths"].items() if each.get("get", {}).get("operationId", "")[-5:] == "_list"
+    ]
+
+
+def test_every_list_is_the_same_page_by_page(world: World) -> None:
+    client, short = person(world.people["operator"]), []
+    for template in lists():
+        path = re.sub(r"\{(\w+)\}", lambda found: world.values[found[1]], template)
+        whole = client.get(path, {"limit": 500}).json()["results"]
+        if len(whole) < ROWS:
+            short.append(f"{template}: {len(whole)} rows")
+        found: list[Any] = []
+        address = f"{path}?limit=2"
+        while address:
+            answer = client.get(address)
+            assert answer.status_code == 200, (address, answer.content[:300])
+            found += answer.json()["results"]
+            address = answer.json()["next"]
+        assert found == whole, template
+    assert short == []
