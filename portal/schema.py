@@ -10,10 +10,20 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_seri
 from rest_framework import serializers
 
 IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key and body is done once, for 24 hours."
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    OpenApiParameter.HEADER,
+    description="The same key and body is done once, for 24 hours.",
 )
-IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="The ETag you have seen.")
-IF_NONE_MATCH = OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER, description="`*`: only create.")
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
+    OpenApiParameter.HEADER,
+    description="The ETag you have seen.",
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match", {"type": "string", "enum": ["*"]}, OpenApiParameter.HEADER, description="`*`: only create."
+)
 DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
 PAGING = [
     OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
@@ -64,6 +74,13 @@ class AutoSchema(Spectacular):
         given: list[Any] = super().get_override_parameters()
         is_list = self.get_operation_id().endswith("_list")
         return [*given, *PAGING] if is_list else given
+
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """A body that refuses unknown fields says so."""
+        schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if getattr(serializer, "refuses_unknown_fields", False):
+            schema["additionalProperties"] = False
+        return schema
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)

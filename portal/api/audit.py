@@ -20,9 +20,9 @@ class AuditEntryOut(serializers.ModelSerializer[AuditEntry]):
     id = serializers.CharField(source="pk")
     actor = serializers.CharField(source="actor_name")
     token = serializers.CharField(source="token_name")
-    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
-    before = serializers.JSONField()
-    after = serializers.JSONField()
+    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True, allow_null=True)
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
 
     class Meta:
         model = AuditEntry

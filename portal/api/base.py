@@ -187,6 +187,8 @@ class Strict(serializers.Serializer[Any]):
                 text.validators = [*text.validators, names.line]
         return fields
 
+    refuses_unknown_fields = True  # read by portal.schema
+
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
         if unknown:

@@ -40,7 +40,9 @@ class Tree:
 
 class DepartmentOut(serializers.ModelSerializer[Department]):
     id = serializers.CharField(source="slug")
-    parent = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)  # type: ignore[assignment]
+    parent = serializers.SlugRelatedField[Any](  # type: ignore[assignment]
+        slug_field="slug", read_only=True, allow_null=True
+    )
     path = serializers.SerializerMethodField(help_text="The departments it belongs to, from the top, itself last.")
     is_leaf = serializers.SerializerMethodField(help_text="Only departments without teams have workloads.")
     role = serializers.SerializerMethodField(help_text="Yours; empty for an operator without a membership.")

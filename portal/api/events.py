@@ -21,6 +21,7 @@ from portal import bus, streams
 from portal.access import Actor, visible
 from portal.api.base import ApiView
 from portal.models import Event
+from portal.schema import page_of
 from portal.streams import Standing
 
 STREAM = "text/event-stream"
@@ -32,7 +33,7 @@ Position = tuple[int, int]
 
 class EventOut(serializers.ModelSerializer[Event]):
     id = serializers.SerializerMethodField(help_text="Opaque; sorts in commit order and resumes a stream.")
-    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True, allow_null=True)
 
     class Meta:
         model = Event
@@ -172,7 +173,7 @@ EVENT_PARAMETERS = [
     OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Resumes a stream."),
 ]
 EVENT_ANSWERS = {
-    (200, "application/json"): EventOut(many=True),
+    (200, "application/json"): page_of(EventOut),
     (200, STREAM): OpenApiResponse(OpenApiTypes.STR, "One message an event; `event: reset` when the id has expired."),
 }
 

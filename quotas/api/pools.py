@@ -23,11 +23,13 @@ from quotas.policy_previews import preview_rules
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
+    """Amounts are null where the reader may not see them."""
+
     department = serializers.CharField(source="department.slug")
-    guaranteed = serializers.IntegerField()
-    own = serializers.IntegerField()
-    borrowed = serializers.IntegerField()
-    held = serializers.IntegerField()
+    guaranteed = serializers.IntegerField(allow_null=True)
+    own = serializers.IntegerField(allow_null=True)
+    borrowed = serializers.IntegerField(allow_null=True)
+    held = serializers.IntegerField(allow_null=True)
 
 
 class PoolOut(serializers.Serializer[Any]):

@@ -34,6 +34,9 @@ MOST = 2**31 - 1
 
 class AttemptOut(serializers.ModelSerializer[Attempt]):
     ranks = serializers.SerializerMethodField(help_text="Of a distributed job or service; else empty.")
+    placement = serializers.ListField(
+        child=serializers.DictField(), allow_null=True, read_only=True, help_text="Each pod's node and cards."
+    )
 
     @extend_schema_field(RankOut(many=True))
     def get_ranks(self, attempt: Attempt) -> list[dict[str, Any]]:
