@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import DataError
@@ -36,7 +37,7 @@ class CursorPages(CursorPagination):
         ordering = getattr(view, "ordering", self.ordering)
         return (ordering,) if isinstance(ordering, str) else tuple(ordering)
 
-    def _get_position_from_instance(self, instance: Any, ordering: tuple[str, ...]) -> str:
+    def _get_position_from_instance(self, instance: Any, ordering: Sequence[str]) -> str:
         """What the list is ordered by; the parent's method does not follow `user__username`."""
         value = instance
         for name in ordering[0].lstrip("-").split("__"):
