@@ -164,14 +164,17 @@ def printable(text: str) -> str:
 class LineInput(forms.CharField):
     """A form's text of one line."""
 
-    default_validators = [line]
+    rule = staticmethod(line)
 
     def to_python(self, value: Any) -> Any:
-        return super().to_python(tidy(value) if isinstance(value, str) else value)
+        """Checked here, since a field below makes a number of the text."""
+        text = super().to_python(tidy(value) if isinstance(value, str) else value)
+        self.rule(text)
+        return text
 
 
 class NameInput(LineInput):
-    default_validators = [plain]
+    rule = staticmethod(plain)
 
 
 if TYPE_CHECKING:
