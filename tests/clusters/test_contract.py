@@ -62,6 +62,19 @@ class TestARun:
         }
         assert env["NVIDIA_VISIBLE_DEVICES"] not in ("", "all", "void")
 
+    def test_is_given_its_words_and_variables_as_they_were_written(self, executing_bed: Bed) -> None:
+        odd = ["$$", "$(HOME)", "$(PORTAL_USER)", "$$(A)", "a\nb", "", "$HOME", "中 'x' \"y\"", "$(", "$"]
+        code = (
+            "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['A'], os.environ['B'], os.environ['C']]))"
+        )
+        spec = executing_bed.spec("hello", env={"A": "$(PATH)", "B": "$$$(A)\n", "C": ""}, secret_env={"S": "$(A)"})
+        words = (*spec.command[:-1], code, *odd, "$(PORTAL_USER) $(A) $$")
+        spec = replace(spec, command=words, own_words=frozenset({len(words) - 1}))
+        executing_bed.driver.ensure(spec)
+        assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
+        said = [[*odd, "alice@example.org $(A) $$"], "$(PATH)", "$$$(A)\n", ""]
+        assert json.loads(log(executing_bed.driver, spec.ref)) == said
+
     def test_finds_its_working_directory_again_in_the_next_attempt(self, executing_bed: Bed) -> None:
         first = executing_bed.spec("remembers")
         again = replace(first, attempt=2, ref=RunRef(first.ref.name[:-1] + "2", first.ref.namespace, "s-second"))

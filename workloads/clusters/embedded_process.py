@@ -32,11 +32,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 TICK = 0.5  # seconds between looks at the files when no signal comes
+FAREWELL = 0.1  # seconds between looks at what has still to be told to end
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 LONGEST_PAUSE = 30.0  # seconds before a service that keeps exiting begins again
 LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -73,6 +76,81 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
+def start_of(pid: int) -> str:
+    """The first word of its command line, without the path."""
+    with contextlib.suppress(OSError):
+        return os.path.basename(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0", 1)[0].decode(errors="replace"))
+    return ""
+
+
+def parents_in(session: int) -> dict[int, int]:
+    """Living processes of a session, each with its parent."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent, _group, its = path.joinpath("stat").read_text().rpartition(") ")[2].split()[:4]
+            if int(its) == session and state not in "ZX":
+                found[int(path.name)] = int(parent)
+    return found
+
+
+def writes_to(writer: int, reader: int) -> bool:
+    """Whether an output of one is the pipe that the other reads."""
+    with contextlib.suppress(OSError):
+        pipe = os.readlink(f"/proc/{reader}/fd/0")
+        return pipe.startswith("pipe:") and pipe in (os.readlink(f"/proc/{writer}/fd/{fd}") for fd in (1, 2))
+    return False
+
+
+class Farewell:
+    """Tells the processes of one rank to end, by the rules of workloads/manifests/farewell.py; `go_on` looks once."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.held: set[int] = set()
+        self.told: set[int] = set()
+        self.fed: set[int] = set()
+        self.done = False
+
+    def go_on(self) -> None:
+        if not LINUX and not self.done:
+            self.done = True
+            send(os.killpg, self.leader, signal.SIGTERM)
+        if self.done:
+            return
+        programs = self.hold()
+        fed = {pid for pid in programs if any(writes_to(each, pid) for each in programs if each != pid)}
+        for pid, parent in programs.items():
+            if self.is_top(parent) and pid not in self.told | self.fed | fed:
+                send(os.kill, pid, signal.SIGTERM)
+                self.told.add(pid)
+        self.fed = fed
+        if not programs:
+            self.done = True
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                for pid in self.held:
+                    send(os.kill, pid, number)
+
+    def hold(self) -> dict[int, int]:
+        """Stops every shell that is started by nothing but shells; gives the others."""
+        while True:
+            programs = {pid: parent for pid, parent in parents_in(self.leader).items() if pid not in self.held}
+            new = [pid for pid, parent in programs.items() if self.is_top(parent) and start_of(pid) in SHELLS]
+            if not new:
+                return programs
+            for pid in new:
+                send(os.kill, pid, signal.SIGSTOP)
+                self.held.add(pid)
+
+    def is_top(self, parent: int) -> bool:
+        return parent in self.held or parent in (1, os.getpid())
+
+
+def send(kill: Callable[[int, int], None], pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        kill(pid, number)
+
+
 class Supervisor:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -87,6 +165,7 @@ class Supervisor:
             "supervisor": os.getpid(), "started_at": None, "listening": False, "ranks": lives,
         }  # fmt: skip
         self.pauses = 0
+        self.farewells: dict[int, Farewell] = {}  # rank → how far it is told to end
         self.again_at: dict[int, float] = {}  # rank of a service → when it begins again
         self.kill_at: float | None = None
         self.reason = self.message = ""
@@ -177,7 +256,10 @@ class Supervisor:
 
     def patience(self) -> float:
         moments = [moment for moment in (self.kill_at, self.limit(), *self.again_at.values()) if moment]
-        return max(0.01, min([TICK, *(moment - time.time() for moment in moments if moment > time.time())]))
+        tick = (
+            FAREWELL if any(not self.farewells[rank].done for rank in self.farewells.keys() & self.processes) else TICK
+        )
+        return max(0.01, min([tick, *(moment - time.time() for moment in moments if moment > time.time())]))
 
     def limit(self) -> float | None:
         seconds = self.spec["max_runtime"]
@@ -196,7 +278,10 @@ class Supervisor:
         if self.kill_at is None and (led or any(self.codes.values())):  # no rank goes on without the others
             self.end("", now + self.spec["grace"])
         if self.kill_at is not None and now >= self.kill_at:
-            self.signal_all(signal.SIGKILL)
+            for process in self.processes.values():
+                send(os.killpg, process.pid, signal.SIGKILL)
+        for rank in self.farewells.keys() & self.processes:
+            self.farewells[rank].go_on()
         self.begin_again(now)
         self.look_whether_listening()
 
@@ -211,8 +296,7 @@ class Supervisor:
         for rank, process in list(self.processes.items()):
             if not has_ended(process):
                 continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            send(os.killpg, process.pid, signal.SIGKILL)
             code = process.wait()
             del self.processes[rank]
             if self.spec["restarts"] and self.kill_at is None:
@@ -254,12 +338,9 @@ class Supervisor:
     def end(self, reason: str, kill_at: float) -> None:
         if self.kill_at is None:
             self.reason, self.kill_at = reason, kill_at
-            self.signal_all(signal.SIGTERM)
-
-    def signal_all(self, number: signal.Signals) -> None:
-        for process in self.processes.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+            for rank, process in self.processes.items():
+                self.farewells[rank] = Farewell(process.pid)
+                self.farewells[rank].go_on()
 
     def look_whether_listening(self) -> None:
         """A notebook's first answer stands; a service is asked again and again."""

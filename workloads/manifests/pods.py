@@ -13,6 +13,7 @@ from typing import Any
 from workloads import sharing
 from workloads.clusters.base import RunSpec, environment
 from workloads.clusters.expansion import for_kubernetes
+from workloads.manifests.farewell import hook
 from workloads.manifests.files import security
 from workloads.manifests.homes import PRIORITY_CLASS
 from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSION, USER, WORKLOAD, labels
@@ -153,6 +154,7 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
             *shared_mounts(spec),
         ],
+        "lifecycle": hook(),
     }
     if patch.claims:
         container["resources"]["claims"] = [{"name": claim["name"]} for claim in patch.claims]
