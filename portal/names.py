@@ -29,8 +29,10 @@ MOST_MARKS = 4  # accents on one letter: no script needs more, and more of them 
 WORD = re.compile(r"[^\W_]+")
 
 
-def line(text: str) -> None:
-    """Raises ValidationError that names the character and its place."""
+def line(text: Any) -> None:
+    """Raises ValidationError that names the character and its place. What a field made of a text is none any more."""
+    if not isinstance(text, str):
+        return
     marks = 0
     for place, sign in enumerate(text, start=1):
         category = unicodedata.category(sign)
