@@ -33,6 +33,7 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/members/service/", members.add_service_account, name="service_account"),
     path("d/<slug:department>/members/<str:username>/remove/", members.remove, name="member_remove"),
     path("d/<slug:department>/members/<str:username>/role/", members.change_role, name="member_role"),
+    path("d/<slug:department>/members/<str:username>/tokens/", tokens.member_tokens, name="member_tokens"),
     path("d/<slug:department>/pause/", members.pause, name="pause"),
     path("d/<slug:department>/webhooks/", webhooks.webhooks, name="webhooks"),
     path("d/<slug:department>/webhooks/<int:webhook>/remove/", webhooks.remove, name="webhook_remove"),

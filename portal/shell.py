@@ -146,6 +146,7 @@ def parent_of(view_name: str) -> str:
         "quotas:recall": "quotas:department",
         "portal:inbox_settings": "portal:inbox",
         "portal:member_remove": "quotas:department",
+        "portal:member_tokens": "quotas:department",
         "portal:members": "quotas:department",
         "portal:webhooks": "quotas:department",
         **dict.fromkeys(OPERATOR_PAGES, "portal:operator"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
@@ -18,6 +19,7 @@ import httpx
 from django.conf import settings
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import translation
 
 from portal.errors import Problem
@@ -205,6 +207,19 @@ async def redirect(send: Send, path: str, more: Iterable[tuple[bytes, bytes]] = 
     await send({"type": "http.response.body", "body": b""})
 
 
+def page_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
+    """The portal's page of the workload whose origin or path this is; else the portal."""
+    for text, shape in (
+        (headers.get(b"host", b"").decode("latin1").lower(), str(settings.NOTEBOOK_URL).split("://")[1]),
+        (scope["path"], "/notebooks/*/"),
+    ):
+        before, star, after = shape.partition("*")
+        found = re.match(re.escape(before) + r"([0-9a-z]{26})" + re.escape(after), text) if star else None
+        if found:
+            return str(settings.BASE_URL) + reverse("workloads:by_id", args=[found[1]])
+    return f"{settings.BASE_URL}/"
+
+
 async def refuse(scope: Scope, send: Send, problem: Problem, headers: dict[bytes, bytes]) -> None:
     if scope["type"] == "websocket":  # before it was accepted: the server answers 403
         await send({"type": "websocket.close", "code": 1008})
@@ -214,7 +229,7 @@ async def refuse(scope: Scope, send: Send, problem: Problem, headers: dict[bytes
     with translation.override(translation.get_language_from_request(request)):
         page = render_to_string(
             "workloads/notebook_refused.html",
-            {"problem": problem, "portal": settings.BASE_URL, "again": isinstance(problem, StillStarting)},
+            {"problem": problem, "page": page_of(scope, headers), "again": isinstance(problem, StillStarting)},
         ).encode()
     answer = [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store")]
     answer.append((b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"))

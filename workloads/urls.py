@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/presets/new/", operate.preset, name="preset_new"),
     path("pools/<slug:pool>/gives/", modes.pool_gives, name="pool_gives"),
     path("search/workloads/", mine.search, name="search"),
+    path("w/<slug:workload>/", detail.by_id, name="by_id"),
     path(HERE, listing.listing, name="list"),
     path(HERE + "new/", new.new, name="new"),
     path(HERE + "new/verdict/", new.verdict, name="verdict"),

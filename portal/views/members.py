@@ -157,7 +157,7 @@ def withdraw_invitation(request: HttpRequest, department: str, invitation: int) 
 @require_POST
 def change_role(request: HttpRequest, department: str, username: str) -> HttpResponse:
     actor = actor_of(request)
-    row = _membership(actor, department, username)
+    row = membership_for(actor, department, username)
     try:
         members.change_role(actor=actor, membership=row, role=request.POST.get("role", ""))
     except Problem as problem:
@@ -171,7 +171,7 @@ def change_role(request: HttpRequest, department: str, username: str) -> HttpRes
 def remove(request: HttpRequest, department: str, username: str) -> HttpResponse:
     """First a page that lists what goes on and what ends, then the deed."""
     actor = actor_of(request)
-    row = _membership(actor, department, username)
+    row = membership_for(actor, department, username)
     refusal = None
     if request.method == "POST":
         try:
@@ -190,7 +190,7 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
     return render(request, "portal/member_remove.html", context, status=refusal.status if refusal else 200)
 
 
-def _membership(actor: Actor, department: str, username: str) -> Membership:
+def membership_for(actor: Actor, department: str, username: str) -> Membership:
     here = department_for(actor, department, Right.STEER)
     row = (
         Membership.objects.filter(department=here, user__username=username).select_related("user", "department").first()
@@ -213,7 +213,7 @@ def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
             blame(form, problem)
         else:
             messages.success(request, _("%(name)s is made. Give it a token next.") % {"name": made.username})
-            return redirect("portal:members", here.slug)
+            return redirect("portal:member_tokens", here.slug, made.username)
     return _page(request, actor, here, 422, service=form)
 
 

@@ -1,4 +1,5 @@
-"""A person's own API tokens: make one (shown once), see what lives, end it."""
+"""API tokens: make one (shown once), see what lives, end it. One's own, and for owners those of their department's service
+accounts and members."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import datetime as dt
 from typing import Any, cast
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -18,8 +21,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Actor, NotVisible, Right, actor_of
 from portal.actions.tokens import create_token, revoke_token
 from portal.errors import Problem
-from portal.models import ApiToken, Department
+from portal.models import ApiToken, Department, Membership
 from portal.names import LineInput, NameInput
+from portal.views.members import membership_for
 
 SCOPES = [
     (Right.SEE.value, gettext_lazy("read: see boards, workloads and logs")),
@@ -54,7 +58,20 @@ class TokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         cast("forms.ModelChoiceField[Department]", self.fields["department"]).queryset = actor.departments
         if not actor.is_operator:
-            cast(forms.MultipleChoiceField, self.fields["scopes"]).choices = SCOPES[:3]
+            self.offer(SCOPES[:3])
+
+    def offer(self, scopes: list[tuple[str, Any]]) -> None:
+        cast(forms.MultipleChoiceField, self.fields["scopes"]).choices = scopes
+
+
+class AccountTokenForm(TokenForm):
+    """For a service account: its department is given, and it can be let do what its role may."""
+
+    def __init__(self, *args: Any, actor: Actor, row: Membership, **kwargs: Any) -> None:
+        super().__init__(*args, actor=actor, **kwargs)
+        del self.fields["department"]
+        rights = Actor(row.user).rights_in(row.department)
+        self.offer([(scope, label) for scope, label in SCOPES if Right(scope) in rights])
 
 
 @login_required
@@ -62,34 +79,56 @@ class TokenForm(forms.Form):
 def tokens(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
-    secret, status = "", 200
-    if request.method == "POST":
-        secret = made(actor, form)
-        status = 200 if secret else 422
-        form = TokenForm(actor=actor) if secret else form
+    secret = made(actor, form) if request.method == "POST" else ""
+    form = TokenForm(actor=actor) if secret else form
+    mine = ApiToken.objects.filter(holder=actor.user)
+    return token_page(request, "portal/tokens.html", mine, secret, form=form)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def member_tokens(request: HttpRequest, department: str, username: str) -> HttpResponse:
+    """What a member's tokens may do here, for the department's owners; a service account gets new ones here."""
+    actor = actor_of(request)
+    row = membership_for(actor, department, username)
+    theirs = ApiToken.objects.filter(holder=row.user, department=row.department)
+    context: dict[str, Any] = {"row": row, "department": row.department, "may_steer": True, "form": None}
+    if row.user.service_of_id != row.department_id:
+        if request.method == "POST":
+            raise NotVisible
+        return token_page(request, "portal/member_tokens.html", theirs, "", **context)
+    form = AccountTokenForm(request.POST or None, actor=actor, row=row)
+    secret = made(actor, form, row) if request.method == "POST" else ""
+    context["form"] = AccountTokenForm(actor=actor, row=row) if secret else form
+    return token_page(request, "portal/member_tokens.html", theirs, secret, **context)
+
+
+def token_page(
+    request: HttpRequest, template: str, rows: QuerySet[ApiToken], secret: str, **context: Any
+) -> HttpResponse:
+    """The page with these tokens; `secret` is in this one answer and in no cache."""
     now = timezone.now()
-    mine = ApiToken.objects.filter(holder=actor.user).select_related("department").order_by("-created_at")
-    live = [token for token in mine if token.is_live(now)]
-    context = {
-        "form": form,
-        "secret": secret,
-        "live": live,
-        "ended": [token for token in mine if token not in live][:20],
-    }
-    response = render(request, "portal/tokens.html", context, status=status)
+    every = rows.select_related("department").order_by("-created_at")
+    live = [token for token in every if token.is_live(now)]
+    context |= {"secret": secret, "live": live, "ended": [token for token in every if token not in live][:20]}
+    context["portal_url"] = settings.BASE_URL
+    status = 422 if request.method == "POST" and not secret else 200
+    response = render(request, template, context, status=status)
     response["Cache-Control"] = "no-store"
     return response
 
 
-def made(actor: Actor, form: TokenForm) -> str:
-    """The new token's text; "" when the form is wrong, which then says why."""
+def made(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:
+    """The new token's text, the actor's own or the service account's in `row`; "" when the form is wrong, which then says
+    why."""
     if not form.is_valid():
         return ""
     data = form.cleaned_data
     try:
         _token, secret = create_token(
             actor=actor,
-            department=data["department"],
+            department=row.department if row else data["department"],
+            holder=row.user if row else None,
             name=data["name"],
             scopes=data["scopes"],
             expires_at=timezone.now() + dt.timedelta(days=data["days"]),
@@ -105,9 +144,15 @@ def made(actor: Actor, form: TokenForm) -> str:
 @require_POST
 def revoke(request: HttpRequest, prefix: str) -> HttpResponse:
     actor = actor_of(request)
-    token = ApiToken.objects.filter(holder=actor.user, prefix=prefix).first()
-    if token is None:
+    token = ApiToken.objects.filter(prefix=prefix).select_related("holder", "department").first()
+    own = token is not None and token.holder == actor.user
+    if token is None or not (own or actor.may(Right.STEER, token.department)):
         raise NotVisible
     revoke_token(actor=actor, token=token)
     messages.success(request, _("%(name)s is revoked: nothing can use it any more.") % {"name": token.name})
-    return redirect("portal:tokens")
+    if own:
+        return redirect("portal:tokens")
+    member = Membership.objects.filter(user=token.holder, department=token.department).exists()
+    if member:
+        return redirect("portal:member_tokens", token.department.slug, token.holder.username)
+    return redirect("portal:members", token.department.slug)

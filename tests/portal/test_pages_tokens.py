@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from portal.models import ApiToken, Role
+from portal.models import ApiToken, Department, Role
 from portal.tokens import live_token
 from tests import builders as make
+from tests.clients import token_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FORM = {"name": "ci", "scopes": ["read", "submit"], "days": "30", "addresses": "10.0.0.0/8, 192.0.2.1"}
@@ -41,6 +45,86 @@ def test_a_scope_beyond_the_role_is_refused_beside_its_field_and_the_form_kept()
     assert "vera may not submit in this department at present." in response.content.decode()
     assert 'value="ci"' in response.content.decode()
     assert not ApiToken.objects.exists()
+
+
+TOKENS = "/d/vision/members/vision.ci/tokens/"
+
+
+@pytest.fixture
+def owner() -> Client:
+    """Of vision, which has the service account vision.ci."""
+    department = make.department("vision")
+    client = Client()
+    client.force_login(make.member(department, Role.OWNER, username="olivia"))
+    made = client.post("/d/vision/members/service/", {"service-name": "ci", "service-role": "member"})
+    assert (made.status_code, made.headers["Location"]) == (302, TOKENS)
+    return client
+
+
+def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(owner: Client) -> None:
+    form = {"name": "nightly", "scopes": ["read", "submit"], "days": "30", "addresses": "10.0.0.0/8"}
+    page = owner.get(TOKENS).content.decode()
+    assert [scope for scope in ("read", "submit", "quota", "admin") if f'value="{scope}"' in page] == ["read", "submit"]
+    response = owner.post(TOKENS, form)
+    shown = re.search(r'<code id="secret"[^>]*>([^<]+)<', response.content.decode())
+    assert shown
+    assert response.headers["Cache-Control"] == "no-store"
+    token = live_token(shown[1])
+    assert token is not None
+    assert (token.holder.username, token.department.slug, token.scopes) == ("vision.ci", "vision", ["read", "submit"])
+    assert abs(token.expires_at - timezone.now() - dt.timedelta(days=30)) < dt.timedelta(minutes=5)
+    answer = Client().get("/api/v1/workloads/", headers={"Authorization": f"Bearer {shown[1]}"}, REMOTE_ADDR="10.1.2.3")
+    assert answer.status_code == 200
+    again = owner.get(TOKENS).content.decode()
+    assert shown[1] not in again
+    assert f"gqp_{token.prefix}_" in again
+    assert f'href="{TOKENS}"' in owner.get("/d/vision/members/").content.decode()
+    gone = owner.post(f"/tokens/{token.prefix}/revoke/")
+    assert gone.headers["Location"] == TOKENS
+    assert live_token(shown[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"scopes": []}, "This field is required."),
+        ({"scopes": ["quota"]}, "quota is not one of the available choices."),
+        ({"days": "9999"}, "9999 is not one of the available choices."),
+        ({"name": ""}, "This field is required."),
+        ({"addresses": "everywhere"}, "everywhere is not an address or network."),
+    ],
+)
+def test_a_wrong_request_for_an_account_s_token_comes_back_as_it_was(
+    owner: Client, wrong: dict[str, Any], told: str
+) -> None:
+    response = owner.post(TOKENS, FORM | wrong)
+    assert response.status_code == 422
+    assert told in response.content.decode()
+    assert not ApiToken.objects.exists()
+
+
+def test_only_owners_see_and_make_the_tokens_of_others_and_people_make_their_own(owner: Client) -> None:
+    vision = Department.objects.get(slug="vision")
+    alice = make.member(vision, username="alice")
+    for who in (
+        alice,
+        make.member(vision, Role.VIEWER, "vera"),
+        make.member(make.department("nlp"), Role.OWNER, "nora"),
+    ):
+        client = Client()
+        client.force_login(who)
+        assert client.get(TOKENS).status_code in {403, 404}
+        assert client.post(TOKENS, FORM).status_code in {403, 404}
+    row, _secret = token_of(alice, vision, ["read"])
+    page = owner.get("/d/vision/members/alice/tokens/").content.decode()
+    assert row.prefix in page
+    assert "New token" not in page
+    assert owner.post("/d/vision/members/alice/tokens/", FORM).status_code == 404
+    elsewhere, _secret = token_of(alice, make.department("biology"), ["read"])
+    assert elsewhere.prefix not in page
+    assert owner.post(f"/tokens/{elsewhere.prefix}/revoke/").status_code == 404
+    assert owner.post(f"/tokens/{row.prefix}/revoke/").headers["Location"] == "/d/vision/members/alice/tokens/"
+    assert ApiToken.objects.filter(revoked_at=None).get() == elsewhere
 
 
 def test_revoking_ends_only_ones_own_tokens() -> None:

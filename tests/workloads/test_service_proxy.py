@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from django.conf import settings
+from django.test import Client
 
 from portal.access import Actor, NotVisible
 from portal.models import Role
@@ -19,6 +23,17 @@ def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site
     work = bed.submit(bed.alice, bed.vision, ECHO, kind="service", setup=setup)
     bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True)
     viewer = make.member(bed.vision, Role.VIEWER, "vera")
+    browser = Client()
+    browser.force_login(viewer)
+    shown = browser.get(f"/d/vision/workloads/{work.public_id}/").content.decode()
+    origin = re.search(r'<code id="origin"[^>]*>([^<]+)</code>', shown)
+    assert origin is not None
+    assert origin[1] == notebooks.origin_of(work.public_id) + "/"
+    stray = Reader(site, work.public_id).get("/")  # who comes to it without the portal is led to its page
+    link = re.search(r'href="([^"]+)"', stray.text)
+    assert (stray.status_code, link is not None) == (403, True)
+    led = browser.get(link[1].removeprefix(settings.BASE_URL), follow=True)  # type: ignore[index]
+    assert led.redirect_chain == [(f"/d/vision/workloads/{work.public_id}/", 302)]
     address = notebooks.issue_ticket(Actor(viewer), site.session(viewer), work.public_id)
     reader = Reader(site, work.public_id)
     answer = reader.get(address.split(f":{site.port}")[1])

@@ -8,11 +8,12 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.access import Actor, Right, actor_of
+from portal.access import Actor, NotVisible, Right, actor_of, visible
 from portal.models import Department, Event
 from portal.shell import address
 from portal.web import render_part
@@ -21,6 +22,7 @@ from workloads import copies, previews
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
+from workloads.notebooks import origin_of
 from workloads.ranks import ranks_of
 from workloads.situation import place_text, reason_word, situation_of
 from workloads.views.files import folder_of
@@ -59,6 +61,16 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
     return render_part(request, "workloads/detail.html", context, part="now")
 
 
+@login_required
+@require_safe
+def by_id(request: HttpRequest, workload: str) -> HttpResponse:
+    """The page of a workload of which only the id is known, as whoever comes to a notebook's own address knows it."""
+    row = visible(actor_of(request), Workload.objects.filter(public_id=workload).select_related("department")).first()
+    if row is None:
+        raise NotVisible
+    return redirect("workloads:detail", row.department.slug, row.public_id)
+
+
 def rights(actor: Actor, department: Department, workload: Workload) -> dict[str, Any]:
     own = workload.author is not None and workload.author == actor.user
     submit = actor.may(Right.SUBMIT, department)
@@ -81,14 +93,17 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
 
 
 def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | None:
-    """Where a service is reached from outside and `inside` its cluster, and whether it answers; None for other kinds."""
+    """Where a service is reached from outside, `public` or through the portal at `origin`, and `inside` its cluster, and
+    whether it answers; None for other kinds."""
     if workload.kind != Kind.SERVICE:
         return None
     rank: dict[str, Any] = next(iter(attempt.ranks), {}) if attempt else {}
     pods = attempt is not None and attempt.cluster.kind == ClusterKind.KUBERNETES
     live = workload.state in (State.RUNNING, State.RECALLED)
+    public = previews.address_of(workload)
     return {
-        "public": previews.address_of(workload) if live else "",
+        "public": public if live else "",
+        "origin": "" if public else f"{origin_of(workload.public_id)}/",
         "inside": previews.inner_address(workload, attempt) if live and attempt and pods else "",
         "ready": live and rank.get("ready") is True,
         "restarts": rank.get("restarts", 0),
