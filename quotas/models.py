@@ -62,6 +62,11 @@ class Pool(models.Model):
     mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
     card_cores = models.PositiveIntegerField(null=True, blank=True)  # percent of compute that each gives out; null: 100
     card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as its nodes tell
+    cpu_per_card = models.PositiveIntegerField(
+        null=True, blank=True
+    )  # millicores: an even share of its nodes, the least
+    memory_per_card = models.PositiveIntegerField(null=True, blank=True)  # MiB of the machine, likewise
+    beside_percent = models.PositiveIntegerField(_("CPU and memory of a card (%)"), default=100)  # 0: nobody is charged
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
     min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
@@ -76,6 +81,12 @@ class Pool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def with_a_card(self) -> tuple[int, int]:
+        """CPU in milli and memory in MiB that come with a card: who asks for more is charged for it. 0: as much as one likes."""
+        cpu, memory = (self.cpu_per_card or 0, self.memory_per_card or 0)
+        return cpu * self.beside_percent // 100, memory * self.beside_percent // 100
 
     def card_hours(self, unit_seconds: float) -> float:
         """Hours of whole cards that so many seconds of the pool's units are."""

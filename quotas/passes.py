@@ -87,7 +87,7 @@ def snapshot_of(plan_pass: PlanPass) -> e.Snapshot:
     or zlib.error when it is torn."""
     if not plan_pass.snapshot:
         raise NotKept
-    return parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)))
+    return parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)), recorded=True)
 
 
 def replay(plan_pass: PlanPass) -> Replay:

@@ -24,6 +24,7 @@ from quotas.engine import types as e
 from quotas.engine.wire import policy_from_json
 from quotas.models import Pool, PoolGroup, Quota
 
+BESIDE_PERCENT = 100
 GROUPS_OWN = ("fair_sharing", "starvation_after", "restart_cost")
 
 
@@ -35,12 +36,14 @@ class NoQuota(Problem):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """Times in seconds. The last three hold for the whole pool group; None: as the installation is set."""
+    """Times in seconds; `beside_percent` is of an even share of a node's CPU and memory. The last three hold for the whole pool
+    group; None: as the installation is set."""
 
     notice: int
     grace: int
     min_runtime: int
     max_reclaims: int
+    beside_percent: int = BESIDE_PERCENT
     fair_sharing: bool | None = None
     starvation_after: int | None = None
     restart_cost: int | None = None

@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from quotas.engine import types as e
-from quotas.policies import PoolRules
+from quotas.policies import BESIDE_PERCENT, PoolRules
 
 DEFAULT, ON, OFF = "", "on", "off"
 
@@ -33,6 +33,17 @@ class RulesForm(forms.Form):
         min_value=1,
         max_value=1_000,
         help_text=_("A workload recalled more often stops for good."),
+    )
+    beside_percent = forms.IntegerField(
+        label=_("CPU and memory of a card (%)"),
+        min_value=0,
+        max_value=10_000,
+        required=False,
+        widget=forms.NumberInput(attrs={"placeholder": BESIDE_PERCENT}),
+        help_text=_(
+            "Of an even share of its node. Who asks for more is charged for more cards; 0: nobody is. Above 100 the CPU can be"
+            " gone before the cards are."
+        ),
     )
     fair_sharing = forms.ChoiceField(
         label=_("Fair sharing"),
@@ -72,6 +83,8 @@ class RulesForm(forms.Form):
 
     def rules(self) -> PoolRules:
         values = {name: self.cleaned_data[name] for name in PoolRules.__dataclass_fields__}
+        if values["beside_percent"] is None:
+            values["beside_percent"] = BESIDE_PERCENT
         return PoolRules(**values | {"fair_sharing": {DEFAULT: None, ON: True, OFF: False}[values["fair_sharing"]]})
 
 

@@ -104,6 +104,8 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
             nominal=pool.nominal,
             units_per_card=pool.units_per_card,
             cores_per_card=pool.card_cores,
+            cpu_per_card=pool.with_a_card[0],
+            memory_per_card=pool.with_a_card[1],
             mig=pool.mig or None,
             cluster_unreachable_since=unreachable_since,
             policy=policy_from_json(pool.policy) if pool.policy else None,

@@ -97,7 +97,7 @@ def _sharing(request: WorkloadRequest) -> list[Invalid]:
         )
     asked = sharing.Request(
         pool.product,
-        request.charge if pool.mig else request.units_per_pod,
+        request.on_card if pool.mig else request.units_per_pod,
         request.pods,
         request.profile or None,
         request.env | request.secret_env,

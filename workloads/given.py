@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from django.utils.translation import gettext as _
 
-from portal.words import amount
+from portal.words import amount, cores, memory
 from quotas.models import Pool
 from workloads.amounts import about, examples, said
 from workloads.requests import WorkloadRequest
@@ -53,11 +53,47 @@ def charge(request: WorkloadRequest) -> str:
     """What counts in the quota, and why where that is more than the memory asked for."""
     pool, total = request.pool, request.charge * request.pods
     numbers = {"charge": amount(total, pool), "percent": request.cores_per_pod or 0}
+    if request.beside_charge > request.card_charge:
+        return _("Charged to the quota: %(charge)s, for the CPU and memory it asks are the larger share.") % numbers
     if request.profile:
         return _("Charged to the quota: %(charge)s.") % numbers
     if request.charge > request.units_per_pod:
         return _("Charged to the quota: %(charge)s, for %(percent)s %% of the compute is the larger share.") % numbers
     return _("Charged to the quota: %(charge)s.") % numbers
+
+
+def beside(pool: Pool) -> str:
+    """What comes with a card beside it; "" where one may ask for as much as one likes."""
+    cpu, host_memory = pool.with_a_card
+    numbers = {"cpu": cores(cpu), "memory": memory(host_memory)}
+    if cpu and host_memory:
+        return (
+            _("With each card come %(cpu)s CPU and %(memory)s of memory; who asks for more is charged for more.")
+            % numbers
+        )
+    if cpu:
+        return _("With each card come %(cpu)s CPU; who asks for more is charged for more.") % numbers
+    if host_memory:
+        return _("With each card come %(memory)s of memory; who asks for more is charged for more.") % numbers
+    return ""
+
+
+def above_share(request: WorkloadRequest) -> str:
+    """What a request is told that asks for more CPU or memory than comes with its cards; "" for all others."""
+    if request.beside_charge <= request.card_charge:
+        return ""
+    pool, (cpu, host_memory) = request.pool, request.pool.with_a_card
+    over_cpu = cpu and request.cpu_milli * pool.units_per_card > cpu * request.card_charge
+    asked = _("%(cpu)s CPU") % {"cpu": cores(request.cpu_milli)} if over_cpu else memory(request.memory_mib)
+    text = _(
+        "%(asked)s is more than comes with %(card)s (%(share)s a card): each pod is charged %(charge)s. What is above the"
+        " guarantee is borrowed and may be called back."
+    )
+    share = _("%(cpu)s CPU") % {"cpu": cores(cpu)} if over_cpu else memory(host_memory)
+    return text % {
+        "asked": asked, "share": share,
+        "card": amount(request.card_charge, pool), "charge": amount(request.charge, pool),
+    }  # fmt: skip
 
 
 def isolation_word(system: About) -> str:
@@ -87,6 +123,7 @@ class Offer:
     extras: str  # names of About.extra
     label: str  # of the amount
     examples: str
+    beside: str
 
 
 def offers(pools: Iterable[Pool]) -> list[Offer]:
@@ -100,6 +137,7 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
             Offer(
                 pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
                 system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
+                beside(pool),
             )
         )  # fmt: skip
     return found

@@ -16,7 +16,7 @@ from quotas.models import Card, Cluster, Node, Pool
 from workloads.clusters.base import NodeInfo, Note, Unreachable
 from workloads.drivers import driver_for
 from workloads.happenings import cluster_reached, cluster_unreachable
-from workloads.pools import Key, carry_over, found_or_made, key_of, memory_of, pools_of, units_by_pool
+from workloads.pools import Key, carry_over, found_or_made, key_of, memory_of, note_shares, pools_of, units_by_pool
 
 NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a pass reads again what was written
 
@@ -42,6 +42,8 @@ def refresh(cluster: Cluster) -> int:
             changed += 1
     for node in known.values():
         changed += node.present and _lost(node, now)
+    if changed or any(pool.cpu_per_card is None for pool in pools.values()):
+        note_shares(cluster)
     Node.objects.filter(cluster=cluster, present=True, seen_at__lt=now - NOTED).update(seen_at=now)
     return changed
 

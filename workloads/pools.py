@@ -119,6 +119,22 @@ def _into_one_group(pools: list[Pool]) -> None:
         pool.group_id = groups[0]
 
 
+def note_shares(cluster: Cluster) -> None:
+    """How much CPU and memory come with a card of each pool: an even share of its node, of the node where that is least."""
+    nodes = Node.objects.filter(cluster=cluster, present=True, held_back="", drained=False)
+    least: dict[int, list[tuple[int | None, int | None]]] = {}
+    for node in nodes.prefetch_related("cards"):
+        cards = [card for card in node.cards.all() if card.pool_id is not None]
+        share = tuple(whole // len(cards) if whole else None for whole in (node.cpu_milli, node.memory_mib) if cards)
+        for pool_id in {card.pool_id for card in cards}:
+            least.setdefault(pool_id or 0, []).append((share[0], share[1]))
+    for pool_id, shares in least.items():
+        cpu, memory = (min((one for one in column if one), default=None) for column in zip(*shares, strict=True))
+        known = Pool.objects.filter(pk=pool_id, cpu_per_card=cpu, memory_per_card=memory)
+        if not known.exists():
+            Pool.objects.filter(pk=pool_id).update(cpu_per_card=cpu, memory_per_card=memory)
+
+
 def units_by_pool(node: Node) -> dict[int, int]:
     """Pool id → units of the node's cards in it. One query."""
     rows = Card.objects.filter(node=node, pool__isnull=False).order_by().values("pool").annotate(units=Sum("units"))

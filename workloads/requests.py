@@ -9,6 +9,7 @@ from typing import Any
 from portal import names
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
+from quotas.engine.units import beside_units
 from quotas.models import Cluster, ClusterKind, Pool
 from workloads import sharing
 from workloads.clusters import expansion
@@ -49,7 +50,23 @@ class WorkloadRequest:
 
     @property
     def charge(self) -> int:
-        """Units charged for each pod: of memory and compute the larger share of the card, rounded up."""
+        """Units charged for each pod: the largest of its shares of the card's memory and compute, and of the CPU and memory
+        that come with a card, rounded up."""
+        return max(self.card_charge, self.beside_charge)
+
+    @property
+    def beside_charge(self) -> int:
+        """Units that its CPU and memory are worth."""
+        return beside_units((self.cpu_milli, self.memory_mib), self.pool.units_per_card, self.pool.with_a_card)
+
+    @property
+    def on_card(self) -> int:
+        """Units that a pod takes of its card, or of its cards together."""
+        return self.card_charge if self.profile else self.units_per_pod or self.card_charge
+
+    @property
+    def card_charge(self) -> int:
+        """Units that a pod is charged for what it takes of the card itself."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
         system = SYSTEMS.get(self.pool.sharing)
         if profile or system is None:
@@ -85,7 +102,7 @@ class WorkloadRequest:
             env=self.env,
             pods=self.pods,
             units_per_pod=self.charge,
-            asked_per_pod=self.charge if self.profile else self.units_per_pod or self.charge,
+            asked_per_pod=self.on_card,
             cores_per_pod=self.cores_per_pod,
             profile=self.profile,
             cpu_milli=self.cpu_milli,
@@ -113,7 +130,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "pods": workload.pods,
         "units_per_pod": workload.units_per_pod,
         "cores_per_pod": workload.cores_per_pod,
-        "asked_per_pod": workload.asked_per_pod if workload.cores_per_pod else None,
+        "asked_per_pod": None if workload.asked_per_pod == workload.units_per_pod else workload.asked_per_pod,
         "profile": workload.profile,
         "same_domain": workload.settings.same_domain,
         "cpu_milli": workload.cpu_milli,

@@ -32,6 +32,7 @@ from quotas.snapshots import claim_of, load_snapshot, moment
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
 from workloads.faults import check
+from workloads.given import above_share
 from workloads.models import Workload
 from workloads.requests import WorkloadRequest, claim_fields
 
@@ -158,7 +159,8 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     why, then = told.lines[: len(facts.reasons)], told.lines[len(facts.reasons) :]
     if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
         why = (*why, rule.sentence(department, request.pool))
-    return replace(told, lines=(*why, *then, *_going_back(department, request, facts, now)))
+    more = filter(None, [above_share(request)])
+    return replace(told, lines=(*why, *then, *more, *_going_back(department, request, facts, now)))
 
 
 def _going_back(

@@ -17,7 +17,7 @@ from portal.schema import DRY_RUN, IF_MATCH, page_of
 from quotas import actions, policies
 from quotas.actions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
-from quotas.cardmap import pool_overview
+from quotas.cardmap import PoolOverview, pool_overview
 from quotas.models import Card, Node, Pool
 from quotas.policy_previews import preview_rules
 
@@ -55,6 +55,14 @@ class PoolOut(serializers.Serializer[Any]):
     grace = serializers.IntegerField(source="pool.grace", help_text="s")
     min_runtime = serializers.IntegerField(source="pool.min_runtime", help_text="s")
     max_reclaims = serializers.IntegerField(source="pool.max_reclaims")
+    beside_percent = serializers.IntegerField(
+        source="pool.beside_percent",
+        help_text="Percent of an even share of its node's CPU and memory that come with a card.",
+    )
+    cpu_milli_per_card = serializers.SerializerMethodField(
+        help_text="Who asks for more is charged for it; 0: nobody is."
+    )
+    memory_mib_per_card = serializers.SerializerMethodField()
     fair_sharing = serializers.BooleanField(
         source="pool.group.fair_sharing", allow_null=True, help_text="null: as the installation is set."
     )
@@ -62,6 +70,12 @@ class PoolOut(serializers.Serializer[Any]):
     restart_cost = serializers.IntegerField(source="pool.group.restart_cost", allow_null=True, help_text="s")
     version = serializers.IntegerField(source="pool.version")
     shares = DepartmentShareOut(many=True)
+
+    def get_cpu_milli_per_card(self, view: PoolOverview) -> int:
+        return view.pool.with_a_card[0]
+
+    def get_memory_mib_per_card(self, view: PoolOverview) -> int:
+        return view.pool.with_a_card[1]
 
 
 class PoolsOut(serializers.Serializer[Any]):
@@ -77,6 +91,7 @@ class PoolChange(Strict):
     grace = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     min_runtime = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False)
     max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST, required=False)
+    beside_percent = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
     fair_sharing = serializers.BooleanField(required=False, allow_null=True)
     starvation_after = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False, allow_null=True)
     restart_cost = serializers.IntegerField(min_value=0, max_value=86400, required=False, allow_null=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from quotas.engine.books import Books
 from quotas.engine.mig import PRODUCTS
 from quotas.engine.types import Claim
-from quotas.engine.units import card_cores, card_units
+from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 
 SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
@@ -57,8 +57,8 @@ def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
 def _profiles(books: Books, claim: Claim) -> Iterator[Claim]:
     """Every profile no larger than the claim's; any when its own does not exist."""
     for name, profile in PRODUCTS.get(books.pool.mig or "", {}).items():
-        if not claim.units_per_pod or profile.size <= claim.units_per_pod:
-            yield replace(claim, pods=1, profile=name, units_per_pod=profile.size, asked_per_pod=None)
+        if not claim.on_card or profile.size <= claim.on_card:
+            yield resized(replace(claim, pods=1, profile=name), profile.size, books.pool)
 
 
 def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
@@ -77,11 +77,22 @@ def _largest_part(books: Books, like: Claim, most: int) -> int:
 
 
 def _smaller(books: Books, claim: Claim, units: int) -> Claim:
-    """One pod of the claim that is charged so many units: with no more of a card's compute than that pays for."""
+    """One pod of the claim that is charged so many units: with no more of a card's compute, and of the CPU and memory that
+    come with cards, than that pays for."""
     cores, whole = claim.cores_per_pod, card_units(books.pool)
     if cores is not None and whole:
         cores = min(cores, card_cores(books.pool) * units // whole)
-    return replace(claim, pods=1, units_per_pod=units, asked_per_pod=min(claim.on_card, units), cores_per_pod=cores)
+    cpu, memory = claim.cpu_milli, claim.memory_mib
+    share = comes_with_a_card(books.pool)
+    if whole and beside_units((cpu, memory), whole, share) <= claim.units_per_pod:  # as it is charged for them
+        cpu, memory = (
+            min(asked, most * units // whole) if most else asked
+            for asked, most in zip((cpu, memory), share, strict=True)
+        )
+    return replace(
+        claim, pods=1, units_per_pod=units, asked_per_pod=min(claim.on_card, units), cores_per_pod=cores,
+        cpu_milli=cpu, memory_mib=memory,
+    )  # fmt: skip
 
 
 def _most(high: int, fits: Callable[[int], bool]) -> int:

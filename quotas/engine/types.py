@@ -107,7 +107,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One kind of capacity, counted in `unit`. Give `nodes`, or `capacity`, or neither (capacity = Σ guaranteed)."""
+    """One kind of capacity, counted in `unit`. Give `nodes`, or `capacity`, or neither (capacity = Σ guaranteed).
+
+    With each card come `cpu_per_card` (milli) and `memory_per_card` (MiB): who asks for more is charged for more cards. None:
+    an even share of its nodes; 0: nobody is charged for it."""
 
     id: PoolId
     unit: str = "card"
@@ -115,6 +118,8 @@ class Pool:
     capacity: int | None = None
     nominal: int | None = None
     units_per_card: int | None = None
+    cpu_per_card: int | None = None
+    memory_per_card: int | None = None
     cores_per_card: int | None = None
     mig: str | None = None
     cluster_unreachable_since: int | None = None

@@ -1,6 +1,6 @@
 """Units: how much a pool has, and how a claim's units, work and times are counted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from quotas.engine.mig import profile_of
@@ -41,10 +41,36 @@ def compute_units(cores: int, card_units: int, card_cores: int) -> int:
     return -(-cores * card_units // card_cores)
 
 
+def comes_with_a_card(pool: Pool) -> tuple[int, int]:
+    """CPU in milli and memory in MiB that a card of the pool comes with, as the pool says; else an even share of what a node
+    has, of the node where that is least, so that whoever is charged for it has it on each. 0: as much as one likes."""
+    cpu, memory = pool.cpu_per_card, pool.memory_per_card
+    return (
+        _least_even_share(pool, lambda node: node.cpu_milli) if cpu is None else cpu,
+        _least_even_share(pool, lambda node: node.memory_mib) if memory is None else memory,
+    )
+
+
+def _least_even_share(pool: Pool, has: Callable[[Node], int | None]) -> int:
+    cards = ((node, sum(card.units > 0 for card in node.cards)) for node in pool.nodes or ())
+    return min(((has(node) or 0) // count for node, count in cards if count and has(node)), default=0)
+
+
+def beside_units(asked: tuple[int, int], card_units: int, with_a_card: tuple[int, int]) -> int:
+    """Units that CPU and memory are worth: the larger of their shares of what comes `with_a_card`, rounded up."""
+    pairs = zip(asked, with_a_card, strict=True)
+    return max([-(-amount * card_units // share) for amount, share in pairs if share], default=0)
+
+
 def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
-    """The claim with `asked` units of a card for each pod, charged the larger of its shares of memory and compute."""
+    """The claim with `asked` units of a card for each pod, charged the largest of its shares: of the card's memory, of its
+    compute, and of the CPU and memory that come with a card."""
     compute = 0 if pool.mig is not None else claim.cores_per_pod or 0
-    charge = max(asked, compute_units(compute, card_units(pool), card_cores(pool)))
+    charge = max(
+        asked,
+        compute_units(compute, card_units(pool), card_cores(pool)),
+        beside_units((claim.cpu_milli, claim.memory_mib), card_units(pool), comes_with_a_card(pool)),
+    )
     return replace(claim, units_per_pod=charge, asked_per_pod=None if charge == asked else asked)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from quotas.engine.mig import profile_of
@@ -103,6 +103,8 @@ _pool = record(
         "capacity": _count,
         "nominal": _count,
         "units_per_card": integer(1),
+        "cpu_per_card": _count,
+        "memory_per_card": _count,
         "cores_per_card": integer(1),
         "mig": text,
         "cluster_unreachable_since": _any,
@@ -187,19 +189,21 @@ _snapshot = record(
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def parse_snapshot(data: object) -> Snapshot:
-    """Read one snapshot. Raises SnapshotError naming the key: unknown, missing, of the wrong kind or range, used
-    twice, or pointing to a department or pool that is not there."""
+def parse_snapshot(data: object, *, recorded: bool = False) -> Snapshot:
+    """Read one snapshot; in one that was `recorded` each claim says what it was charged. Raises SnapshotError naming the
+    key: unknown, missing, of the wrong kind or range, used twice, or pointing to a department or pool that is not there.
+    """
     given = dict(object_(data, ""))
     claims = given.pop("claims", None)
     frame = _snapshot({**given, "claims": []}, "")
     pools = {pool.id: pool for pool in frame.pools}
+    read = partial(claim_from_json, pools=pools, recorded=recorded)
     snapshot = Snapshot(
         id=frame.id,
         now=frame.now,
         pools=frame.pools,
         departments=frame.departments,
-        claims=items(lambda value, key: claim_from_json(value, key, pools))([] if claims is None else claims, "claims"),
+        claims=items(read)([] if claims is None else claims, "claims"),
         settings=frame.settings,
     )
     _check_references(snapshot)
@@ -318,11 +322,12 @@ def quota_from_json(data: object, key: str) -> Quota:
     return quota
 
 
-def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool]) -> Claim:
+def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool], *, recorded: bool = False) -> Claim:
     """One claim alone; with a profile it needs no `units_per_pod`. Without `asked_per_pod`, `units_per_pod` is what it
-    asks of a card, and its charge is worked out. Raises SnapshotError."""
+    asks of a card, and its charge is worked out, unless it was `recorded`. Raises SnapshotError."""
     claim: Claim = _claim(_with_charge(data, key, pools), key)
-    if claim.asked_per_pod is None and claim.cores_per_pod and claim.pool in pools:
+    more = claim.cores_per_pod or claim.cpu_milli or claim.memory_mib
+    if claim.asked_per_pod is None and more and claim.pool in pools and not recorded:
         return resized(claim, claim.units_per_pod, pools[claim.pool])
     return claim
 

@@ -201,3 +201,24 @@ def test_how_many_pods_a_node_takes_and_its_devices_reach_the_plan(look: Any) ->
     [pool] = load_snapshot(Pool.objects.get().group, now=timezone.now()).pools
     assert [(node.pods, dict(node.devices)) for node in pool.nodes or ()] == [(29, {"rdma/hca": 4})]
     assert look(replace(whole(), pods=58)) == 1
+
+
+def test_with_a_card_comes_the_least_even_share_of_what_its_nodes_have(look: Any) -> None:
+    look(replace(whole("n1"), cpu_milli=64_000, memory_mib=512_000), replace(whole("n2"), cpu_milli=60_000))
+    pool = Pool.objects.get()
+    assert pool.with_a_card == (7_500, 64_000)
+    Pool.objects.update(beside_percent=80)
+    pool.refresh_from_db()
+    assert pool.with_a_card == (6_000, 51_200)
+    [told] = load_snapshot(pool.group, now=timezone.now()).pools
+    assert (told.cpu_per_card, told.memory_per_card) == (6_000, 51_200)
+    look(replace(whole("n1"), cpu_milli=64_000, memory_mib=512_000))
+    pool.refresh_from_db()
+    assert pool.cpu_per_card == 8_000, "a node that is gone counts no more"
+
+
+def test_on_a_machine_of_two_kinds_of_cards_each_has_its_share(look: Any) -> None:
+    half = whole("n1", count=4)
+    beside = Offer("mig", A100, "slice", 8, tuple(CardInfo(i, 8) for i in range(4, 8)), {"1g.10gb": 28}, "A100-80GB")
+    look(replace(half, cpu_milli=64_000, beside=(beside,)))
+    assert {pool.with_a_card for pool in Pool.objects.all()} == {(8_000, 0)}
