@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db.models import Sum
@@ -19,7 +19,7 @@ from portal.models import Department
 from portal.wake import wake
 from quotas import windows
 from quotas.admission import locked_group
-from quotas.amounts import exact
+from quotas.amounts import check_not_little, exact
 from quotas.lending import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, Quota, UserCap
 from quotas.recalls import ask_recall, check_end, end_recall, end_windows
@@ -136,11 +136,19 @@ def check_quota(
     row = Quota.objects.filter(department=department, pool=pool).first()
     check_fresh(row.version if row else None, expected_version)
     before = _numbers(row) if row else None
+    check_sizes(pool, before or {}, guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
     quota = row or Quota(department=department, pool=pool, version=0)
     after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
     after |= _lending(quota) if lending is None else lending.columns()
     _may_set(actor, department, before, after)
     return quota, before, after
+
+
+def check_sizes(pool: Pool, before: Mapping[str, Any], **sizes: int | None) -> None:
+    """Raises Invalid for 1 MiB where it is newly said; what stands there already may stay."""
+    for name, units in sizes.items():
+        if before.get(name) != units:
+            check_not_little(units, pool, name)
 
 
 def check_fresh(current: int | None, given: int | None) -> None:
@@ -238,6 +246,7 @@ def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int
         locked_group(pool.group_id)
         caps = UserCap.objects.filter(department=department, pool=pool)
         before = caps.values_list("units", flat=True).first()
+        check_sizes(pool, {"units": before}, units=units)
         if units is None:
             caps.delete()
         else:
@@ -266,6 +275,7 @@ def recall(
     actor.require(Right.STEER, department)
     now = now or timezone.now()
     check_end(until, now=now)
+    check_not_little(units, pool)
     with durable():
         locked_group(pool.group_id)
         claim = ask_recall(actor, department, pool, units, until, now=now)

@@ -21,6 +21,8 @@ PERCENT = {"%", "percent", "％"}
 REPLICAS = {"replica", "replicas", "份", "副本", "个副本"}
 SLICES = {"slice", "slices", "切片", "个切片"}
 LARGEST = 2**31 - 1
+LEAST_MIB = 256
+"""Of GPU memory; a CUDA context alone takes more. Whoever writes less has mistaken the unit."""
 LONGEST = 60
 """Characters of an amount; text that long is none, and numbers of thousands of digits are not even read."""
 
@@ -53,6 +55,25 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
     return -(-units.numerator // units.denominator)
 
 
+def check_not_little(units: int | None, pool: Pool, field: str = "units") -> None:
+    """Raises Invalid for 1 MiB where somebody must have meant 1 GiB; nothing at all and no limit are other things."""
+    if pool.unit == "MiB" and units and units < LEAST_MIB:
+        meant = units if units * 1024 <= pool.units_per_card else 1
+        raise Invalid(
+            N_("%(units)s MiB of GPU memory is very little: did you mean %(meant)s GiB? The least is %(least)s MiB."),
+            code="very_little", field=field, units=units, meant=meant, least=LEAST_MIB,
+        )  # fmt: skip
+
+
+def exactly(text: str, pool: Pool) -> Fraction | None:
+    """What the text says in units of the pool, before it is rounded up; None where that cannot be said."""
+    said = parts(text) if len(text) <= LONGEST else None
+    if said is None:
+        return None
+    number, unit = said
+    return _in_units(number, "card" if unit == "" and number < 1 and pool.unit != "MiB" else unit, pool)
+
+
 def _in_units(number: Fraction, unit: str, pool: Pool) -> Fraction | None:
     if pool.unit == "MiB" and unit in MEBIBYTES:
         return number * MEBIBYTES[unit or "gib"]
@@ -73,6 +94,11 @@ def written(units: int, pool: Pool) -> str:
     if pool.unit != "MiB":
         return str(units)
     return f"{units // 1024} GiB" if units % 1024 == 0 else f"{units} MiB"
+
+
+def first_amount(pool: Pool) -> str:
+    """What a form begins with, as one types it: a card, or the one share that is asked for."""
+    return written(pool.units_per_card if pool.unit in ("MiB", "percent") else 1, pool)
 
 
 def exact(units: int, pool: Pool) -> str:

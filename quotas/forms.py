@@ -14,14 +14,27 @@ from django.utils.translation import pgettext_lazy
 from portal import zones
 from portal.errors import Invalid
 from portal.names import LineInput
-from quotas.amounts import LONGEST, counted_in, units_of, written
+from quotas.amounts import LONGEST, counted_in, first_amount, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool
 from quotas.windows import MOST_WINDOWS
 
 
+class PoolSelect(forms.Select):
+    """`data-amount` names the field whose amount begins again when a pool of another unit is chosen (static/portal.js)."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        pool = getattr(value, "instance", None)
+        if pool is not None:
+            option["attrs"] |= {"data-unit": counted_in(pool), "data-first": first_amount(pool)}
+        return option
+
+
 class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
     """Each pool with what it counts in."""
+
+    widget = PoolSelect
 
     def label_from_instance(self, pool: Any) -> str:
         return f"{pool.name} ({counted_in(pool)})"
@@ -74,7 +87,10 @@ class AmountsForm(forms.Form):
 class RecallForm(forms.Form):
     """`units` is an amount in words, and units of the pool once it is clean."""
 
-    pool = PoolField(label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None)
+    pool = PoolField(
+        label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None,
+        widget=PoolSelect({"data-amount": "units"}),
+    )  # fmt: skip
     units = LineInput(
         label=_("How much"),
         max_length=LONGEST,

@@ -14,7 +14,8 @@ from portal.access import Actor, Right
 from portal.models import Department
 from portal.words import amount
 from quotas import windows
-from quotas.actions import OWNERS_FIELDS, Lending, check_promises, split_of
+from quotas.actions import OWNERS_FIELDS, Lending, check_promises, check_sizes, split_of
+from quotas.amounts import check_not_little
 from quotas.barred import barred, nothing_comes_back
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
@@ -51,6 +52,8 @@ def preview_quota(
     row.pool, row.department = pool, department
     giver = split_of(actor, row, guaranteed)
     check_promises(row, guaranteed, given=giver is not None)
+    present = {name: getattr(row, name) for name in ("guaranteed", "borrow_limit", "lend_limit")} if row.pk else {}
+    check_sizes(pool, present, guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
     before = {name: getattr(row, name) for name in OWNERS_FIELDS}
     row.guaranteed, row.borrow_limit, row.lend_limit = guaranteed, borrow_limit, lend_limit
     for name, value in (lending.columns() if lending is not None else {}).items():
@@ -107,6 +110,7 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> l
 def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: int) -> Preview:
     """Who would have to go, and by when all is back. Raises Forbidden, Invalid (more than is guaranteed)."""
     actor.require(Right.STEER, department)
+    check_not_little(units, pool)
     check_recall(department, pool, units)
     now = timezone.now()
     recall = recall_for_engine(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, seconds(now))

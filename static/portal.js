@@ -224,6 +224,21 @@
     }
   };
 
+  // An amount of another unit is another amount: with the pool it begins again with a sensible one.
+  const unitOf = (select) => select.selectedOptions[0]?.dataset.unit;
+  for (const select of all("select[data-amount]")) {
+    let unit = unitOf(select);
+    select.addEventListener("change", () => {
+      if (unit !== unitOf(select)) {
+        for (const name of select.dataset.amount.split(" ")) {
+          const field = select.form.elements[name];
+          if (field) field.value = name.startsWith("units") ? select.selectedOptions[0].dataset.first : "";
+        }
+      }
+      unit = unitOf(select);
+    });
+  }
+
   // Parts of a form that only some choices of one of its fields have a use for; without scripts all of them show.
   const choose = (form) => {
     for (const part of all("[data-of]", form)) {

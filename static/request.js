@@ -45,8 +45,8 @@
     const taken = event.target.closest("[data-take-pool]");
     if (!taken) return;
     form.elements.pool.value = taken.dataset.takePool;
-    form.elements.units_per_pod.value = taken.dataset.takeUnits;
     show();
+    form.elements.units_per_pod.value = taken.dataset.takeUnits;
     form.dispatchEvent(new Event("input", { bubbles: true }));
   });
   show();

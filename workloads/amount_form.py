@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from django import forms
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from portal.errors import Invalid
@@ -13,15 +14,18 @@ from portal.names import LineInput
 from portal.words import memory
 from quotas.amounts import LONGEST
 from quotas.models import Pool
-from workloads.amounts import about, instance_mib, profiles_present, read
+from workloads.amounts import about, becomes, instance_mib, profiles_present, read
 from workloads.given import compute_share
 from workloads.sharing.api import NONE
 
 
 class AmountFields(forms.Form):
+    becomes = ""  # what the amount is rounded to, in words, where that is not what was written
+    tells = True  # False: the form is only looked at, and the page says it beside
     units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
     cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
     profile = forms.ChoiceField(label=_("MIG profile"), required=False)
+    became = LineInput(required=False, widget=forms.HiddenInput)  # what the person was told that the amount becomes
 
     def offer(self, pools: Iterable[Pool]) -> None:
         """Only what exists among these pools is asked for."""
@@ -37,6 +41,17 @@ class AmountFields(forms.Form):
             del self.fields["profile"]
         if all((system := about(pool)) is None or system.cores == NONE for pool in pools):
             del self.fields["cores_per_pod"]
+
+    @property
+    def becomes_sentence(self) -> str:
+        """Said before it is taken, since more than what was written is charged."""
+        told = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
+        return gettext("“%(text)s” becomes %(becomes)s here.") % told
+
+    @property
+    def told(self) -> str:
+        """What `became` holds once the person was told."""
+        return f"{str(self.data.get('units_per_pod') or '').strip()} → {self.becomes}" if self.becomes else ""
 
     @property
     def extras(self) -> list[forms.BoundField]:
@@ -61,10 +76,13 @@ class AmountFields(forms.Form):
             self.add_error("units_per_pod", _("Say how much it needs."))
             return
         try:
-            asked = read(text, pool)
+            asked, self.becomes = read(text, pool), becomes(text, pool)
         except Invalid as error:
             self.add_error("units_per_pod", error.detail)
             return
+        if self.becomes and self.tells and data.get("became") != f"{text} → {self.becomes}":
+            again = gettext("Send it again to take that.")
+            self.add_error("units_per_pod", f"{self.becomes_sentence} {again}")
         data["units_per_pod"], data["profile"] = asked.units, asked.profile
         if system is not None and system.cores == "must" and data.get("cores_per_pod") is None:
             data["cores_per_pod"] = compute_share(pool, asked.units)

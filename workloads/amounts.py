@@ -14,8 +14,19 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
-from portal.words import memory
-from quotas.amounts import CARDS, LARGEST, MEBIBYTES, PERCENT, REPLICAS, SLICES, examples_of, parts
+from portal.words import amount, memory
+from quotas.amounts import (
+    CARDS,
+    LARGEST,
+    MEBIBYTES,
+    PERCENT,
+    REPLICAS,
+    SLICES,
+    check_not_little,
+    exactly,
+    examples_of,
+    parts,
+)
 from quotas.engine.mig import PRODUCTS, profile_of
 from quotas.models import Node, Pool
 from workloads.requests import settings_of
@@ -40,6 +51,9 @@ CARD_GIB = {
     "H200-141GB": 140.4,
     "B200-180GB": 179.06,
 }
+
+
+BARE_MIB = 1024  # who writes a number alone that is this large counts MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +95,8 @@ def slices_of(table: str) -> int:
 
 
 def read(text: str, pool: Pool) -> Asked:
-    """A bare number counts the pool's own unit. Raises Invalid with the next step."""
+    """A bare number counts what the form says beside it: GiB where the pool counts memory. Raises Invalid with the next
+    step."""
     text = text.strip()
     if pool.mig and (profile := _profile_named(text, pool.mig)):
         return Asked(0, profile)
@@ -91,15 +106,35 @@ def read(text: str, pool: Pool) -> Asked:
     number, unit = found
     if number <= 0:
         raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units_per_pod")
+    if unit == "" and pool.unit == "MiB":
+        if number >= BARE_MIB:
+            raise Invalid(
+                N_("%(number)s GiB is more than a card has. Write %(number)s MiB, or the number of GiB."),
+                code="which_unit", field="units_per_pod", number=int(number),
+            )  # fmt: skip
+        unit = "gib"
     if unit == "" and number < 1:
         unit = "card"
-    return _bounded(_in_units(number, unit, text, pool))
+    asked = _bounded(_in_units(number, unit, text, pool))
+    check_not_little(asked.units, pool, "units_per_pod")
+    return asked
 
 
 def _bounded(asked: Asked) -> Asked:
     if asked.units > LARGEST:
         raise Invalid(N_("That is more than can be counted."), code="too_many", field="units_per_pod")
     return asked
+
+
+def becomes(text: str, pool: Pool) -> str:
+    """What the text is rounded to, in words, where that is not what it says: "2 cards" of 1.5; "" where it is. Raises
+    Invalid."""
+    asked = read(text, pool)
+    if asked.profile:
+        return "" if _profile_named(text.strip(), pool.mig) else said(pool, 0, asked.profile)
+    exact = exactly(text, pool)
+    tolerated = 1 if pool.unit == "MiB" else 0  # nobody minds a MiB
+    return "" if exact is None or asked.units - exact <= tolerated else amount(asked.units, pool)
 
 
 def _in_units(number: Fraction, unit: str, text: str, pool: Pool) -> Asked:

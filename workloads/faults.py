@@ -9,6 +9,7 @@ from portal import names
 from portal.errors import N_, Invalid
 from portal.models import Department
 from portal.prepared import Prepared
+from quotas.amounts import check_not_little
 from workloads import kinds, sharing
 from workloads.models import Image, Kind
 from workloads.requests import LONGEST, WorkloadRequest, settings_of
@@ -91,6 +92,10 @@ def _sharing(request: WorkloadRequest) -> list[Invalid]:
     if system is None:
         return [Invalid(N_("Nothing serves the sharing system of %(pool)s."), field="pool", pool=pool.name)]
     errors = []
+    try:
+        check_not_little(request.units_per_pod, pool, "units_per_pod")
+    except Invalid as error:
+        errors.append(error)
     if request.profile and not pool.mig:
         errors.append(
             Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)

@@ -14,7 +14,8 @@ from portal.crypt import Undecryptable
 from portal.errors import Problem
 from portal.models import Department
 from portal.names import LineInput, NameInput
-from portal.words import memory
+from quotas.amounts import first_amount, written
+from quotas.forms import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.amount_form import AmountFields
 from workloads.faults import InvalidRequest
@@ -41,7 +42,10 @@ class ImageSelect(forms.Select):
 class WorkloadForm(AmountFields, SetupFields):
     kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
     name = NameInput(label=_("Name"), max_length=100)
-    pool = forms.ModelChoiceField(Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None)
+    pool = PoolField(
+        Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None,
+        widget=PoolSelect({"data-amount": "units_per_pod cores_per_pod"}),
+    )  # fmt: skip
     image = forms.ModelChoiceField(
         Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None, widget=ImageSelect
     )
@@ -155,10 +159,9 @@ def pools_of(department: Department) -> Any:
     return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group__cluster")
 
 
-def amount_text(source: Workload | Preset) -> str | int:
+def amount_text(source: Workload | Preset) -> str:
     """What was asked for, as somebody would type it."""
-    asked: int = getattr(source, "asked_per_pod", None) or source.units_per_pod
-    return memory(asked) if source.pool.unit == "MiB" and asked % 512 == 0 else asked
+    return written(getattr(source, "asked_per_pod", None) or source.units_per_pod, source.pool)
 
 
 def secret_names(workload: Workload) -> list[str]:
@@ -179,10 +182,9 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
         "max_runtime": 8 * HOUR,
         "priority": 0,
     }
-    first = pools.first()
+    first = pools.filter(slug=query.get("pool", "")).first() or pools.first()
     if first is not None:
-        values["pool"] = first.slug
-        values["units_per_pod"] = memory(first.units_per_card) if first.unit == "MiB" else 1
+        values |= {"pool": first.slug, "units_per_pod": first_amount(first)}
     source = origin or preset
     if source is not None:
         values |= {

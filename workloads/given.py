@@ -132,7 +132,9 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
         system = about(pool)
         if system is None:
             continue
-        label = {"card": _("Cards"), "MiB": _("GPU memory"), "percent": _("Share of a card"), "replica": _("Shares")}
+        label = {
+            "card": _("Cards"), "MiB": _("GPU memory (GiB)"), "percent": _("Share of a card (%)"), "replica": _("Shares"),
+        }  # fmt: skip
         found.append(
             Offer(
                 pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),

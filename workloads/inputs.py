@@ -14,6 +14,7 @@ from portal.names import LineInput
 from quotas.amounts import LARGEST, MEBIBYTES
 from workloads.clusters import expansion
 
+BARE_GIB = 4096  # more than that without a unit is meant in MiB
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "": 60}
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
@@ -56,16 +57,23 @@ class DurationField(LineInput):
 
 
 class MemoryField(LineInput):
-    """MiB from "8 GiB", "512 MiB"; a bare number is MiB."""
+    """MiB from "8 GiB", "512 MiB"; a bare number is GiB, unless it is so large that MiB must be meant: then it is asked."""
 
-    default_error_messages = {"shape": _("“%(text)s” is not an amount of memory. Write it like 8 GiB or 512 MiB.")}
+    default_error_messages = {
+        "shape": _("“%(text)s” is not an amount of memory. Write it like 8 GiB or 512 MiB."),
+        "unit": _("%(text)s GiB is more than a machine has. Write %(text)s MiB, or the number of GiB."),
+    }
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
         if not text:
             return None
         try:
-            return parts_of(text, MEBIBYTES)
+            found = parts_of(text, MEBIBYTES | {"": 1024})
+            bare = text.replace(".", "").isdigit()
+            if bare and found >= BARE_GIB * 1024:
+                raise ValidationError(self.error_messages["unit"], code="which_unit", params={"text": text})
+            return found
         except ValueError:
             raise ValidationError(self.error_messages["shape"], code="shape", params={"text": text}) from None
 

@@ -17,6 +17,7 @@ from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
 from portal.words import amount, cores, duration, memory
+from quotas.amounts import written
 from quotas.barred import barred
 from quotas.engine import explain
 from quotas.engine import types as e
@@ -62,6 +63,11 @@ class Alternative:
     pool: Pool
     units_per_pod: int
     text: str
+
+    @property
+    def written(self) -> str:
+        """The amount as the form takes it."""
+        return written(self.units_per_pod, self.pool)
 
 
 @dataclass(frozen=True, slots=True)

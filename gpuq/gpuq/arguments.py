@@ -9,6 +9,7 @@ from typing import Any
 
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 MEBIBYTES = {"MiB": 1, "M": 1, "GiB": 1024, "G": 1024, "TiB": 2**20}
+BARE_GIB = 4096  # more than that without a unit is meant in MiB
 
 
 def duration(text: str) -> int:
@@ -20,11 +21,28 @@ def duration(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """ "512MiB", "8GiB" → MiB; a bare number is MiB."""
+    """ "512MiB", "8GiB" → MiB; a bare number is GiB, as on the page."""
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
     if not found or found[2] not in {"", *MEBIBYTES}:
         raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory such as 512MiB or 8GiB")
-    return int(found[1]) * MEBIBYTES.get(found[2], 1)
+    if not found[2] and int(found[1]) >= BARE_GIB:
+        raise argparse.ArgumentTypeError(
+            f"{text} GiB is more than a machine has: write {text}MiB, or the number of GiB"
+        )
+    return int(found[1]) * MEBIBYTES.get(found[2], 1024)
+
+
+def in_gib(units: int, unit: str) -> int | float:
+    """As amounts are typed: GiB where the pool counts memory in MiB, else as they are."""
+    return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, 2)
+
+
+def counted_in(unit: str) -> str:
+    return "GiB" if unit == "MiB" else unit
+
+
+def amount(units: int, unit: str) -> str:
+    return f"{in_gib(units, unit)} {counted_in(unit)}"
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -92,7 +110,12 @@ def request(made: argparse.ArgumentParser) -> None:
     made.add_argument("--pool")
     amount = made.add_mutually_exclusive_group()
     amount.add_argument("--cards", type=int, help="whole cards")
-    amount.add_argument("--units", type=int, help="in the pool's own unit, see `gpuq pools`")
+    amount.add_argument(
+        "--units",
+        metavar="6GiB",
+        dest="amount",
+        help="as on the page: 6GiB, half, 25%%; a bare number counts GiB where the pool counts memory",
+    )
     amount.add_argument("--profile", help="of a MIG pool, such as 3g.40gb")
     made.add_argument("--kind", choices=["job", "notebook", "distributed", "service"])
     made.add_argument("--pods", type=int, help="ranks of a distributed job; the amount is each one's")
@@ -119,14 +142,12 @@ def request(made: argparse.ArgumentParser) -> None:
 
 def body_of(arguments: argparse.Namespace, unit: str) -> dict[str, Any]:
     """The request's JSON; what was not given is left to the preset or the portal. `unit` is the pool's."""
-    names = ("preset", "kind", "pods", "pool", "profile", "image", "name", "cpu", "memory_mib", "priority", "max_runtime",
-             "max_wait", "own_only", "preemptible")  # fmt: skip
+    names = ("preset", "kind", "pods", "pool", "amount", "profile", "image", "name", "cpu", "memory_mib", "priority",
+             "max_runtime", "max_wait", "own_only", "preemptible")  # fmt: skip
     body = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     setup = {name: getattr(arguments, name) for name in SETUP if getattr(arguments, name) is not None}
     body |= {"setup": setup} if setup else {}
-    units = arguments.units if arguments.cards is None else arguments.cards
-    if units is not None:
-        body["units_per_pod"] = units
+    body |= {} if arguments.cards is None else {"units_per_pod": arguments.cards}
     if arguments.cards is not None and unit != "card":
         raise argparse.ArgumentTypeError(f"{arguments.pool} counts {unit}, not cards: use --units")
     if arguments.words:

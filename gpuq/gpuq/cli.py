@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gpuq.arguments import body_of, parser
+from gpuq.arguments import amount, body_of, counted_in, in_gib, parser
 from gpuq.follow import Signals, follow, say
 from gpuq.portal import Json, Lost, Portal, segment
 from gpuq.settings import Failure, Misconfigured, without_tokens
@@ -92,7 +92,9 @@ def show_one(portal: Portal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(as_json(workload))
         return 0
-    show(f"{workload['name']}  {workload['state']}  {workload['units']} {workload['unit']} of {workload['pool']}")
+    show(
+        f"{workload['name']}  {workload['state']}  {amount(workload['units'], workload['unit'])} of {workload['pool']}"
+    )
     told = workload["verdict"]
     show(told["title"], *told["lines"], *told["advice"])
     for attempt in workload["attempts"]:
@@ -129,7 +131,7 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
         show(as_json(rows))
     else:
         head = ("ID", "NAME", "STATE", "UNITS", "POOL", "BY", "SINCE")
-        table([head, *((r["id"], r["name"], r["state"], f"{r['units']} {r['unit']}", r["pool"], r["author"] or "",
+        table([head, *((r["id"], r["name"], r["state"], amount(r["units"], r["unit"]), r["pool"], r["author"] or "",
                         r["state_since"][:19]) for r in rows)])  # fmt: skip
     return 0
 
@@ -140,8 +142,8 @@ def pools(portal: Portal, arguments: argparse.Namespace) -> int:
         show(as_json(rows))
     else:
         head = ("POOL", "NAME", "UNIT", "PRESENT", "FREE", "LARGEST", "QUEUE")
-        table([head, *((r["id"], r["name"], r["unit"], r["present"], r["free"], r["largest"], r["queue_len"])
-                       for r in rows)])  # fmt: skip
+        table([head, *((r["id"], r["name"], counted_in(r["unit"]), *(in_gib(r[each], r["unit"]) for each in
+                       ("present", "free", "largest")), r["queue_len"]) for r in rows)])  # fmt: skip
     return 0
 
 

@@ -62,8 +62,11 @@ class QuotaOut(serializers.ModelSerializer[Quota]):
         return dict(LimitChangeOut({"at": change[0], "lend_limit": change[1]}).data) if change else None
 
 
+IN_UNITS = "In the pool's unit: MiB where it counts memory (6 GiB is 6144)."
+
+
 class QuotaIn(Strict):
-    guaranteed = serializers.IntegerField(min_value=0, max_value=MOST)
+    guaranteed = serializers.IntegerField(min_value=0, max_value=MOST, help_text=IN_UNITS)
     borrow_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: no limit")
     lend_limit = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, help_text="null: all")
     windows = WindowShape(many=True, required=False, help_text="Absent: they stay as they are.")
@@ -170,7 +173,7 @@ class UserCapOut(serializers.ModelSerializer[UserCap]):
 
 
 class UserCapIn(Strict):
-    units = serializers.IntegerField(min_value=0, max_value=MOST)
+    units = serializers.IntegerField(min_value=0, max_value=MOST, help_text=IN_UNITS)
 
 
 class UserCaps(ApiView):

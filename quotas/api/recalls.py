@@ -19,7 +19,7 @@ from portal.api.base import ApiView, Strict
 from portal.idempotency import idempotent
 from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from quotas import actions, previews
-from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
+from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
 from quotas.live import leavers
 from quotas.models import Claim, ClaimState
@@ -74,7 +74,7 @@ def told(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
 class RecallIn(Strict):
     department = serializers.SlugField()
     pool = serializers.SlugField()
-    units = serializers.IntegerField(min_value=1, max_value=MOST)
+    units = serializers.IntegerField(min_value=1, max_value=MOST, help_text=IN_UNITS)
     until = serializers.DateTimeField(allow_null=True, default=None, help_text="It ends then by itself.")
 
 

@@ -51,6 +51,20 @@ def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
         assert end.value.code == 2
 
 
+def test_an_amount_is_written_as_on_the_page(cli: Any) -> None:
+    for text in ("6GiB", "6", "half", "25%", "1.5 GiB"):
+        assert body(cli, "--pool", "t4", "--units", text, unit="MiB") == {"pool": "t4", "amount": text}
+    assert body(cli, "--memory", "16")["memory_mib"] == 16384
+    with pytest.raises(SystemExit):
+        body(cli, "--memory", "16384")
+    arguments = importlib.import_module("gpuq.arguments")
+    assert [arguments.amount(*each) for each in ((6144, "MiB"), (7680, "MiB"), (2, "card"))] == [
+        "6 GiB",
+        "7.5 GiB",
+        "2 card",
+    ]
+
+
 def test_variables_come_from_here_and_secrets_are_marked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_KEY", "k")
     given = body(cli, "--env", "LR=0.1=x", "--secret", "WANDB_KEY")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from portal.models import Department, Role, User
 from quotas.models import Card, Node, Pool
 from tests import builders as make
 from tests.clients import person
-from workloads.models import Image, Workload
+from workloads.models import Image, Preset, Workload
 
 pytestmark = pytest.mark.django_db
 
@@ -98,7 +100,15 @@ def test_a_profile_is_offered_only_where_a_node_has_it_and_memory_finds_one(visi
     text = client.get("/d/vision/workloads/new/").content.decode()
     assert "3g.40gb · 39.2 GiB" in text
     assert "2g.20gb" not in text
-    assert client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB")).status_code == 302
+    told = client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB"))
+    assert told.status_code == 422
+    assert "“30 GiB” becomes 3g.40gb: half an A100 80GB, about 39.2 GiB here." in told.content.decode()
+    became = re.search('name="became" value="([^"]*)"', told.content.decode())
+    assert became is not None
+    answer = client.post(
+        "/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB", became=html.unescape(became[1]))
+    )
+    assert answer.status_code == 302
     assert (Workload.objects.get().profile, Workload.objects.get().units_per_pod) == ("3g.40gb", 4)
 
 
@@ -115,6 +125,72 @@ def test_a_wrong_step_names_the_field_the_number_and_the_step(vision: Department
     answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="4 GiB", cores_per_pod="7"))
     assert answer.status_code == 422
     assert "in steps of 5; 7 is none" in answer.content.decode()
+
+
+def test_what_is_rounded_is_said_in_the_panel_and_again_where_nobody_saw_it(vision: Department, alice: User) -> None:
+    pool = make.pool("a100", cards=4)
+    make.quota(vision, pool, 4)
+    client, new = page(alice), "/d/vision/workloads/new/"
+    asked = body(pool, units_per_pod="1.5")
+    assert client.post(new, asked).status_code == 422
+    assert not Workload.objects.exists()
+    panel = client.post(f"{new}verdict/", asked).content.decode()
+    assert "“1.5” becomes 2 cards here." in panel
+    became = html.unescape(re.findall('name="became" value="([^"]*)"', panel)[0])
+    other = client.post(new, asked | {"units_per_pod": "2.5", "became": became})  # said of another amount
+    assert (other.status_code, "3 cards" in other.content.decode()) == (422, True)
+    assert client.post(new, asked | {"became": became}).status_code == 302
+    assert Workload.objects.get().units_per_pod == 2
+
+
+def test_memory_is_typed_in_gib_at_every_door(vision: Department, alice: User) -> None:
+    pool = shared(vision, "hami")
+    Card.objects.update(cores=100)
+    client, new = page(alice), "/d/vision/workloads/new/"
+    text = client.get(new).content.decode()
+    assert 'data-label="GPU memory (GiB)"' in text
+    assert 'data-unit="GiB" data-first="15 GiB"' in text
+    assert client.post(new, body(pool, units_per_pod="6", memory_mib="2")).status_code == 302
+    made = Workload.objects.get()
+    assert (made.asked_per_pod, made.memory_mib) == (6144, 2048)
+    again = client.get(f"{new}?from={made.public_id}").content.decode()
+    assert 'value="6 GiB"' in again
+    assert person(alice).post(API, job(pool, amount="6")).json()["asked_per_pod"] == 6144
+    for little in ({"amount": "1 MiB"}, {"units_per_pod": 1}):
+        refused = person(alice).post(API, job(pool, **little))
+        assert refused.status_code == 422
+        assert "did you mean 1 GiB?" in refused.json()["detail"]
+    assert "did you mean 1 GiB?" in client.post(new, body(pool, units_per_pod="1 MiB")).content.decode()
+    assert client.post(new, body(pool, memory_mib="16384")).status_code == 422
+    assert Workload.objects.count() == 2
+
+
+def test_a_preset_takes_amounts_as_people_write_them(vision: Department) -> None:
+    pool, oscar = shared(vision, "hami"), make.user("oscar", is_operator=True)
+    made = Image.objects.create(name="python:3", title="Python")
+    values = {
+        "slug": "small",
+        "title": "Small",
+        "kind": "job",
+        "pool": pool.pk,
+        "pods": "1",
+        "units_per_pod": "6",
+        "image": made.pk,
+        "command": "python",
+        "cpu_milli": "1000",
+        "memory_mib": "8",
+        "order": "0",
+        "active": "on",
+        "setup": "{}",
+    }
+    client = page(oscar)
+    assert client.post("/operator/presets/new/", values).status_code == 302
+    preset = Preset.objects.get()
+    assert (preset.units_per_pod, preset.memory_mib) == (6144, 8192)
+    shown = client.get(f"/operator/presets/{preset.pk}/").content.decode()
+    assert [f'value="{text}"' in shown for text in ("6 GiB", "8 GiB")] == [True, True]
+    little = client.post("/operator/presets/new/", values | {"slug": "tiny", "units_per_pod": "1 MiB"})
+    assert (little.status_code, "did you mean 1 GiB?" in little.content.decode()) == (422, True)
 
 
 API = "/api/v1/departments/vision/workloads/"
@@ -156,7 +232,7 @@ def test_what_only_one_system_may_be_asked_is_offered_kept_written_into_the_pod_
     pool = shared(vision, "vcuda", units_per_card=15104)
     Card.objects.filter(pool=pool).update(cores=100)
     new, client = "/d/vision/workloads/new/", page(alice)
-    asked = body(pool, units_per_pod="7680", cores_per_pod="30")
+    asked = body(pool, units_per_pod="7680 MiB", cores_per_pod="30")
     assert 'data-extra="core_limit"' in client.get(new).content.decode()
     refused = client.post(new, asked | {"core_limit": "20"})
     assert refused.status_code == 422

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.errors import Invalid
+from quotas.amounts import LEAST_MIB
 from quotas.models import Cluster, Pool, PoolGroup
-from workloads.amounts import Asked, card_mib, instance_mib, product_name, read, said
+from workloads.amounts import Asked, becomes, card_mib, instance_mib, product_name, read, said
 from workloads.given import compute_share
 
 
@@ -37,7 +38,9 @@ CUT = pool("mig", "slice", 8, product="NVIDIA-A100-SXM4-80GB", mig="A100-80GB")
         (CARDS, "80 GiB", 1, ""),
         (CARDS, "100 GiB", 2, ""),
         (CARDS, "0.5", 1, ""),
-        (SHARED, "6144", 6144, ""),
+        (SHARED, "6", 6144, ""),
+        (HAMI, "0.5", 512, ""),
+        (HAMI, "6144 MiB", 6144, ""),
         (SHARED, "6 GiB", 6144, ""),
         (SHARED, "7.5 GiB", 8192, ""),  # this system deals in whole GiB
         (SHARED, "half", 8192, ""),
@@ -76,6 +79,10 @@ def test_what_people_write_becomes_the_pools_unit(where: Pool, text: str, units:
         (SHARED, "5 bananas", "shape"),
         (SHARED, "99999999 GiB", "too_many"),
         (SHARED, "1/0", "too_little"),
+        (HAMI, "1 MiB", "very_little"),
+        (HAMI, "255 MiB", "very_little"),
+        (HAMI, "0.1", "very_little"),
+        (SHARED, "6144", "which_unit"),
         (pool("whole", "card", product="X"), "5 GiB", "no_memory_known"),
     ],
 )
@@ -85,6 +92,29 @@ def test_what_cannot_be_is_refused_with_what_could(where: Pool, text: str, code:
     assert refused.value.code == code
     assert refused.value.field == "units_per_pod"
     assert refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "words"),
+    [
+        (CARDS, "2", ""),
+        (CARDS, "1.5", "2 cards"),
+        (CARDS, "half", "1 card"),
+        (CARDS, "0.5", "1 card"),
+        (CARDS, "100 GiB", "2 cards"),
+        (SHARED, "6 GiB", ""),
+        (SHARED, "7.5", "8 GiB"),
+        (HAMI, "half", ""),
+        (HAMI, "7.3 GiB", ""),
+        (PERCENT, "1/3", "34 %"),
+        (PERCENT, "half", ""),
+        (SLICED, "3 GiB", "1 replica"),
+        (CUT, "3g.40gb", ""),
+        (CUT, "half", "4g.40gb: half an A100 80GB, about 39.2 GiB"),
+    ],
+)
+def test_what_is_rounded_says_what_it_becomes(where: Pool, text: str, words: str) -> None:
+    assert becomes(text, where) == words
 
 
 @pytest.mark.parametrize(
@@ -107,7 +137,7 @@ def test_an_amount_is_said_in_words_a_researcher_knows(where: Pool, units: int, 
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(1, 81920), st.sampled_from([SHARED, HAMI, PERCENT, CUT, CARDS]))
+@given(st.integers(LEAST_MIB, 81920), st.sampled_from([SHARED, HAMI, PERCENT, CUT, CARDS]))
 def test_memory_is_never_rounded_down(mib: int, where: Pool) -> None:
     try:
         asked = read(f"{mib} MiB", where)

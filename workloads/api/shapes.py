@@ -219,7 +219,12 @@ class WorkloadIn(Strict):
         required=False,
         help_text="Instead of units_per_pod and profile: “7.5 GiB”, “half”, “3g.40gb”.",
     )
-    units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    units_per_pod = serializers.IntegerField(
+        min_value=1,
+        max_value=MOST,
+        required=False,
+        help_text="In the pool's unit: MiB where it counts memory (6 GiB is 6144). In words: amount.",
+    )
     cores_per_pod = serializers.IntegerField(
         min_value=1,
         max_value=100,

@@ -41,6 +41,7 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     if request.method == "POST":
         form = WorkloadForm(request.POST, actor=actor, department=here)
         if request.POST.get("check"):  # without scripts the panel is asked for by a button
+            form.tells = False
             return page(request, here, form, **answer(actor, here, form))
         workload = submitted(request, actor, here, form)
         if workload is not None:
@@ -119,7 +120,8 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     missing = [name for name in LATER if not filled.get(name, "").strip()]
     filled.update({name: LATER[name] for name in missing})
     form = WorkloadForm(filled, actor=actor, department=here)
-    context = {"department": here, "form": form, **answer(actor, here, form)}
+    form.tells = False
+    context = {"department": here, "form": form, "panel": True, **answer(actor, here, form)}
     if filled.get("kind") in set(Kind.values) - WITH_COMMAND:
         missing = [name for name in missing if name != "command"]
     if missing:  # then there is nothing yet that could be sent

@@ -17,9 +17,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.access import Actor, actor_of
 from portal.errors import Problem
 from portal.forms import blame
-from quotas.models import Cluster
+from portal.names import LineInput
+from quotas.amounts import LONGEST, check_not_little, units_of, written
+from quotas.forms import PoolField, PoolSelect
+from quotas.models import Cluster, Pool
 from workloads import catalogue, registry
-from workloads.inputs import CommandField
+from workloads.inputs import CommandField, MemoryField
 from workloads.models import Image, Kind, Preset
 from workloads.setups import Setup
 
@@ -131,6 +134,19 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         help_text=gettext_lazy("As in a terminal. $(PORTAL_PORT) and other names of the portal are replaced."),
     )
 
+    pool = PoolField(
+        Pool.objects.all(),
+        label=gettext_lazy("Pool"),
+        widget=PoolSelect({"data-amount": "units_per_pod cores_per_pod"}),
+    )
+    units_per_pod = LineInput(
+        label=gettext_lazy("Amount for each pod"), initial="1", max_length=LONGEST,
+        help_text=gettext_lazy("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+    )  # fmt: skip
+    memory_mib = MemoryField(
+        label=gettext_lazy("Memory"), help_text=gettext_lazy("Of the machine, not of the card: 8 GiB")
+    )
+
     class Meta:
         model = Preset
         fields = [
@@ -142,14 +158,11 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "title": gettext_lazy("Title"),
             "description": gettext_lazy("Description"),
             "kind": gettext_lazy("Kind"),
-            "pool": gettext_lazy("Pool"),
             "pods": gettext_lazy("Pods"),
-            "units_per_pod": gettext_lazy("Units for each pod"),
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
             "image": gettext_lazy("Image"),
             "cpu_milli": gettext_lazy("CPU (thousandths)"),
-            "memory_mib": gettext_lazy("Memory (MiB)"),
             "max_runtime": gettext_lazy("Longest runtime (s)"),
             "setup": gettext_lazy("What only this kind has"),
             "order": gettext_lazy("Order"),
@@ -160,6 +173,23 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
 
     def clean_command(self) -> list[str]:
         return list(self.cleaned_data["command"])
+
+    def get_initial_for_field(self, field: forms.Field, field_name: str) -> Any:
+        value = super().get_initial_for_field(field, field_name)
+        if field_name == "units_per_pod" and isinstance(value, int) and self.instance.pool_id:
+            return written(value, self.instance.pool)
+        return value
+
+    def clean(self) -> dict[str, Any]:
+        """The amount as people write it → units of the pool."""
+        data = super().clean() or self.cleaned_data
+        if "pool" in data and "units_per_pod" in data:
+            try:
+                data["units_per_pod"] = units_of(data["units_per_pod"], data["pool"])
+                check_not_little(data["units_per_pod"], data["pool"])
+            except Problem as problem:
+                self.add_error("units_per_pod", problem.detail)
+        return data
 
     def clean_setup(self) -> dict[str, Any]:
         try:
