@@ -86,6 +86,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         units_per_pod=workload.asked_per_pod or workload.units_per_pod,
         cores_per_pod=workload.cores_per_pod,
         profile=workload.profile or None,
+        mig=workload.pool.mig,
         units_per_card=workload.pool.units_per_card,
         extra=setup.extra,
         placement=tuple(_place(place) for place in attempt.placement or ()),
