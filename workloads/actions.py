@@ -53,7 +53,7 @@ def submit(
     """
     actor.require(Right.SUBMIT, department)
     now = now or timezone.now()
-    highest = 2**31 - 1 if actor.is_operator else NORMAL_PRIORITY
+    highest = 2**31 - 1 if actor.may(Right.OPERATE, department) else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
     workload = request.workload(department, actor.user, now=now)
     refuse_impossible(workload, now=now)
