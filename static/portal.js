@@ -250,6 +250,12 @@
     form.addEventListener("change", () => choose(form));
   }
 
+  // The exact names of files to be sent: in the head of an upload they arrive altered.
+  document.addEventListener("change", (event) => {
+    const names = event.target.id && one(`input[data-names-of="${CSS.escape(event.target.id)}"]`);
+    if (names) names.value = JSON.stringify([...event.target.files].map((file) => file.name));
+  });
+
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
     if (!root.dataset.theme) root.dataset.bsTheme = event.matches ? "dark" : "light";
   });

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, path, register_converter
+from django.urls.converters import PathConverter
 
 from workloads.api import catalogue, modes, outputs, resources
+
+
+class FilePath(PathConverter):
+    """Names of files may have any sign, also the end of a line."""
+
+    regex = r"[\s\S]+"
+
+
+register_converter(FilePath, "file")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/", catalogue.Clusters.as_view(), name="clusters"),
@@ -24,7 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workloads/<slug:workload>/exports/<slug:kind>/", outputs.Export.as_view(), name="workload-export"),
     path("workloads/<slug:workload>/extend/", resources.Extend.as_view(), name="workload-extend"),
     path("workloads/<slug:workload>/files/", outputs.Files.as_view(), name="workload-files"),
-    path("workloads/<slug:workload>/files/<path:path>", outputs.FileView.as_view(), name="workload-file"),
+    path("workloads/<slug:workload>/files/<file:path>", outputs.FileView.as_view(), name="workload-file"),
     path("workloads/<slug:workload>/leave/", resources.Leave.as_view(), name="workload-leave"),
     path("workloads/<slug:workload>/logs/", outputs.Logs.as_view(), name="workload-logs"),
     path("workloads/<slug:workload>/ready/", resources.Ready.as_view(), name="ready"),

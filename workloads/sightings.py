@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
-from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.utils import timezone
 
 from portal import lane

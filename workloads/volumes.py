@@ -13,12 +13,13 @@ from typing import TypeVar
 from portal.errors import N_, Invalid, Problem
 from quotas.models import Node
 from workloads.clusters.base import ClusterError, VolumeRef
-from workloads.clusters.files import MOST_SHOWN, FileFailure, Files, Listing, NotYet, OpenFile
+from workloads.clusters.file_names import shown
+from workloads.clusters.files import Archive, FileFailure, Files, Listing, NotYet, OpenFile
 from workloads.drivers import ClusterAway, driver_for
 from workloads.models import Workload
 from workloads.specs import namespace_of
 
-__all__ = ["MOST_SHOWN", "get", "listing", "read", "remove", "store"]
+__all__ = ["archive", "get", "listing", "read", "remove", "store"]
 T = TypeVar("T")
 PATIENCE = 15.0  # s that a request waits for the directory to be opened; a page that asks again waits less
 PAUSE = 0.25
@@ -45,13 +46,13 @@ class NotOpenYet(Problem):
 
 
 class NoSpace(Problem):
-    status = 409
+    status = 422
     code = "no_space"
     message = N_("The disk of the working directory is full: %(free)s MiB are left. Delete what is not needed.")
 
 
 class Unreadable(Problem):
-    status = 409
+    status = 422
     code = "unreadable"
     message = N_("%(path)s may not be read or changed: its access rights forbid it.")
 
@@ -61,6 +62,10 @@ REASONS = {
     "outside": N_("%(path)s lies outside of the working directory."),
     "is_directory": N_("%(path)s is a directory."),
     "part_is_file": N_("A part of %(path)s is a file."),
+    "name_too_long": N_("%(path)s: a name may have %(limit)s bytes at most; letters beyond ASCII count 2 to 4."),
+    "path_too_long": N_("%(path)s: a path may have %(limit)s bytes at most."),
+    "loop": N_("%(path)s is a link that leads to itself."),
+    "refused": N_("The disk does not take %(path)s: %(why)s."),
 }
 
 
@@ -79,13 +84,19 @@ def ref_of(workload: Workload) -> VolumeRef:
     )
 
 
-def get(workload: Workload, path: str, *, patience: float = PATIENCE) -> Listing | OpenFile:
+def get(workload: Workload, path: str, after: str = "", *, patience: float = PATIENCE) -> Listing | OpenFile:
     """A directory's entries, or a file. Raises every Problem of this module, ClusterAway, Invalid."""
-    return _asked(workload, lambda files: files.get(path), patience)
+    return _asked(workload, lambda files: files.get(path, after), patience)
 
 
-def listing(workload: Workload, path: str = "", *, patience: float = PATIENCE) -> Listing:
-    found = get(workload, path, patience=patience)
+def archive(workload: Workload, path: str) -> Archive | OpenFile:
+    """A directory as a tar; a file as it is."""
+    found = get(workload, path)
+    return _asked(workload, lambda files: files.archive(path), PATIENCE) if isinstance(found, Listing) else found
+
+
+def listing(workload: Workload, path: str = "", after: str = "", *, patience: float = PATIENCE) -> Listing:
+    found = get(workload, path, after, patience=patience)
     if isinstance(found, OpenFile):
         found.close()
         raise NoSuchFile(path=path)
@@ -136,12 +147,15 @@ def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T
 
 
 def problem_of(failure: FileFailure) -> Problem:
+    path = shown(failure.path)
+    if len(path) > 200:
+        path = f"{path[:100]}…{path[-50:]}"
     match failure.code:
         case "no_such_file":
-            return NoSuchFile(path=failure.path)
+            return NoSuchFile(path=path)
         case "no_space":
             return NoSpace(free=failure.free >> 20)
         case "denied":
-            return Unreadable(path=failure.path)
+            return Unreadable(path=path)
         case code:
-            return Invalid(REASONS[code], field="path", path=failure.path)
+            return Invalid(REASONS[code], field="path", code=code, path=path, limit=failure.limit, why=failure.why)

@@ -95,7 +95,9 @@ def parser() -> argparse.ArgumentParser:
     upload = command("upload", "Copy a file into the working directory.", identity=True)
     upload.add_argument("source")
     upload.add_argument("path", nargs="?")
-    download = command("download", "Copy a file out of the working directory.", identity=True)
+    download = command(
+        "download", "Copy a file out of the working directory, or a folder as a tar file.", identity=True
+    )
     download.add_argument("path")
     download.add_argument("target", nargs="?")
     return top

@@ -148,7 +148,7 @@ def pools(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
-    found = portal.get(files_path(arguments.id, arguments.path))["results"]
+    found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
         show(as_json(found))
     else:
@@ -172,8 +172,19 @@ def upload(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def download(portal: Portal, arguments: argparse.Namespace) -> int:
-    data = portal.call("GET", files_path(arguments.id, arguments.path)).content
-    Path(arguments.target or Path(arguments.path).name).write_bytes(data)
+    """A file, or a folder as a tar file: whole, or not at all."""
+    name = Path(arguments.path.strip("/")).name
+    with portal.file(files_path(arguments.id, arguments.path)) as (is_folder, pieces):
+        target = Path(arguments.target or f"{name or arguments.id}{'.tar' if is_folder else ''}")
+        if target.is_dir():
+            target /= f"{name or arguments.id}{'.tar' if is_folder else ''}"
+        part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                file.writelines(pieces)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     return 0
 
 

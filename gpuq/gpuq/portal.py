@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import ssl
@@ -69,13 +70,16 @@ class Portal:
         given = Settings.from_environment()
         return cls(given.url, given.token, given.patience, given.language)
 
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Tries again while the portal is away or busy, and only then. Raises Lost, Refused, Misconfigured."""
+    def call(self, method: str, path: str, *, stream: bool = False, **options: Any) -> httpx.Response:
+        """Tries again while the portal is away or busy, and only then. With `stream` the body of a good answer is still to be
+        read. Raises Lost, Refused, Misconfigured."""
         end, pause = time.monotonic() + self.patience, 0.5
         while True:
             wait, why = pause, ""
             try:
-                response = self.http.request(method, path, **options)
+                response = self.http.send(self.http.build_request(method, path, **options), stream=stream)
+                if not response.is_success:
+                    response.read()
             except httpx.TransportError as error:
                 self.give_up_on(error)
                 if is_unknown_name(error) and not self.reached:
@@ -186,6 +190,17 @@ class Portal:
 
     def stop(self, identity: str) -> None:
         self.call("DELETE", f"workloads/{segment(identity)}/")
+
+    @contextlib.contextmanager
+    def file(self, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
+        """Whether it is a folder, which comes as a tar; and its bytes. Raises Lost, Refused, Misconfigured."""
+        response = self.call("GET", path, stream=True, params={"archive": 1})
+        try:
+            yield response.headers.get("Content-Type") == "application/x-tar", response.iter_raw()
+        except httpx.TransportError as error:
+            raise Lost(f"the file broke off: {error}") from error
+        finally:
+            response.close()
 
     def log(self, identity: str, *, follow: bool = False, **params: Any) -> Iterator[bytes]:
         """Pieces of the log. Raises httpx.TransportError when the stream breaks, Refused, Misconfigured."""

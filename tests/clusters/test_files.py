@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import random
 import secrets
+import tarfile
 import threading
 import time
 import tracemalloc
@@ -13,11 +16,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.clusters.beds import Bed, PlainBed, ended, eventually, in_phase, log, seen
 from tests.clusters.realcluster import Admin
 from workloads.clusters.base import Phase, RunSpec, Unreachable, VolumeRef, volume_of
+from workloads.clusters.file_names import shown
 from workloads.clusters.files import FileFailure, Files, Listing, NotYet, OpenFile
+from workloads.clusters.volume_program import bytes_of, text_of
 from workloads.manifests import files as helper
 
 T = TypeVar("T")
@@ -246,3 +253,125 @@ def test_a_pod_of_others_with_that_name_is_left_alone(kubernetes_bed: PlainBed, 
         assert "deletionTimestamp" not in admin.call("GET", f"{pods}/{helper.name(theirs)}")["metadata"]
     finally:
         admin.call("DELETE", f"{pods}/{helper.name(theirs)}?gracePeriodSeconds=0")
+
+
+def listing(files: Files, path: str = "", after: str = "") -> Listing:
+    found = asked(lambda: files.get(path, after))
+    assert isinstance(found, Listing)
+    return found
+
+
+ODD = (
+    b"\xd6\xd0\xce\xc4.txt", b"caf\xe9", b"a\nb", b" lead", b"tail ", b"%C4%80", "\uf7d6".encode(), b"\xef\xbf",
+    b"x" * 255, ("é" * 127).encode(), b'"<b>&amp;', b"back\\slash", "‮gpj.exe".encode(), b"-rf", b"\x1b[31m", b"~", b"#?",
+)  # fmt: skip
+MAKES = f"""
+import os
+os.mkdir(b"d\\xe9"); os.chdir(b"d\\xe9")
+for name in {ODD!r}: open(name, "wb").write(name)
+os.mkdir("in"); open("in/a", "w").write("a" * 1000); os.symlink("a", "in/link"); os.mkfifo("in/pipe")
+os.symlink("loop", "loop"); os.symlink("..", "up")
+"""
+
+
+class TestOddNames:
+    """Names are bytes: each is listed, opened, packed and removed as what it is."""
+
+    def test_of_any_bytes_are_listed_read_and_removed(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", MAKES))
+        executing_bed.driver.ensure(spec)
+        assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
+        files = files_of(executing_bed, spec)
+        [folder] = listing(files).entries
+        found = {entry.name: entry for entry in listing(files, folder.path).entries}
+        assert {bytes_of(name) for name in found} == {*ODD, b"in", b"loop", b"up"}
+        for name, entry in found.items():
+            name.encode()  # travels in JSON and addresses
+            if entry.size is not None and name not in ("loop", "up"):
+                assert content(files, entry.path) == bytes_of(name)
+        assert failure(lambda: files.get(f"{folder.path}/loop")) in ("loop", "no_such_file")
+        assert listing(files, f"{folder.path}/up/{folder.path}/up").total == 1
+        gbk = found[text_of(ODD[0])]
+        assert shown(gbk.name) == "中文.txt"
+        files.remove(gbk.path)
+        files.put(gbk.path, [b"again"])
+        assert content(files, gbk.path) == b"again"
+        assert {bytes_of(entry.name) for entry in listing(files, folder.path).entries} == {*ODD, b"in", b"loop", b"up"}
+        files.remove(folder.path)
+        assert names(files) == []
+
+    def test_and_links_go_into_an_archive_as_they_are(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", MAKES))
+        executing_bed.driver.ensure(spec)
+        ended(executing_bed.driver, spec.ref)
+        files = files_of(executing_bed, spec)
+        [folder] = listing(files).entries
+        packed = asked(lambda: files.archive(folder.path))
+        assert packed.name == folder.name
+        with tarfile.open(fileobj=io.BytesIO(b"".join(packed.chunks)), errors="surrogateescape") as tar:
+            there = {os.fsencode(member.name): member for member in tar.getmembers()}
+            top = bytes_of(folder.name)
+            assert set(there) == {
+                top, *(top + b"/" + name for name in (*ODD, b"in", b"in/a", b"in/link", b"loop", b"up")),
+                top + b"/NOT-IN-THIS-ARCHIVE.txt",
+            }  # fmt: skip
+            for name in ODD:
+                assert tar.extractfile(there[top + b"/" + name]).read() == name  # type: ignore[union-attr]
+            assert there[top + b"/in/link"].linkname == "a"
+            assert there[top + b"/loop"].issym()
+            assert tar.extractfile(there[top + b"/NOT-IN-THIS-ARCHIVE.txt"]).read().endswith(b"in/pipe\n")  # type: ignore[union-attr]
+        assert failure(lambda: files.archive("nothing")) == "no_such_file"
+        whole = b"".join(asked(lambda: files.archive("")).chunks)
+        with tarfile.open(fileobj=io.BytesIO(whole), errors="surrogateescape") as tar:
+            assert tar.getnames()[0] == "files"
+
+    def test_that_are_too_long_say_how_long_they_may_be(self, executing_bed: Bed) -> None:
+        files = files_of(executing_bed, executing_bed.spec("hello"))
+        names(files)
+        for path, code, limit in (
+            ("x" * 256, "name_too_long", 255), ("字" * 86, "name_too_long", 255), ("d/" + "x" * 300, "name_too_long", 255),
+            ("d/" * 2500 + "x", "path_too_long", 4095),
+        ):  # fmt: skip
+            for call in (lambda path=path: files.put(path, [b"1"] * 3), lambda path=path: files.get(path)):
+                with pytest.raises(FileFailure) as failed:
+                    asked(call)
+                assert (failed.value.code, failed.value.limit) == (code, limit), path[:20]
+        files.put("字" * 85, [b"1"])
+        assert content(files, "字" * 85) == b"1"
+
+    def test_of_many_entries_come_in_pages_without_loss_or_repeat(self, executing_bed: Bed) -> None:
+        count = 200_000 if executing_bed.python == "python" else 20_000
+        program = (
+            f"import os\nos.mkdir('many'); os.chdir('many')\nfor i in range({count}): open(f'{{i:x}}', 'w').close()\n"
+            "for i in range(1500): os.mkdir(f'dir-{i}')"
+        )
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", program), cpu_milli=1000)
+        executing_bed.driver.ensure(spec)
+        ended(executing_bed.driver, spec.ref)
+        files, after, pages = files_of(executing_bed, spec), "", 0
+        seen_names: list[str] = []
+        while True:
+            page = listing(files, "many", after)
+            assert page.total == count + 1500
+            seen_names += [entry.name for entry in page.entries]
+            after, pages = page.next, pages + 1
+            if not after or pages == 25:
+                break
+        assert len(set(seen_names)) == len(seen_names) == min(count + 1500, 25_000)
+        assert seen_names[:1500] == sorted(f"dir-{i}" for i in range(1500))
+        assert seen_names[1500:] == sorted(f"{i:x}" for i in range(count))[: len(seen_names) - 1500]
+
+
+@given(st.binary(max_size=30))
+def test_every_name_has_a_text_of_its_own(name: bytes) -> None:
+    name = name.replace(b"\0", b"")
+    text = text_of(name)
+    assert bytes_of(text) == name
+    text.encode()
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_a_name_in_utf_8_is_that_text_unless_it_has_the_reserved_signs(text: str) -> None:
+    if not any("\uf780" <= sign <= "\uf7ff" for sign in text):
+        assert text_of(text.encode()) == text
+    assert bytes_of(text_of(text.encode())) == text.encode()

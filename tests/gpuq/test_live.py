@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -228,6 +229,14 @@ def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None
     target = tmp_path / "copy.txt"
     assert site.run("download", identity, "data.txt", str(target))[0] == 0
     assert target.read_text() == "my data"
+    assert site.run("upload", identity, str(tmp_path / "data.txt"), "folder/中 文.txt")[0] == 0
+    assert site.run("download", identity, "folder", str(tmp_path))[0] == 0
+    with tarfile.open(tmp_path / "folder.tar") as tar:
+        assert tar.getnames() == ["folder", "folder/中 文.txt"]
+    assert site.run("download", identity, "nothing", str(tmp_path / "nothing"))[0] == 2
+    assert not (tmp_path / "nothing").exists()
+    code, _out, err = site.run("upload", identity, str(tmp_path / "data.txt"), "x" * 256)
+    assert (code, "255 bytes" in err) == (2, True)
     assert site.run("show", identity)[1].split()[0].startswith("program-")
     assert site.run("stop", identity, again)[0] == 0
     assert "Traceback" in site.run("logs", identity)[1] or "my data" in site.run("logs", identity)[1]

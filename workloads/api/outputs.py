@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.conf import settings
-from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -23,12 +22,12 @@ from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
 from portal.numbers import natural
 from portal.problems import TooLarge
-from workloads import previews, volumes
+from workloads import downloads, previews, volumes
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
 from workloads.archive import read_log
 from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
-from workloads.clusters.files import Listing, OpenFile
+from workloads.clusters.files import Listing
 from workloads.drivers import ClusterAway
 from workloads.exports import EXPORTS
 from workloads.models import Attempt, Workload
@@ -160,7 +159,14 @@ class EntryOut(serializers.Serializer[Any]):
 class EntriesOut(serializers.Serializer[Any]):
     results = EntryOut(many=True)
     next = serializers.CharField(allow_null=True)
+    total = serializers.IntegerField(help_text="Entries of the whole directory.")
     free = serializers.IntegerField(help_text="Bytes left on its disk.")
+
+
+FILE_PARAMETERS = [
+    OpenApiParameter("cursor", str, description="Goes on where `next` says."),
+    OpenApiParameter("archive", bool, description="A directory as a tar."),
+]
 
 
 class Files(ApiView):
@@ -171,23 +177,35 @@ class Files(ApiView):
         self.actor.require_own_or_steer(row.department, row.author)
         return row
 
-    @extend_schema(operation_id="workloads_files", responses=EntriesOut)
+    @extend_schema(
+        operation_id="workloads_files",
+        parameters=FILE_PARAMETERS,
+        responses={(200, "application/json"): EntriesOut, (200, "application/x-tar"): OpenApiTypes.BINARY},
+    )
     def get(self, request: Request, workload: str) -> HttpResponseBase:
-        return listing(volumes.listing(workload_for(self.actor, workload)))
+        row = workload_for(self.actor, workload)
+        if self.flag("archive"):
+            return downloads.answer(row, "")
+        return listing(request, volumes.listing(row, "", request.GET.get("cursor", "")))
 
 
 class FileView(Files):
     @extend_schema(
         operation_id="workloads_file_read",
+        parameters=FILE_PARAMETERS,
         responses={
+            (200, "application/x-tar"): OpenApiTypes.BINARY,
             (200, "application/octet-stream"): OpenApiTypes.BINARY,
             (200, "application/json"): EntriesOut,
         },
     )
     def get(self, request: Request, workload: str, path: str) -> HttpResponseBase:  # type: ignore[override]
         """A file's bytes, or the list of a directory."""
-        found = volumes.get(workload_for(self.actor, workload), path)
-        return listing(found) if isinstance(found, Listing) else sent(found)
+        row = workload_for(self.actor, workload)
+        if self.flag("archive"):
+            return downloads.answer(row, path)
+        found = volumes.get(row, path, request.GET.get("cursor", ""))
+        return listing(request, found) if isinstance(found, Listing) else downloads.sent(found)
 
     @extend_schema(
         operation_id="workloads_file_write",
@@ -210,18 +228,11 @@ class FileView(Files):
         return Response(status=204)
 
 
-def listing(found: Listing) -> Response:
-    return Response({"results": EntryOut(found.entries, many=True).data, "next": None, "free": found.free})
-
-
-def sent(file: OpenFile) -> StreamingHttpResponse:
-    """Always as an attachment: a user's page never runs on the portal's origin."""
-    response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
-    response["Content-Length"] = str(file.size)
-    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
-    response["X-File-Type"] = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-    return response
+def listing(request: Request, found: Listing) -> Response:
+    query = urlencode({"cursor": found.next})
+    following = request.build_absolute_uri(f"{quote(request.path)}?{query}") if found.next else None
+    entries = EntryOut(found.entries, many=True).data
+    return Response({"results": entries, "next": following, "total": found.total, "free": found.free})
 
 
 def received(request: Request) -> Iterator[bytes]:

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from workloads.clusters import volume_program
-from workloads.clusters.files import FileFailure, Listing, OpenFile, listing_of
+from workloads.clusters.files import Archive, FileFailure, Listing, OpenFile, listing_of
+
+
+@contextlib.contextmanager
+def failures() -> Iterator[None]:
+    try:
+        yield
+    except volume_program.Failed as failed:
+        raise FileFailure(**vars(failed)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
     """A directory of this machine."""
 
-    root: Path
+    directory: Path
 
-    def get(self, path: str) -> Listing | OpenFile:
-        try:
-            said, file = volume_program.get(self.root.resolve(), path)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path) from None
+    @property
+    def root(self) -> bytes:
+        return os.path.realpath(os.fsencode(self.directory))
+
+    def get(self, path: str, after: str = "") -> Listing | OpenFile:
+        with failures():
+            said, file = volume_program.get(self.root, path, after)
         if file is None:
             return listing_of(said)
         return OpenFile(said["name"], said["size"], volume_program.pieces(file, said["size"]))
 
+    def archive(self, path: str) -> Archive:
+        with failures():
+            return Archive(*volume_program.archive(self.root, path))
+
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
-        try:
-            volume_program.put(self.root.resolve(), path, chunks)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path, failed.free) from None
+        with failures():
+            volume_program.put(self.root, path, chunks)
 
     def remove(self, path: str) -> None:
-        try:
-            volume_program.remove(self.root.resolve(), path)
-        except volume_program.Failed as failed:
-            raise FileFailure(failed.code, failed.path) from None
+        with failures():
+            volume_program.remove(self.root, path)

@@ -19,7 +19,8 @@ import orjson
 from workloads import manifests
 from workloads.clusters import pods, volume_program
 from workloads.clusters.base import KeptVolume, Refused, Unreachable, VolumeRef
-from workloads.clusters.files import FileFailure, Listing, NotYet, OpenFile, listing_of
+from workloads.clusters.embedded_files import failures
+from workloads.clusters.files import Archive, FileFailure, Listing, NotYet, OpenFile, listing_of
 from workloads.clusters.kubeapi import Api
 from workloads.clusters.kubernetes_exec import Exec
 from workloads.manifests import Options, files
@@ -39,8 +40,8 @@ class PodFiles:
     volume: VolumeRef
     make_claim: Callable[[], object]
 
-    def get(self, path: str) -> Listing | OpenFile:
-        call = self._call("get", path)
+    def get(self, path: str, after: str = "") -> Listing | OpenFile:
+        call = self._call("get", path, after)
         try:
             said = _answer(call)
         except BaseException:
@@ -50,6 +51,15 @@ class PodFiles:
             call.close()
             return listing_of(said)
         return OpenFile(said["name"], said["size"], _pieces(call))
+
+    def archive(self, path: str) -> Archive:
+        call = self._call("archive", path)
+        try:
+            said = _answer(call)
+        except BaseException:
+            call.close()
+            raise
+        return Archive(said["name"], _pieces(call))
 
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
         call = self._call("put", path)
@@ -70,11 +80,13 @@ class PodFiles:
         finally:
             call.close()
 
-    def _call(self, operation: str, path: str) -> Exec:
-        if "\0" in path:  # would end the argument
-            raise FileFailure("not_a_path", path.replace("\0", " ")[:100])
+    def _call(self, operation: str, path: str, after: str = "") -> Exec:
+        with failures():
+            for text in (path, after):  # a NUL would end the argument
+                if len(volume_program.bytes_of(text)) > volume_program.LONGEST_PATH:
+                    raise FileFailure("path_too_long", path[:100], limit=volume_program.LONGEST_PATH)
         self._reach()
-        return Exec(self.api, self._pod, files.CONTAINER, files.command(operation, path))
+        return Exec(self.api, self._pod, files.CONTAINER, files.command(operation, path, after))
 
     @property
     def _pod(self) -> str:
@@ -162,8 +174,8 @@ def _answer(call: Exec) -> Json:
         said: Json = orjson.loads(call.line())
     except orjson.JSONDecodeError as error:
         raise Unreachable("the pod that shows the files gave no answer") from error
-    if code := said.get("failed"):
-        raise FileFailure(code, said["path"], said["free"])
+    if failed := said.get("failed"):
+        raise FileFailure(**failed)
     return said
 
 

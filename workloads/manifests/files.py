@@ -20,9 +20,9 @@ def name(volume: VolumeRef) -> str:
     return f"files-{volume.name}"
 
 
-def command(operation: str, path: str) -> tuple[str, ...]:
+def command(operation: str, path: str, after: str = "") -> tuple[str, ...]:
     """What is executed in the pod for one call; Kubernetes expands nothing in an exec."""
-    return ("python3", "-IS", "-c", RUN, operation, WORKDIR, path)
+    return ("python3", "-IS", "-c", RUN, operation, WORKDIR, path, after)
 
 
 def is_helper(pod: Json, options: Options) -> bool:

@@ -175,7 +175,7 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
     if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
         return {}
     if tab == "files":
-        return folder_of(workload, request.GET.get("path", ""))
+        return folder_of(workload, request.GET.get("path", ""), request.GET.get("after", ""))
     if tab == "events":
         decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")

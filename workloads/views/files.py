@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-from urllib.parse import quote
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -17,7 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import N_, Invalid, Problem
-from workloads import volumes
+from workloads import downloads, volumes
+from workloads.clusters.file_names import shown
 from workloads.models import Workload
 from workloads.views.rows import workload_for
 
@@ -27,18 +28,18 @@ class TooLarge(Invalid):
     message = N_("%(name)s has %(size)s MiB; one file may have %(limit)s MiB.")
 
 
-def folder_of(workload: Workload, path: str, *, patience: float = 0) -> dict[str, Any]:
+def folder_of(workload: Workload, path: str, after: str = "", *, patience: float = 0) -> dict[str, Any]:
     """What the files' tab shows. A directory that is still being opened is asked for again by the page itself."""
     folders = [part for part in path.split("/") if part]
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
-    shown: dict[str, Any] = {"path": path, "crumbs": crumbs, "most": volumes.MOST_SHOWN}
+    context: dict[str, Any] = {"path": path, "crumbs": crumbs, "after": after}
     try:
-        found = volumes.listing(workload, path, patience=patience)
+        found = volumes.listing(workload, path, after, patience=patience)
     except volumes.NotOpenYet:
-        return shown | {"files_opening": True}
+        return context | {"files_opening": True}
     except Problem as problem:
-        return shown | {"files_problem": problem.detail}
-    return shown | {"entries": found.entries, "free": found.free}
+        return context | {"files_problem": problem.detail}
+    return context | {"entries": found.entries, "free": found.free, "next": found.next, "total": found.total}
 
 
 @login_required
@@ -54,20 +55,21 @@ def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse
         return back(row, path)
     own = row.author is not None and row.author == actor.user and actor.may(Right.SUBMIT, here)
     steer = own or actor.may(Right.STEER, here)
-    context = {"department": here, "workload": row, "may_steer": steer, **folder_of(row, path, patience=2)}
+    context = {
+        "department": here,
+        "workload": row,
+        "may_steer": steer,
+        **folder_of(row, path, request.GET.get("after", ""), patience=2),
+    }
     return render(request, "workloads/_files.html", context)
 
 
 @login_required
 @require_safe
 def download(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
-    """`?path=`; always as an attachment: a user's page never runs on the portal's origin."""
+    """`?path=`, a folder as a tar; always as an attachment: a user's page never runs on the portal's origin."""
     _department, row = workload_for(actor_of(request), department, workload)
-    file = volumes.read(row, request.GET.get("path", ""))
-    response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
-    response["Content-Length"] = str(file.size)
-    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
-    return response
+    return downloads.answer(row, request.GET.get("path", ""))
 
 
 def upload(request: HttpRequest, department: str, workload: str) -> HttpResponse:
@@ -75,7 +77,7 @@ def upload(request: HttpRequest, department: str, workload: str) -> HttpResponse
     actor = actor_of(request)
     _department, row = workload_for(actor, department, workload, Right.SUBMIT)
     actor.require_own_or_steer(row.department, row.author)
-    folder = request.POST.get("path", "")
+    folder = request.GET.get("path", "")
     try:
         store_all(request, row, folder)
     except (Forbidden, NotVisible):
@@ -89,13 +91,29 @@ def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
     files = request.FILES.getlist("files")
     if not files:
         raise Invalid(N_("Choose a file first."), field="files")
+    names = exact_names(request, [file.name or "" for file in files])
     for file in files:
         if (file.size or 0) > settings.FILE_UPLOAD_LIMIT:
             limit = settings.FILE_UPLOAD_LIMIT >> 20
             raise TooLarge(name=file.name, size=(file.size or 0) >> 20, limit=limit)
-    for file in files:
-        volumes.store(workload, f"{folder}/{file.name}", file.chunks())
+    for file, name in zip(files, names, strict=True):
+        volumes.store(workload, f"{folder}/{name}", file.chunks())
     messages.success(request, ngettext("%(n)s file stored.", "%(n)s files stored.", len(files)) % {"n": len(files)})
+
+
+def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
+    """The files' own names. Django alters those of an upload (it decodes &amp;, cuts at a backslash and after 255 letters), so a
+    script sends them once more; without it the altered ones have to do. Raises Invalid."""
+    try:
+        names = json.loads(request.POST.get("names") or "[]")
+    except ValueError:
+        names = None
+    if names == []:
+        return given
+    told = isinstance(names, list) and len(names) == len(given) and all(isinstance(name, str) for name in names)
+    if not told or any("/" in name or name in ("", ".", "..") for name in names):
+        raise Invalid(N_("The names that came with the files do not fit them. Choose the files again."), field="files")
+    return list(names)
 
 
 @login_required
@@ -104,10 +122,10 @@ def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse
     actor: Actor = actor_of(request)
     _department, row = workload_for(actor, department, workload, Right.SUBMIT)
     actor.require_own_or_steer(row.department, row.author)
-    path = request.POST.get("path", "")
+    path = request.GET.get("path", "")
     try:
         volumes.remove(row, path)
-        messages.success(request, _("%(path)s is deleted.") % {"path": path})
+        messages.success(request, _("%(path)s is deleted.") % {"path": shown(path)})
     except (Forbidden, NotVisible):
         raise
     except Problem as problem:

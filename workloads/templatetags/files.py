@@ -1,0 +1,10 @@
+"""Names of files as a person can read them."""
+
+from __future__ import annotations
+
+from django import template
+
+from workloads.clusters.file_names import shown
+
+register = template.Library()
+register.filter("shown", shown)
