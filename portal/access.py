@@ -30,15 +30,19 @@ class Right(enum.StrEnum):
     SEE = "read"
     SUBMIT = "submit"
     STEER = "quota"  # members, user caps, lend limit, recall, stopping anyone
+    MAKE_TOKENS = "tokens"  # making and revoking one's own, and with STEER those of service accounts
     OPERATE = "admin"
 
 
 RIGHTS_OF = {
-    Role.VIEWER: {Right.SEE},
-    Role.MEMBER: {Right.SEE, Right.SUBMIT},
-    Role.OWNER: {Right.SEE, Right.SUBMIT, Right.STEER},
+    Role.VIEWER: {Right.SEE, Right.MAKE_TOKENS},
+    Role.MEMBER: {Right.SEE, Right.MAKE_TOKENS, Right.SUBMIT},
+    Role.OWNER: {Right.SEE, Right.MAKE_TOKENS, Right.SUBMIT, Right.STEER},
 }
-ROLE_FOR = {Right.SEE: "viewer", Right.SUBMIT: "member", Right.STEER: "owner", Right.OPERATE: "operator"}
+ROLE_FOR = {
+    Right.SEE: "viewer", Right.MAKE_TOKENS: "viewer", Right.SUBMIT: "member", Right.STEER: "owner",
+    Right.OPERATE: "operator",
+}  # fmt: skip
 
 
 class NotVisible(Problem):
@@ -58,6 +62,11 @@ class ScopeMissing(Forbidden):
     message = N_("This token lacks the scope %(scope)s.")
 
 
+class TokenOfDepartment(Forbidden):
+    code = "token_of_department"
+    message = N_("This token acts in %(department)s only. What concerns the whole installation needs a token for that.")
+
+
 @dataclass(frozen=True)
 class Actor:
     """Who acts. `user` None is the system itself (scheduled jobs), which may everything."""
@@ -72,6 +81,16 @@ class Actor:
     @property
     def is_operator(self) -> bool:
         return self.user is None or (self.user.is_active and self.user.is_operator)
+
+    @property
+    def bound(self) -> int | None:
+        """Id of the only department that the token acts in; None: no token, or one for the whole installation."""
+        return self.token.department_id if self.token else None
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing has to be left out, as for an operator; a token may narrow even that."""
+        return self.is_operator and self.bound is None and Right.SEE in self.scopes
 
     @cached_property
     def roles(self) -> dict[int, Role]:
@@ -88,17 +107,17 @@ class Actor:
                 pk = below.pop()
                 roles[pk] = Role.OWNER
                 below += children[pk]
-        if self.token is not None:
-            roles = {pk: role for pk, role in roles.items() if pk == self.token.department_id}
+        if self.bound is not None:
+            roles = {pk: role for pk, role in roles.items() if pk == self.bound}
         return roles
 
-    def rights_in(self, department: Department | int) -> set[Right]:
-        """What may be done there, with the token's scopes already applied."""
-        pk = department if isinstance(department, int) else department.pk
+    def rights_in(self, department: Department | int | None) -> set[Right]:
+        """What may be done there, with the token's scopes already applied. None: in the whole installation."""
+        pk = department.pk if isinstance(department, Department) else department
         if self.user is not None and not self.user.is_active:
             return set()
         rights = set(RIGHTS_OF[self.roles[pk]]) if pk in self.roles else set()
-        if self.is_operator and (self.token is None or self.token.department_id == pk):
+        if self.is_operator and self.bound in {None, pk}:
             rights = set(Right)
         return rights & self.scopes
 
@@ -106,7 +125,7 @@ class Actor:
     def scopes(self) -> set[Right]:
         return set(Right) if self.token is None else {Right(scope) for scope in self.token.scopes}
 
-    def may(self, right: Right, department: Department | int) -> bool:
+    def may(self, right: Right, department: Department | int | None) -> bool:
         return right in self.rights_in(department)
 
     def require(self, right: Right, department: Department) -> None:
@@ -115,15 +134,18 @@ class Actor:
         if right in rights:
             return
         member = self.is_operator or department.pk in self.roles
-        if not member or (self.token and self.token.department_id != department.pk):
+        if not member or self.bound not in {None, department.pk}:
             raise NotVisible
         if right not in self.scopes:
             raise ScopeMissing(scope=right.value)
         raise Forbidden(role=ROLE_FOR[right])
 
     def require_operator(self) -> None:
+        """For what concerns the whole installation. Raises NotVisible, TokenOfDepartment, ScopeMissing."""
         if not self.is_operator:
             raise NotVisible
+        if self.token is not None and self.token.department is not None:
+            raise TokenOfDepartment(department=self.token.department.name)
         if Right.OPERATE not in self.scopes:
             raise ScopeMissing(scope=Right.OPERATE.value)
 
@@ -142,10 +164,8 @@ class Actor:
         """Those whose boards, workloads and logs the actor sees."""
         if Right.SEE not in self.scopes:
             return Department.objects.none()
-        if self.is_operator and self.token is None:
-            return Department.objects.all()
-        if self.is_operator and self.token is not None:
-            return Department.objects.filter(pk=self.token.department_id)
+        if self.is_operator:
+            return Department.objects.all() if self.bound is None else Department.objects.filter(pk=self.bound)
         return Department.objects.filter(pk__in=self.roles)
 
 
@@ -178,7 +198,7 @@ def department_for(actor: Actor, slug: str, right: Right = Right.SEE) -> Departm
 
 def visible(actor: Actor, queryset: QuerySet[M], path: str = "department") -> QuerySet[M]:
     """The rows of departments the actor sees; `path` is the lookup from the row to its department."""
-    if actor.is_operator and actor.token is None:
+    if actor.sees_all:
         return queryset
     return queryset.filter(Q(**{f"{path}__in": actor.departments}))
 

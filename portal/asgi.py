@@ -1,8 +1,11 @@
 """The application that `portal.serve` runs, under any ASGI server: see portal/hybrid.py."""
 
+import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import threading
+import time
 from importlib import import_module
 
 import django
@@ -20,6 +23,21 @@ application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=setti
 
 import_module(settings.ROOT_URLCONF)  # with all views: the first request need not wait for them
 garbage.look_seldom()
+
+LAST_WORD = 1.0  # seconds for what is held open
+
+
+def end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    """Ends this process once its parent is gone, however it ended: without it nobody would end or replace this one, and
+    it would go on to answer on the port of the server that comes next."""
+    multiprocessing.connection.wait([parent.sentinel])
+    held.close()
+    time.sleep(LAST_WORD)
+    os._exit(1)
+
+
+if (server := multiprocessing.parent_process()) is not None:  # one of several that portal.serve started
+    threading.Thread(target=end_with, args=(server,), name="end-with-parent", daemon=True).start()
 
 if threading.current_thread() is threading.main_thread():  # portal.serve says with it that the process is about to end
     signal.signal(signal.SIGUSR1, lambda *_: held.close())

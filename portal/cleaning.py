@@ -50,7 +50,7 @@ def warn_of_tokens(now: dt.datetime) -> int:
         if token.prefix in told or token.expires_at - token.created_at <= WARN_BEFORE:
             continue
         holder = token.holder
-        people = notices.owners_of(token.department) if holder.service_of_id else [holder]
+        people = notices.owners_of(token.department) if holder.service_of_id and token.department else [holder]
         with durable():
             notices.tell(
                 "token.expiring", to=people, department=token.department,

@@ -1,17 +1,47 @@
-"""Secrets at rest (kubeconfigs, secret environment values, webhook secrets): Fernet, keys from ENCRYPTION_KEYS."""
+"""Secrets at rest (kubeconfigs, secret environment values, webhook secrets): Fernet, keys from ENCRYPTION_KEYS.
+
+The first key encrypts, all decrypt. `manage.py reencrypt` writes everything anew with the first one.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 
+import structlog
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext
+
+from portal.errors import N_, Problem
+
+log = structlog.get_logger(__name__)
+
+COLUMNS = (
+    ("quotas.Cluster", "connection"),
+    ("portal.Webhook", "secret"),
+    ("portal.IdempotencyKey", "body"),
+    ("workloads.Workload", "secret_env"),
+    ("workloads.Attempt", "secrets"),
+)
+"""Every column that holds encrypted text: (model, field). Empty text is not encrypted."""
 
 
-class Undecryptable(Exception):
-    """The value was encrypted with a key that is no longer in ENCRYPTION_KEYS."""
+class Undecryptable(Problem):
+    """Encrypted with a key that is no longer in ENCRYPTION_KEYS. Only what needs the value fails."""
+
+    status = 409
+    code = "undecryptable"
+    message = N_(
+        "%(what)s cannot be read: encrypted with a key that this installation no longer has. An operator can put the old "
+        "key back into ENCRYPTION_KEYS; otherwise it has to be entered again."
+    )
+
+    @property
+    def detail(self) -> str:
+        what: str = self.numbers["what"]
+        return gettext(self.message) % {"what": gettext(what) % self.numbers}
 
 
 def _fernet() -> MultiFernet:
@@ -29,9 +59,18 @@ def encrypt(text: str) -> str:
     return _fernet().encrypt(text.encode()).decode() if text else ""
 
 
-def decrypt(token: str) -> str:
-    """Raises Undecryptable."""
+def decrypt(token: str, what: str = N_("A secret"), name: str = "") -> str:
+    """The text. `what` is a sentence's part, marked by N_, that says with %(name)s what it is. Raises Undecryptable."""
     try:
         return _fernet().decrypt(token.encode()).decode() if token else ""
     except InvalidToken:
-        raise Undecryptable("encrypted with a key that is not in ENCRYPTION_KEYS") from None
+        log.warning("undecryptable", what=what % {"name": name})
+        raise Undecryptable(what=what, name=name) from None
+
+
+def reencrypted(token: str) -> str | None:
+    """The same text, encrypted with the first key; None where no key reads it."""
+    try:
+        return _fernet().rotate(token.encode()).decode()
+    except InvalidToken:
+        return None

@@ -12,16 +12,19 @@ from collections.abc import Callable
 import redis
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseError
+from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.models import Min
+from django.db.models import Max, Min
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from portal.models import Heartbeat
+from portal.models import Heartbeat, JobRun
 from portal.shared_redis import shared
 
 log = structlog.get_logger(__name__)
+PLANNING = "quotas.plan_all"
+PLANS_WITHIN = 120  # s; over the largest pools a pass takes 20 s and rests for 30 s
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
@@ -47,9 +50,25 @@ def ready() -> HttpResponse:
         except (DatabaseError, redis.RedisError, NotMigrated) as error:
             log.warning("not_ready", check=name, error=str(error)[:300])
             failed.append(name)
-    told = {"status": "failed" if failed else "ok", "failed": failed, "watcher_seconds": None if failed else watching()}
+    told = {"status": "failed" if failed else "ok", "failed": failed}
+    told |= {"watcher_seconds": None, "planned_seconds": None} if failed else background()
     body = json.dumps(told)
     return HttpResponse(body + "\n", status=503 if failed else 200, content_type="application/json")
+
+
+def background() -> dict[str, object]:
+    """What other processes have to do. Without them this web is ready all the same, so it fails nothing; but "degraded"
+    says that nothing is planned, and every submission would wait."""
+    planned = planning()
+    told: dict[str, object] = {"watcher_seconds": watching(), "planned_seconds": planned}
+    return told if planned is not None and planned <= PLANS_WITHIN else told | {"status": "degraded"}
+
+
+def planning() -> int | None:
+    """Seconds since a planning pass over everything last ended well; None: never."""
+    runs = JobRun.objects.filter(job=PLANNING, finished_at__isnull=False, error="")
+    latest = runs.aggregate(at=Max("finished_at"))["at"]
+    return None if latest is None else max(0, round((timezone.now() - latest).total_seconds()))
 
 
 def watching() -> int | None:

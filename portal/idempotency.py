@@ -153,4 +153,8 @@ def settle(lease: Lease, response: Response) -> None:
 
 def replay(row: IdempotencyKey) -> HttpResponse:
     headers = {"Content-Type": "application/json"} | row.headers | {"Idempotency-Replayed": "true"}
-    return HttpResponse(decrypt(row.body), status=row.status, headers=headers)
+    return HttpResponse(
+        decrypt(row.body, N_("The answer kept for the Idempotency-Key %(name)s"), row.key),
+        status=row.status,
+        headers=headers,
+    )

@@ -96,14 +96,23 @@ class Invitation(models.Model):
 
 
 class ApiToken(models.Model):
-    """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role."""
+    """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role.
+
+    Whether it may be used at all, portal/tokens.py says: `is_live` knows only what stands in its own row and its parent's.
+    """
 
     holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
-    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="tokens")
+    department = models.ForeignKey(
+        Department, null=True, on_delete=models.CASCADE, related_name="tokens"
+    )  # null: the whole installation, for operators
+    made_by = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
+    parent = models.ForeignKey(
+        "self", null=True, on_delete=models.CASCADE, related_name="children"
+    )  # the token that made it, and that it ends with; a child makes no tokens itself
     name = NameField(_("name"), max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
-    scopes = models.JSONField(default=list)  # of read, submit, quota, admin
+    scopes = models.JSONField(default=list)  # of portal.access.Right
     addresses = models.JSONField(default=list, blank=True)  # networks it may come from; empty: any
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField(_("expires"))
@@ -114,7 +123,9 @@ class ApiToken(models.Model):
         return self.name
 
     def is_live(self, now: dt.datetime) -> bool:
-        return self.revoked_at is None and now < self.expires_at
+        if self.revoked_at is not None or now >= self.expires_at:
+            return False
+        return self.parent is None or self.parent.is_live(now)
 
 
 class AuditEntry(models.Model):

@@ -73,6 +73,12 @@ KINDS: dict[str, Kind] = {
     "token.expiring": Kind(
         N_("One of my tokens is about to end"), N_("Your token %(name)s ends at %(expires_at)s."), mail=True
     ),
+    "token.ended": Kind(
+        N_("Tokens of our service accounts have ended"),
+        N_("Tokens of service accounts of %(department)s have ended with the right of %(person)s, who made them: %(tokens)s. "
+           "Make new ones where they are needed."),
+        mail=True,
+    ),
     "webhook.test": Kind(
         N_("Test of a webhook"), N_("This is a test from %(department)s. Nothing has happened."), mail=False
     ),

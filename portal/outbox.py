@@ -19,8 +19,8 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext
 
 from portal import notices, outgoing
-from portal.crypt import Undecryptable, decrypt
-from portal.errors import Problem
+from portal.crypt import decrypt
+from portal.errors import N_, Problem
 from portal.models import InboxItem, User, WebhookDelivery, WebhookShape
 from portal.names import printable
 from portal.web import zone_of
@@ -79,10 +79,9 @@ def attempt(row: WebhookDelivery) -> tuple[int | None, str]:
     facts = {**row.data, "department": hook.department.slug, "at": row.created_at.isoformat(), "link": address}
     message = Message(f"{row.pk}", row.kind, text, facts, time.time())
     try:
-        request = shaped(hook.shape, hook.url, decrypt(hook.secret), message)
+        secret = decrypt(hook.secret, N_("The secret of the webhook %(name)s"), hook.name)
+        request = shaped(hook.shape, hook.url, secret, message)
         answer = outgoing.post(request.url, request.body, request.headers)
-    except Undecryptable as error:
-        return None, str(error)
     except Problem as error:
         return None, error.detail
     except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:

@@ -24,12 +24,13 @@ from django.core.handlers.asgi import ASGIRequest
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import close_old_connections, connections
 from django.http import HttpRequest, StreamingHttpResponse
-from django.utils import timezone, translation
+from django.utils import translation
 from rest_framework.request import Request
 
 from portal import bus
 from portal.access import Actor
 from portal.models import ApiToken, User
+from portal.tokens import may_be_used
 
 T = TypeVar("T")
 LOOK_EVERY = 2.0  # s without a ring
@@ -134,7 +135,7 @@ class Standing:
         if known is not None and known.user is not None and time.monotonic() - self._checked > CHECK_EVERY:
             user = User.objects.filter(pk=known.user.pk, is_active=True).first()
             token = ApiToken.objects.filter(pk=known.token.pk).first() if known.token else None
-            ended = user is None or (known.token and (token is None or not token.is_live(timezone.now())))
+            ended = user is None or (known.token and (token is None or not may_be_used(token)))
             self._actor = None if ended else Actor(user, token)
             self._checked = time.monotonic()
         return self._actor

@@ -1,5 +1,5 @@
-"""How often one holder (token, person, or address before login) may call the API: a counter in Redis, or in this process
-where there is none.
+"""How often one holder (a person with all their tokens, a service account with its own, or an address before login) may
+call the API: a counter in Redis, or in this process where there is none.
 
 One INCR, which is atomic, unlike DRF's own throttle, which reads and writes a list.
 """
@@ -31,7 +31,7 @@ class PerHolder(BaseThrottle):
         limit: int = settings.API_RATE_PER_MINUTE
         now = time.time()
         self.reset = int(WINDOW - now % WINDOW) + 1
-        count = self.count(f"portal:rate:{holder_of(request)}:{int(now // WINDOW)}")
+        count = self.count(f"portal:rate:{budget_of(request)}:{int(now // WINDOW)}")
         request._request.rate_limit = (limit, max(0, limit - count), self.reset)  # type: ignore[attr-defined]
         return count <= limit
 
@@ -62,8 +62,15 @@ def _counted_here(key: str) -> int:
         return 1
 
 
+def budget_of(request: Request) -> str:
+    """Whose budget a request uses: another token of the same holder is no second one."""
+    if request.user is not None and request.user.is_authenticated:
+        return f"user:{request.user.pk}"
+    return holder_of(request)
+
+
 def holder_of(request: Request) -> str:
-    """Whose budget and idempotency keys a request uses."""
+    """Whose idempotency keys a request uses."""
     if isinstance(request.auth, ApiToken):
         return f"token:{request.auth.pk}"
     if request.user is not None and request.user.is_authenticated:

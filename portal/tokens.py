@@ -20,12 +20,15 @@ from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.request import Request
 
+from portal.access import Actor, Right
 from portal.ids import ALPHABET
 from portal.models import ApiToken, User
 from portal.prepared import Prepared
 
 MARK = "gqp"
-TOKENS = Prepared(lambda prefix: ApiToken.objects.select_related("holder", "department").filter(prefix=prefix))
+TOKENS = Prepared(
+    lambda prefix: ApiToken.objects.select_related("holder", "department", "parent").filter(prefix=prefix)
+)
 USED_EVERY = dt.timedelta(minutes=1)  # last_used_at is written at most this often
 
 
@@ -69,7 +72,25 @@ def live_token(given: str) -> ApiToken | None:
     token = TOKENS.first(prefix)
     if token is None or not hmac.compare_digest(token.digest, digest_of(given)):
         return None
-    return token if token.is_live(timezone.now()) and token.holder.is_active else None
+    return token if may_be_used(token) else None
+
+
+def may_be_used(token: ApiToken) -> bool:
+    """It has not ended, nor has the right that it rests on."""
+    return token.is_live(timezone.now()) and is_backed(token)
+
+
+def is_backed(token: ApiToken) -> bool:
+    """The holder is not locked; and where that is not enough, the right is there that its making needed: an operator's for a
+    token of the whole installation, for a service account's that of the person who made it to steer the department."""
+    holder, maker = token.holder, token.made_by
+    if not holder.is_active:
+        return False
+    if token.department_id is None:
+        return holder.is_operator
+    if holder.service_of_id is None:
+        return True
+    return maker is not None and maker.is_active and Actor(maker).may(Right.STEER, token.department_id)
 
 
 def client_address(request: HttpRequest) -> str:

@@ -167,8 +167,8 @@ def _lending(quota: Quota) -> dict[str, Any]:
 
 def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
     """An owner sets the lend limit and its windows; a parent's owner splits; the operator does all."""
-    if actor.is_operator:
-        return actor.require(Right.STEER, department)
+    if actor.may(Right.OPERATE, department):
+        return None
     changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
     if changed <= OWNERS_FIELDS and before is not None:
         return actor.require(Right.STEER, department)
@@ -185,7 +185,7 @@ def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
     """
     more = guaranteed - (quota.guaranteed if quota.pk else 0)
     parent = quota.department.parent
-    if actor.is_operator or not more or parent is None:
+    if actor.may(Right.OPERATE, quota.department) or not more or parent is None:
         return None
     giver = Quota.objects.filter(department=parent, pool=quota.pool).select_related("department", "pool").first()
     giver = giver or Quota(department=parent, pool=quota.pool, version=0)

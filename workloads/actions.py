@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor, NotVisible, Right
-from portal.crypt import decrypt, encrypt
+from portal.crypt import encrypt
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
 from portal.locks import durable
@@ -26,7 +26,7 @@ from workloads.happenings import happened, new_attempt, said_ready
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.requests import LONGEST, WorkloadRequest, claim_fields
-from workloads.specs import digest
+from workloads.specs import digest, hidden_of
 from workloads.verdicts import refuse_impossible
 
 NORMAL_PRIORITY = 0
@@ -53,7 +53,7 @@ def submit(
     """
     actor.require(Right.SUBMIT, department)
     now = now or timezone.now()
-    highest = 2**31 - 1 if actor.is_operator else NORMAL_PRIORITY
+    highest = 2**31 - 1 if actor.may(Right.OPERATE, department) else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
     workload = request.workload(department, actor.user, now=now)
     refuse_impossible(workload, now=now)
@@ -108,7 +108,6 @@ def live_attempt(workload: Workload) -> Attempt | None:
 
 def request_of(workload: Workload) -> WorkloadRequest:
     """The request that would make the same workload again: for rerun and for a form to change first."""
-    hidden = orjson.loads(decrypt(workload.secret_env) or "{}")
     return WorkloadRequest(
         kind=workload.kind,
         name=workload.name,
@@ -116,7 +115,7 @@ def request_of(workload: Workload) -> WorkloadRequest:
         image=workload.image,
         command=tuple(workload.command),
         env=workload.env,
-        secret_env=hidden,
+        secret_env=hidden_of(workload),
         pods=workload.pods,
         units_per_pod=workload.asked_per_pod or workload.units_per_pod,
         cores_per_pod=workload.cores_per_pod,

@@ -14,7 +14,7 @@ from portal.names import LineInput
 from portal.words import memory
 from quotas.amounts import LONGEST
 from quotas.models import Pool
-from workloads.amounts import about, becomes, instance_mib, profiles_present, read
+from workloads.amounts import about, becomes, instance_mib, is_derived, profiles_present, read
 from workloads.given import compute_share
 from workloads.sharing.api import NONE
 
@@ -91,4 +91,5 @@ class AmountFields(forms.Form):
 def said_profile(table: str, profile: str) -> str:
     """3g.40gb · 39.2 GiB"""
     has = instance_mib(table, profile)
-    return f"{profile} · {memory(has)}" if has else profile
+    text = f"{profile} · {memory(has)}" if has else profile
+    return _("%(profile)s (derived)") % {"profile": text} if is_derived(table, profile) else text

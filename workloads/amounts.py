@@ -27,7 +27,7 @@ from quotas.amounts import (
     examples_of,
     parts,
 )
-from quotas.engine.mig import PRODUCTS, profile_of
+from quotas.engine.mig import KNOWN, PRODUCTS, Table, profile_of, profiles_of
 from quotas.models import Node, Pool
 from workloads.requests import settings_of
 from workloads.sharing import SYSTEMS, About
@@ -76,19 +76,22 @@ def card_mib(pool: Pool) -> int | None:
         return pool.card_mib
     if pool.unit == "MiB":
         return pool.units_per_card
-    return round(CARD_GIB[pool.mig] * 1024) if pool.mig in CARD_GIB else None
+    table = PRODUCTS.get(pool.mig)
+    return round(CARD_GIB.get(pool.mig, table.gb) * 1024) if table is not None else None
 
 
 def instance_mib(table: str, profile: str) -> int | None:
     """Memory of a MIG instance, in MiB."""
     if gib := INSTANCE_GIB.get(table, {}).get(profile):
         return round(gib * 1024)
-    found, slices = profile_of(table, profile), slices_of(table)
-    return round(CARD_GIB[table] * 1024 * found.size / slices) if found and table in CARD_GIB else None
+    found, known = profile_of(table, profile), PRODUCTS.get(table)
+    if found is None or known is None:
+        return None
+    return round(CARD_GIB.get(table, known.gb) * 1024 * found.size / known.slices)
 
 
 def slices_of(table: str) -> int:
-    return max(profile.size + max(profile.starts) for profile in PRODUCTS[table].values())
+    return PRODUCTS[table].slices
 
 
 # Reading what somebody typed -------------------------------------------------------------------------------------------
@@ -223,7 +226,7 @@ def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], tex
     here = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
     fitting = [
         (profile.size, -int(name[0]), name)
-        for name, profile in table.items()
+        for name, profile in ((name, table[name]) for name in dict.fromkeys([*table, *here]))
         if name in here and not profile.media and enough(profile.size, instance_mib(pool.mig, name))
     ]
     if not fitting:
@@ -232,7 +235,8 @@ def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], tex
             N_("No instance of %(pool)s is that large (%(asked)s): the largest is %(largest)s."), code="no_such_profile",
             field="units_per_pod", pool=pool.name, asked=text, largest=largest,
         )  # fmt: skip
-    return min(fitting)[2]
+    name: str = min(fitting)[2]
+    return name
 
 
 def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
@@ -241,11 +245,21 @@ def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
     nodes = Node.objects.filter(cards__pool__in=[pool.pk for pool in pools if pool.mig], present=True).distinct()
     for table, instances in nodes.values_list("cards__pool__mig", "instances"):
         if table in found:
-            found[table] |= set(instances or PRODUCTS.get(table, {}))
-    return {
-        table: [name for name in PRODUCTS.get(table, {}) if name in names or not names]
-        for table, names in found.items()
-    }
+            found[table] |= set(instances or profiles_of(table))
+    return {table: _in_order(PRODUCTS.get(table), names) for table, names in found.items()}
+
+
+def _in_order(table: Table | None, names: set[str]) -> list[str]:
+    """Those of the table first, then those that only their names tell of; all of the table where none is known."""
+    if table is None:
+        return []
+    derived = sorted(name for name in names if name in table and not table.is_said(name))
+    return [*(name for name in table if name in names or not names), *derived]
+
+
+def is_derived(table: str, profile: str) -> bool:
+    """Whether a profile stands in no table of NVIDIA's, so that its slices are known by its name alone."""
+    return table not in KNOWN or not PRODUCTS[table].is_said(profile)
 
 
 # Saying what that is ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 
-from portal.locks import lend_connection
 from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
 from workloads.drivers import driver_for
 from workloads.models import Attempt, AttemptLog, Kind
@@ -21,7 +20,6 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
     service = attempt.workload.kind == Kind.SERVICE
     have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
     for rank in set(range(attempt.workload.pods)) - have:
-        lend_connection()
         try:
             end = driver.logs(ref, tail=KEPT, rank=rank, limit=KEPT)  # no line is shorter than a byte
         except NoSuchRun:

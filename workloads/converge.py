@@ -15,7 +15,6 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from portal import lane
-from portal.locks import lend_connection
 from quotas.models import ClaimState, Cluster
 from workloads import archive, happenings, homes, lost_nodes, starting
 from workloads.clusters.base import (
@@ -194,8 +193,7 @@ def view_of(attempt: Attempt) -> View:
 
 
 def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
-    """One step. False ends the round: a race was lost, or the cluster does not answer. While it takes its time, others may
-    have the connection to the database: a process has fewer of them than threads that wait for the cluster."""
+    """One step. False ends the round: a race was lost, or the cluster does not answer."""
     ref = ref_of(attempt)
     try:
         match step:
@@ -217,12 +215,10 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
                     archive.keep_logs(attempt, driver, ref)
-                lend_connection()
                 driver.stop(ref, grace)
             case Remove(found):
                 at_its_end = replace(ref, ended=found.ended)
                 archive.keep_logs(attempt, driver, at_its_end)
-                lend_connection()
                 driver.remove(at_its_end)
                 happenings.forgotten(attempt, now=timezone.now())
             case Forgotten():

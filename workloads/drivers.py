@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 from django.conf import settings
 from django.db.models import QuerySet
 
-from portal.crypt import decrypt
+from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Problem
+from portal.locks import lend_connection
 from quotas.models import Cluster, ClusterKind
-from workloads.clusters.base import ClusterDriver
+from workloads.clusters.base import ClusterDriver, Unreachable
 from workloads.models import Image
 
 
@@ -31,12 +34,12 @@ _guard = threading.Lock()
 
 
 def driver_for(cluster: Cluster) -> ClusterDriver:
-    """Raises Refused where the cluster must not be used here, Undecryptable when its key is gone."""
+    """Raises Refused where the cluster must not be used here."""
     identity = (os.getpid(), cluster.kind, cluster.name, cluster.connection, repr(cluster.options))
     with _guard:
         known = _drivers.get(cluster.pk)
         if known is None or known[0] != identity:
-            known = _drivers[cluster.pk] = (identity, make_driver(cluster))
+            known = _drivers[cluster.pk] = (identity, cast(ClusterDriver, Lending(make_driver(cluster))))
         return known[1]
 
 
@@ -56,7 +59,44 @@ def make_driver(cluster: Cluster) -> ClusterDriver:
         )
     from workloads.clusters.kubernetes import Connection, KubernetesCluster
 
-    return KubernetesCluster(cluster.name, Connection(decrypt(cluster.connection), cluster.options))
+    try:
+        kubeconfig = decrypt(cluster.connection, N_("The connection of the cluster %(name)s"), cluster.name)
+    except Undecryptable as error:
+        return cast(ClusterDriver, Unreadable(error))
+    return KubernetesCluster(cluster.name, Connection(kubeconfig, cluster.options))
+
+
+class Lending:
+    """A driver whose every call first gives this thread's connection back to the pool, for others: a process has more
+    threads that wait for a cluster than connections to the database. Never out of an open transaction."""
+
+    def __init__(self, driver: ClusterDriver) -> None:
+        self.driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.driver, name)
+        if not callable(found):
+            return found
+
+        @functools.wraps(found)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            lend_connection()
+            return found(*args, **kwargs)
+
+        return call
+
+
+class Unreadable:
+    """The driver of a cluster whose connection cannot be decrypted: to everybody a cluster that does not answer."""
+
+    def __init__(self, error: Undecryptable) -> None:
+        self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any, **__: Any) -> None:
+            raise Unreachable(self.error.detail)
+
+        return call
 
 
 class _Interpreters(Mapping[str, str]):

@@ -15,7 +15,8 @@ from functools import partial
 
 import redis
 import structlog
-from django.db import DatabaseError, close_old_connections, connections
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connections
 
 from portal import lane
 from portal.errors import Busy

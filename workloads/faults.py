@@ -107,6 +107,7 @@ def _sharing(request: WorkloadRequest) -> list[Invalid]:
         request.profile or None,
         request.env | request.secret_env,
         cores=request.cores_per_pod,
+        table=pool.mig,
         units_per_card=pool.units_per_card,
         cores_per_card=pool.card_cores or 100,
         extra=request.setup.extra,

@@ -12,6 +12,7 @@ from quotas import live
 from quotas.engine.mig import PRODUCTS
 from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
 from workloads import sharing
+from workloads.amounts import profiles_present
 from workloads.clusters.base import ClusterDriver, ClusterError, Home, Unreachable
 from workloads.manifests import Options, homes
 from workloads.models import Attempt
@@ -82,6 +83,11 @@ def _held(department: Department, pool: Pool) -> int:
 
 def _requests(pool: Pool) -> list[sharing.Request]:
     """One for each kind of pod that the pool can hold."""
-    plain = sharing.Request(pool.product, 0, units_per_card=pool.units_per_card)
-    profiles = PRODUCTS.get(pool.mig, {})
-    return [replace(plain, profile=name, units=each.size) for name, each in profiles.items()] if pool.mig else [plain]
+    plain = sharing.Request(pool.product, 0, table=pool.mig, units_per_card=pool.units_per_card)
+    table = PRODUCTS.get(pool.mig)
+    if table is None:
+        return [plain]
+    names = dict.fromkeys(
+        [*table, *profiles_present([pool])[pool.mig]]
+    )  # of some drivers by other names than the table's
+    return [replace(plain, profile=name, units=table[name].size) for name in names]

@@ -22,7 +22,7 @@ from quotas.admission import locked_group
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import SYSTEMS
-from workloads.sharing.mig import SINGLE, TABLES, slices
+from workloads.sharing.mig import slices, told_table
 
 Key = tuple[str, str, int]
 """(product, sharing system, replicas of a card, MiB of one whose product is not known, or 0): alike for a request."""
@@ -181,7 +181,9 @@ def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
         system = SYSTEMS.get(node.sharing)
         if not cards or system is None or not node.present:
             continue
-        mig = TABLES.get(node.product.partition(SINGLE)[0]) if system.ABOUT.unit == "slice" else None
+        mig = None
+        if system.ABOUT.unit == "slice":
+            mig = told_table(node.product, node.labels, node.instances)
         per_card = slices(mig) if mig else max(card.units for card in cards)
         offer = Offer(node.sharing, node.product, system.ABOUT.unit, per_card, (), mig=mig)
         if system.ABOUT.unit != "slice" or mig:

@@ -107,6 +107,7 @@ def spec_for(request: WorkloadRequest, department: str) -> RunSpec:
         product=pool.product,
         units_per_pod=request.units_per_pod,
         profile=request.profile or None,
+        mig=pool.mig,
         placement=tuple(PodPlacement(pod, node) for pod in range(request.pods)) if node else (),
         grace=pool.grace,
         max_runtime=None,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
-from django.db import DatabaseError, connections
+from django.db import Error as DatabaseError
+from django.db import connections
 from django.utils import timezone
 
 from portal import lane

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from portal.crypt import decrypt, encrypt
+from portal.crypt import Undecryptable, decrypt, encrypt
+from portal.errors import N_
 from portal.prepared import Prepared
 from quotas.models import Cluster
 from workloads.clusters.base import PodPlacement, Refused, RunRef, RunSpec, SharedVolume
@@ -32,7 +33,7 @@ def digest(token: str) -> str:
 
 
 def tokens_of(attempt: Attempt) -> dict[str, str]:
-    tokens: dict[str, str] = orjson.loads(decrypt(attempt.secrets))
+    tokens: dict[str, str] = orjson.loads(decrypt(attempt.secrets, N_("The tokens of %(name)s"), attempt.run_name))
     return tokens
 
 
@@ -86,6 +87,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         units_per_pod=workload.asked_per_pod or workload.units_per_pod,
         cores_per_pod=workload.cores_per_pod,
         profile=workload.profile or None,
+        mig=workload.pool.mig,
         units_per_card=workload.pool.units_per_card,
         extra=setup.extra,
         placement=tuple(_place(place) for place in attempt.placement or ()),
@@ -103,11 +105,15 @@ def spec_of(attempt: Attempt) -> RunSpec:
 
 
 def to_start(attempt: Attempt) -> RunSpec:
-    """`spec_of` what may still start. Raises Refused where its department lost a right meanwhile."""
+    """`spec_of` what may still start. Raises Refused where its department lost a right meanwhile, or its secrets cannot
+    be read any more."""
     workload = attempt.workload
     if workload.settings.ipc_lock and not workload.department.unrestricted:
         raise Refused(f"{workload.department.name} may not lock memory any more", code="not_allowed")
-    return spec_of(attempt)
+    try:
+        return spec_of(attempt)
+    except Undecryptable as error:
+        raise Refused(error.detail, code=error.code) from None
 
 
 def _place(place: dict[str, Any]) -> PodPlacement:
@@ -115,7 +121,9 @@ def _place(place: dict[str, Any]) -> PodPlacement:
 
 
 def hidden_of(workload: Workload) -> dict[str, str]:
-    hidden: dict[str, str] = orjson.loads(decrypt(workload.secret_env) or "{}")
+    """Its secret variables. Raises Undecryptable."""
+    what = N_("The secret variables of %(name)s")
+    hidden: dict[str, str] = orjson.loads(decrypt(workload.secret_env, what, workload.name) or "{}")
     return hidden
 
 

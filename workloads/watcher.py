@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable
 
 import structlog
-from django.db import DatabaseError, connections
+from django.db import Error as DatabaseError  # also when the connection is gone, which Django calls InterfaceError
+from django.db import connections
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -54,7 +55,7 @@ class Lease:
 
 
 class ClusterWatch(threading.Thread):
-    """One cluster, until `closing` is set. Errors of cluster and database are waited out, never raised.
+    """One cluster, until `closing` is set. Whatever goes wrong is logged and waited out: no thread of it ends early.
 
     `sighted` is told of single runs; without it every change leads to a look at the whole cluster."""
 
@@ -95,6 +96,8 @@ class ClusterWatch(threading.Thread):
             self.lease.give_up()
         except DatabaseError as error:
             log.warning("watch.database_away", cluster=self.cluster.name, error=str(error))
+        finally:
+            connections.close_all()
 
     def _watch(self, over: threading.Event) -> None:
         waker = threading.Thread(target=self._wake, args=(over,), name=f"{self.name}-wake", daemon=True)
@@ -108,10 +111,15 @@ class ClusterWatch(threading.Thread):
                 )
                 watch(self._tell, over)
                 pause = 1.0
+                continue
             except (ClusterError, DatabaseError) as error:
                 log.warning("watch.failed", cluster=self.cluster.name, error=str(error))
-                over.wait(pause * random.uniform(0.5, 1))  # noqa: S311
-                pause = min(pause * 2, 30.0)
+            except Exception:  # what a cluster says may be beyond us: the next watch begins with a new listing
+                log.exception("watch.failed", cluster=self.cluster.name)
+            finally:
+                connections.close_all()
+            over.wait(pause * random.uniform(0.5, 1))  # noqa: S311
+            pause = min(pause * 2, 30.0)
 
     def _tell(self, run: Observed | None) -> None:
         if run is None or self.sighted is None:
@@ -123,9 +131,13 @@ class ClusterWatch(threading.Thread):
         while not over.is_set():
             if self._moved.wait(1.0):
                 self._moved.clear()
-                wake("workloads.inventory", cluster_id=self.cluster.pk)
-                wake("workloads.converge_all", cluster_id=self.cluster.pk)
-                connections.close_all()
+                try:
+                    wake("workloads.inventory", cluster_id=self.cluster.pk)
+                    wake("workloads.converge_all", cluster_id=self.cluster.pk)
+                except Exception:  # only a hint is lost: the beat looks, too
+                    log.exception("watch.hint_lost", cluster=self.cluster.name)
+                finally:
+                    connections.close_all()
                 over.wait(QUIET)
 
 

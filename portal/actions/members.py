@@ -13,11 +13,12 @@ from django.utils import timezone
 
 from portal import audit, names, notices
 from portal.access import Actor, NotVisible, Right
+from portal.actions.tokens import end_what_rested_on
 from portal.actions.users import require_free
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
 from portal.locks import durable
-from portal.models import ApiToken, Department, Invitation, Membership, Role, User
+from portal.models import Department, Invitation, Membership, Role, User
 
 INVITATION_LIVES = dt.timedelta(days=7)
 
@@ -173,15 +174,17 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
         _keep_an_owner(actor, members, row)
         before, row.role = row.role, chosen
         row.save(update_fields=["role"])
+        ended = end_what_rested_on(row.user)
         target = f"user {row.user.username}"
-        change = {"before": {"role": before}, "after": {"role": chosen.value}}
-        audit.record(actor, "member.role_changed", target, department=department, **change)
+        after = {"role": chosen.value, "tokens_ended": ended}
+        audit.record(actor, "member.role_changed", target, department=department, before={"role": before}, after=after)
         emit("member.changed", department=department, user=row.user.username, role=chosen.value)
     return row
 
 
 def remove_member(*, actor: Actor, membership: Membership) -> int:
-    """Ends the membership and every token of theirs that it carried; returns how many. Running work goes on.
+    """Ends the membership and every token that it carried, theirs and those that they made for service accounts; returns how
+    many. Running work goes on.
 
     Raises LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes nothing.
     """
@@ -194,7 +197,7 @@ def remove_member(*, actor: Actor, membership: Membership) -> int:
             return 0
         _keep_an_owner(actor, members, row)
         row.delete()
-        ended = _end_tokens(user)
+        ended = end_what_rested_on(user)
         before = {"role": row.role, "tokens_ended": ended}
         audit.record(actor, "member.removed", f"user {user.username}", department=department, before=before)
         emit("member.removed", department=department, user=user.username)
@@ -211,13 +214,5 @@ def _locked(department: Department) -> dict[int, Membership]:
 def _keep_an_owner(actor: Actor, members: dict[int, Membership], row: Membership) -> None:
     """An operator may leave a department without an owner: they act in its place."""
     others = [each for each in members.values() if each.role == Role.OWNER and each.pk != row.pk]
-    if row.role == Role.OWNER and not others and not actor.is_operator:
+    if row.role == Role.OWNER and not others and not actor.may(Right.OPERATE, row.department_id):
         raise LastOwner(username=row.user.username, department=row.department.name)
-
-
-def _end_tokens(user: User) -> int:
-    """Tokens in departments where their holder no longer has any role, there or through a parent."""
-    if user.is_operator:  # reaches every department without a membership
-        return 0
-    live = ApiToken.objects.filter(holder=user, revoked_at=None).exclude(department__in=Actor(user).roles)
-    return live.update(revoked_at=timezone.now())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 
 from django.core.exceptions import ValidationError
-from django.utils import timezone
 
 from portal import audit, names
 from portal.access import Actor
+from portal.actions.tokens import end_tokens, end_what_rested_on
 from portal.errors import N_, Invalid, Problem
 from portal.locks import durable
 from portal.models import ApiToken, User
@@ -65,9 +65,10 @@ def set_active(*, actor: Actor, user: User, active: bool) -> None:
     with durable():
         if not active:
             _keep_an_operator(user)
-            ApiToken.objects.filter(holder=user, revoked_at=None).update(revoked_at=timezone.now())
+            end_tokens(ApiToken.objects.filter(holder=user))
         if User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
             audit.record(actor, "user.unlocked" if active else "user.locked", f"user {user.username}")
+            end_what_rested_on(user)
 
 
 def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
@@ -79,6 +80,7 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
         changed = User.objects.filter(pk=user.pk, is_operator=not operator)
         if changed.update(is_operator=operator, is_staff=operator):
             audit.record(actor, "user.operator" if operator else "user.no_operator", f"user {user.username}")
+            end_what_rested_on(user)
 
 
 def _keep_an_operator(user: User) -> None:

@@ -43,7 +43,7 @@ class Audit(ApiView):
         rows = AuditEntry.objects.select_related("department")
         if self.text("department"):
             rows = rows.filter(department=department_for(self.actor, self.text("department"), Right.STEER))
-        elif not (self.actor.is_operator and self.actor.token is None):
+        elif not (self.actor.sees_all and self.actor.may(Right.OPERATE, None)):
             steered = [d.pk for d in self.actor.departments if self.actor.may(Right.STEER, d)]
             rows = rows.filter(Q(department__in=steered) | Q(actor=self.user, department__in=self.actor.departments))
         if self.text("action"):

@@ -25,15 +25,24 @@ SCOPES = [right.value for right in Right]
 class TokenOut(serializers.ModelSerializer[ApiToken]):
     id = serializers.CharField(source="prefix")
     holder = serializers.SlugRelatedField[Any](slug_field="username", read_only=True)
-    department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True)
+    department = serializers.CharField(
+        source="department.slug", default=None, allow_null=True, help_text="null: the whole installation"
+    )
     scopes = serializers.ListField(child=serializers.ChoiceField(SCOPES))
     addresses = serializers.ListField(child=serializers.CharField())
+    made_by = serializers.CharField(source="made_by.username", default=None, allow_null=True)
+    parent = serializers.CharField(  # type: ignore[assignment]
+        source="parent.prefix",
+        default=None,
+        allow_null=True,
+        help_text="The token that made it, and that it ends with.",
+    )
 
     class Meta:
         model = ApiToken
         fields = [
-            "id", "name", "holder", "department", "scopes", "addresses", "created_at", "expires_at", "last_used_at",
-            "revoked_at",
+            "id", "name", "holder", "department", "scopes", "addresses", "made_by", "parent", "created_at", "expires_at",
+            "last_used_at", "revoked_at",
         ]  # fmt: skip
 
 
@@ -45,7 +54,9 @@ class NewTokenOut(TokenOut):
 
 
 class TokenIn(Strict):
-    department = serializers.SlugField()
+    department = serializers.SlugField(
+        allow_null=True, help_text="null: the whole installation, for operators; any other acts in its department only."
+    )
     name = serializers.CharField(max_length=80)
     scopes = serializers.ListField(child=serializers.CharField(), allow_empty=False, help_text=", ".join(SCOPES))
     expires_at = serializers.DateTimeField(help_text="At most one year ahead.")
@@ -73,16 +84,19 @@ class ServiceAccountOut(serializers.Serializer[User]):
 
 
 class Tokens(ApiView):
-    """Your own tokens; with `department` also those of its service accounts and members, for its owners."""
+    """Your own tokens; with `department` also those of its service accounts and members, for its owners.
+
+    Making one with a token takes the scope `tokens`: it then has no more than that token, and ends with it.
+    """
 
     def rows(self) -> QuerySet[ApiToken]:
-        rows = ApiToken.objects.select_related("holder", "department")
+        rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
         if self.text("department"):
             department = department_for(self.actor, self.text("department"))
-            mine = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
-            return rows.filter(mine, department=department)
-        mine_here = rows.filter(holder=self.user)
-        return mine_here.filter(department=self.actor.token.department) if self.actor.token else mine_here
+            theirs = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
+            return rows.filter(theirs, department=department)
+        mine = rows.filter(holder=self.user)
+        return mine if self.actor.bound is None else mine.filter(department=self.actor.bound)
 
     @extend_schema(
         operation_id="tokens_list", responses=page_of(TokenOut), parameters=[OpenApiParameter("department", str)]
@@ -96,10 +110,12 @@ class Tokens(ApiView):
     @idempotent
     def post(self, request: Request) -> Response:
         values = self.read(TokenIn)
-        department = department_for(self.actor, values.pop("department"))
+        slug = values.pop("department")
+        department = None if slug is None else department_for(self.actor, slug)
         holder = None
         if name := values.pop("holder", None):
-            holder = User.objects.filter(username=name, service_of=department).first()
+            accounts = User.objects.filter(username=name, service_of__isnull=False)
+            holder = accounts.filter(service_of=department).first()
             if holder is None and name != self.user.username:
                 raise serializers.ValidationError({"holder": "There is no such service account."})
         created: dict[str, Any] = {}
@@ -115,10 +131,11 @@ class Tokens(ApiView):
 
 class TokenView(ApiView):
     def token(self, prefix: str) -> ApiToken:
-        token = ApiToken.objects.select_related("holder", "department").filter(prefix=prefix).first()
+        rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
+        token = rows.filter(prefix=prefix).first()
         if token is None:
             raise NotVisible
-        narrowed = self.actor.token is not None and self.actor.token.department_id != token.department_id
+        narrowed = self.actor.bound not in {None, token.department_id}
         if narrowed or not (token.holder == self.user or self.actor.may(Right.STEER, token.department)):
             raise NotVisible
         return token

@@ -22,7 +22,7 @@ from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.actions import departments, members, tokens
 from portal.errors import Problem
 from portal.forms import blame
-from portal.models import Department, Invitation, Membership, Role
+from portal.models import ApiToken, Department, Invitation, Membership, Role
 from portal.names import LineInput, printable
 from portal.numbers import natural
 
@@ -185,7 +185,9 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
             messages.success(request, _("%(name)s is removed.") % {"name": row.user.label})
             return redirect("portal:members", row.department.slug)
     now = timezone.now()
-    live = row.user.tokens.filter(department=row.department, revoked_at=None, expires_at__gt=now)
+    theirs = Q(holder=row.user) | Q(made_by=row.user, holder__service_of=row.department)
+    live = ApiToken.objects.filter(theirs, department=row.department, revoked_at=None, expires_at__gt=now)
+    live = live.select_related("holder").order_by("holder__username", "name")
     context = {"department": row.department, "row": row, "tokens": live, "refusal": refusal, "may_steer": True}
     return render(request, "portal/member_remove.html", context, status=refusal.status if refusal else 200)
 

@@ -23,12 +23,14 @@ from portal.actions.tokens import create_token, revoke_token
 from portal.errors import Problem
 from portal.models import ApiToken, Department, Membership
 from portal.names import LineInput, NameInput
+from portal.tokens import may_be_used
 from portal.views.members import membership_for
 
 SCOPES = [
     (Right.SEE.value, gettext_lazy("read: see boards, workloads and logs")),
     (Right.SUBMIT.value, gettext_lazy("submit: start and steer own workloads")),
     (Right.STEER.value, gettext_lazy("quota: members, caps, recalls, stop anyone's")),
+    (Right.MAKE_TOKENS.value, gettext_lazy("tokens: make others that may no more, and revoke")),
     (Right.OPERATE.value, gettext_lazy("admin: what operators may")),
 ]
 LIVES = [
@@ -57,8 +59,14 @@ class TokenForm(forms.Form):
     def __init__(self, *args: Any, actor: Actor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         cast("forms.ModelChoiceField[Department]", self.fields["department"]).queryset = actor.departments
-        if not actor.is_operator:
-            self.offer(SCOPES[:3])
+        if actor.is_operator:
+            self.fields["department"].required = False
+            cast("forms.ModelChoiceField[Department]", self.fields["department"]).empty_label = _(
+                "the whole installation"
+            )
+            self.fields["department"].initial = actor.departments.first()
+        else:
+            self.offer(SCOPES[:-1])
 
     def offer(self, scopes: list[tuple[str, Any]]) -> None:
         cast(forms.MultipleChoiceField, self.fields["scopes"]).choices = scopes
@@ -107,9 +115,8 @@ def token_page(
     request: HttpRequest, template: str, rows: QuerySet[ApiToken], secret: str, **context: Any
 ) -> HttpResponse:
     """The page with these tokens; `secret` is in this one answer and in no cache."""
-    now = timezone.now()
-    every = rows.select_related("department").order_by("-created_at")
-    live = [token for token in every if token.is_live(now)]
+    every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
+    live = [token for token in every if may_be_used(token)]
     context |= {"secret": secret, "live": live, "ended": [token for token in every if token not in live][:20]}
     context["portal_url"] = settings.BASE_URL
     status = 422 if request.method == "POST" and not secret else 200
@@ -152,6 +159,8 @@ def revoke(request: HttpRequest, prefix: str) -> HttpResponse:
     messages.success(request, _("%(name)s is revoked: nothing can use it any more.") % {"name": token.name})
     if own:
         return redirect("portal:tokens")
+    if token.department is None:
+        return redirect("portal:operator_user", token.holder.username)
     member = Membership.objects.filter(user=token.holder, department=token.department).exists()
     if member:
         return redirect("portal:member_tokens", token.department.slug, token.holder.username)

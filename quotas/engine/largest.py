@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quotas.engine.books import Books
-from quotas.engine.mig import PRODUCTS
+from quotas.engine.mig import profiles_of
 from quotas.engine.types import Claim
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 
@@ -56,7 +56,7 @@ def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
 
 def _profiles(books: Books, claim: Claim) -> Iterator[Claim]:
     """Every profile no larger than the claim's; any when its own does not exist."""
-    for name, profile in PRODUCTS.get(books.pool.mig or "", {}).items():
+    for name, profile in profiles_of(books.pool.mig).items():
         if not claim.on_card or profile.size <= claim.on_card:
             yield resized(replace(claim, pods=1, profile=name), profile.size, books.pool)
 

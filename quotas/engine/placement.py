@@ -8,7 +8,7 @@ MIG instance where the fewest other starts are spoiled.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quotas.engine.mig import PRODUCTS, profile_of
+from quotas.engine.mig import PRODUCTS, profile_of, profiles_of
 from quotas.engine.space import NOWHERE, Host, Row
 from quotas.engine.types import CPU, MEMORY, Claim, Placed, Pool
 
@@ -176,7 +176,7 @@ def largest_on(host: Host, free: Row, like: Claim | None = None) -> int:
 def _largest_on_cards(host: Host, free: Row) -> int:
     left = free[host.stretch]
     best = max(left.count(host.whole) * host.whole, *left, 0)
-    for name, profile in PRODUCTS.get(host.pool.mig or "", {}).items():
+    for name, profile in profiles_of(host.pool.mig).items():
         probe = Claim("", "", host.pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
         if profile.size > best and _instance(probe, host, free, 0) is not None:
             best = profile.size

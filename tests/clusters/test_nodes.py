@@ -80,7 +80,7 @@ def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: N
 
 
 def test_the_watch_tells_of_a_cordon_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
-    driver, stop = driver_for(bed.cluster), threading.Event()
+    driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
     told: list[Observed | None] = []
     threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()

@@ -33,7 +33,7 @@ def test_each_sees_their_departments_and_what_they_may_do_there(vision: Departme
         "an owner's role reaches down"
     )
     [lab] = person(mia).get(URL).json()["results"]
-    assert (lab["parent"], lab["role"], lab["rights"]) == ("vision", "member", ["read", "submit"])
+    assert (lab["parent"], lab["role"], lab["rights"]) == ("vision", "member", ["read", "submit", "tokens"])
     assert [d["id"] for d in person(root).get(URL).json()["results"]] == ["nlp", "vision", "vision-lab"]
     assert [d["id"] for d in person(root).get(URL + "?parent=vision").json()["results"]] == ["vision-lab"]
 

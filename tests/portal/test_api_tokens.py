@@ -113,7 +113,7 @@ def test_a_token_that_makes_no_sense_is_refused_by_field(alice: User, changes: d
 
 def test_a_token_cannot_make_a_stronger_or_longer_one(alice: User, vision: Department) -> None:
     until = timezone.now() + dt.timedelta(hours=1)
-    client = program(alice, vision, ["read"], expires_at=until)
+    client = program(alice, vision, ["read", "tokens"], expires_at=until)
     assert client.post(URL, body(scopes=["submit"], expires_at=until)).json()["errors"][0]["attr"] == "scopes"
     assert client.post(URL, body(scopes=["read"])).json()["errors"][0]["attr"] == "expires_at"
     assert client.post(URL, body(scopes=["read"], expires_at=until)).status_code == 201

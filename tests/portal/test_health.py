@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal import health
-from portal.models import Heartbeat
+from portal.models import Heartbeat, JobRun
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,22 @@ def test_live_asks_nothing_of_the_database(client: Client, monkeypatch: pytest.M
 @pytest.mark.django_db
 def test_ready_when_database_and_migrations_are_there(client: Client) -> None:
     answer = client.get("/readyz", headers={"host": "10.1.2.3:8000"})
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "failed": [], "watcher_seconds": None})
+    told = {"status": "degraded", "failed": [], "watcher_seconds": None, "planned_seconds": None}
+    assert (answer.status_code, answer.json()) == (200, told)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("seconds", "error", "status"), [(10, "", "ok"), (500, "", "degraded"), (10, "KeyError: 'n1'", "degraded")]
+)
+def test_ready_says_when_nothing_plans(client: Client, seconds: int, error: str, status: str) -> None:
+    ended = timezone.now() - dt.timedelta(seconds=seconds)
+    JobRun.objects.create(job="quotas.plan_all", slot=1, started_at=ended, finished_at=ended, error=error)
+    JobRun.objects.create(job="quotas.plan_all", slot=2)  # under way, or killed
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == status
+    assert answer.json()["planned_seconds"] in ([None] if error else range(seconds, seconds + 30))
 
 
 @pytest.mark.django_db

@@ -199,3 +199,12 @@ def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_ha
             assert demo.wait(20) == 0
         finally:
             demo.kill()
+
+
+def test_no_process_of_a_killed_server_answers(tmp_path: Path) -> None:
+    environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/portal.sqlite3", "REDIS_URL": "", "WEB_WORKERS": "2"}
+    with web_server(**environment) as server:
+        assert httpx.get(f"{server.url}/livez").status_code == 200
+        server.process.kill()
+        server.process.wait(10)
+        eventually(lambda: not listening(server.port), within=20)

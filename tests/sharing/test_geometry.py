@@ -18,7 +18,7 @@ from workloads import sharing
 from workloads.sharing import SYSTEMS, NodeInfo, Request, Settings, charge
 
 Placement = tuple[str, int]  # profile, start
-CARD_OF_EIGHT = sorted(set(PRODUCTS) - {"A30"})
+CARD_OF_EIGHT = sorted(name for name, table in PRODUCTS.items() if table.slices == 8)
 
 
 def covered(profiles: Mapping[str, Profile], placement: Placement) -> set[int]:

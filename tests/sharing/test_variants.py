@@ -175,9 +175,6 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         "it has 8 of 2g.20gb; 2 cut cards hold 6 at most",
     ),
     "cut, but how many": (node(MIXED, labels={COUNT: None}), Settings(), "mig", "how many cards are cut, its labels do not say"),
-    "GH200, cut": (
-        cut("NVIDIA-GH200-480GB", 1, **{"1g_12gb": 7}), Settings(), "mig", "no MIG profiles are known of NVIDIA-GH200-480GB",
-    ),
     "MiB read as GiB": (
         node("gpushare-v100x4", amounts={MEM: "64540"}), Settings(), "memory",
         "a card of 16522240 MiB is unlikely: check gpu_mem_unit",

@@ -17,6 +17,7 @@ from tests import builders as make
 from workloads import actions, sightings, starting
 from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
 from workloads.clusters.doubles import InMemoryCluster, Life
+from workloads.drivers import Lending
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
 
@@ -41,8 +42,8 @@ class Watched(InMemoryCluster):
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
     made = Watched()
     for module in (starting, sightings):
-        monkeypatch.setattr(module, "driver_for", lambda row: made)
-    monkeypatch.setattr("workloads.converge.driver_for", lambda row: made)
+        monkeypatch.setattr(module, "driver_for", lambda row: Lending(made))
+    monkeypatch.setattr("workloads.converge.driver_for", lambda row: Lending(made))
     return made
 
 

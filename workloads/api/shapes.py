@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import orjson
 from django.db.models import Prefetch, QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from portal.access import Actor
 from portal.api.base import FreeText, Strict, told_as
-from portal.crypt import Undecryptable, decrypt
+from portal.crypt import Undecryptable
 from portal.errors import N_, Invalid
 from portal.prepared import Prepared
 from quotas.amounts import LONGEST as LONGEST_AMOUNT
@@ -28,6 +27,7 @@ from workloads.models import Attempt, Image, Kind, Preset, Workload
 from workloads.ranks import ranks_of
 from workloads.requests import LONGEST, WorkloadRequest
 from workloads.setups import Setup
+from workloads.specs import hidden_of
 
 MOST = 2**31 - 1
 
@@ -183,7 +183,7 @@ def claim_of(workload: Workload) -> Claim | None:
 
 def secret_names(workload: Workload) -> list[str]:
     try:
-        return sorted(orjson.loads(decrypt(workload.secret_env) or "{}"))
+        return sorted(hidden_of(workload))
     except Undecryptable:
         return []
 

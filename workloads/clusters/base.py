@@ -131,6 +131,7 @@ class RunSpec:
     shm_mib: int = 64
     cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
     setup: Setup = field(default_factory=Setup)  # what only some kinds have
+    mig: str = ""  # the pool's table of profiles
     units_per_card: int = 0  # of the pool
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra

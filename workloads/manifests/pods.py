@@ -117,6 +117,7 @@ def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
         spec.profile,
         {**spec.env, **spec.secret_env},
         cores=spec.cores_per_pod,
+        table=spec.mig,
         units_per_card=spec.units_per_card,
         extra=spec.extra,
         peers=spec.kind == "distributed",

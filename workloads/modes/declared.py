@@ -19,8 +19,7 @@ from workloads.clusters.base import Refused
 from workloads.modes.recipes import ACK, MIG_CONFIG, MIG_STATE, PLUGIN_CONFIG, named_layouts
 from workloads.sharing import SYSTEMS
 from workloads.sharing.api import NONE
-from workloads.sharing.mig import SINGLE, TABLES, slices
-from workloads.sharing.nodes import Facts
+from workloads.sharing.mig import SINGLE, memory_told, slices, table_of
 from workloads.sharing.timeslicing import SUFFIX
 
 CONFIGS = "configurations"  # key of the cluster's options: {"plugin": {…}, "mig": {…}}
@@ -133,7 +132,7 @@ def _chosen(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _memory(system: str, name: str, labels: Mapping[str, str], count: int) -> dict[str, Any]:
     """Cards given out in MiB, as what the system's plugin counts them in; with compute where it limits that too."""
-    memory = Facts({"metadata": {"labels": dict(labels)}}).number("nvidia.com/gpu.memory")
+    memory = memory_told(labels)
     about = SYSTEMS[system].ABOUT
     each = memory // about.step * about.step
     if not each:
@@ -155,7 +154,7 @@ def _replicas(labels: dict[str, str], key: str, configs: Mapping[str, str]) -> d
 
 
 def _instances(product: str, labels: dict[str, str], count: int, configs: Mapping[str, str]) -> dict[str, Any]:
-    table, config = TABLES.get(product), labels[MIG_CONFIG]
+    table, config = table_of(product, memory_told(labels)), labels[MIG_CONFIG]
     if table is None:
         raise Refused(f"no MIG profiles are known of {product}", code="no_such_config")
     if config in (named := named_layouts(table)):

@@ -21,7 +21,8 @@ from workloads.modes.keepers import Keeper
 from workloads.modes.models import ModeChange
 from workloads.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
 from workloads.pools import units_by_pool
-from workloads.sharing.mig import TABLES
+from workloads.sharing.mig import memory_told
+from workloads.sharing.mig import table_of as table_of_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,7 @@ def check_target(node: Node, target: Target) -> None:
 
 def table_of(node: Node) -> str | None:
     """The table of MIG profiles of the node's cards."""
-    product = node.product.partition("-MIG-")[0].removesuffix("-SHARED")
-    return TABLES.get(product)
+    return table_of_product(node.product, memory_told(node.labels))
 
 
 def card_count(node: Node) -> int:

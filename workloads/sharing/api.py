@@ -103,6 +103,7 @@ class Request:
     profile: str | None = None
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cores: int | None = None
+    table: str = ""  # MIG: the key of the pool's table of profiles; "": that of the product
     units_per_card: int = 0  # of the pool; 0: not known, and not checked
     cores_per_card: int = (
         100  # percent of compute that a card gives out in all: more where it is given out several times

@@ -32,6 +32,7 @@ class Device:
     profile: str
     memory_mib: int | None
     healthy: bool
+    on_demand: bool  # one of several ways to cut a card, of which what is allocated rules out others
 
 
 def devices(node: Facts) -> tuple[Device, ...]:
@@ -81,6 +82,7 @@ def _device(each: Mapping[str, Any], pool: str) -> Device:
         product=said("productName").replace(" ", "-"),
         profile=said("profile"),
         memory_mib=mib,
+        on_demand=bool(listing(inside.get("consumesCounters"))),
         healthy=not {"NoSchedule", "NoExecute"} & {str(effect) for effect in taints},
     )
 

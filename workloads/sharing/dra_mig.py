@@ -8,7 +8,8 @@
 | isolation | full: memory, compute, bandwidth and faults, by hardware |
 | beside | whole cards of the same node stay whole cards (DRA) |
 | errors | an unknown product or profile, instances that no card can hold: held back |
-| limits | the instances that are there; cards that are also announced whole are cut on demand, which is not served |
+| limits | the instances that are there: a card that is announced beside them is a cut one, not a whole one. Devices |
+| | that consume counters are ways in which a card may be cut on demand, which is not served |
 | read back | `status.allocation.devices.results` of the claim: the instance's UUID by the ResourceSlice |
 | source | kubernetes-sigs/dra-driver-nvidia-gpu README, resourceslice-attributes.md, feature-gates.md |
 """
@@ -36,13 +37,16 @@ def applies(node: Facts) -> Note | None:
 def discover(node: Facts, settings: Settings) -> NodeInfo:
     found = devices.devices(node)
     cut = [device for device in found if device.kind == "mig"]
-    whole = [device for device in found if device.kind == "gpu"]
     parents = sorted({device.parent for device in cut})[:MOST_CARDS]
+    # Some versions of the driver announce a card beside the instances that it has been cut into: it is no whole one.
+    whole = [device for device in found if device.kind == "gpu" and (device.uuid not in parents or not device.uuid)]
     products = sorted({device.product.partition(mig.SINGLE)[0] for device in cut})
     product = products[0] if products else node.product
-    table = mig.TABLES.get(product)
-    units = mig.slices(table) if table else 1
     instances = Counter(device.profile for device in cut if device.healthy)
+    memory = next((d.memory_mib for d in found if d.kind == "gpu" and d.uuid in parents and d.memory_mib), 0)
+    profiles = sorted({device.profile for device in cut})
+    table = mig.table_of(product, memory, profiles) or mig.guessed(memory, profiles)
+    units = mig.slices(table) if table else 1
     cards = tuple(CardInfo(index=i, units=units, uuid=uuid[:80]) for i, uuid in enumerate(parents))
     beside: tuple[Offer, ...] = ()
     if whole:
@@ -52,6 +56,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
             for c in infos
         )
         beside = (Offer(dra.ABOUT.key, whole[0].product, dra.ABOUT.unit, 1, shifted),)
+    because = applies(node) or Note(N_("pinned by the operator"))
     return entry(
         node,
         ABOUT,
@@ -61,21 +66,28 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         instances=dict(sorted(instances.items())),
         mig=table,
         beside=beside,
-        because=applies(node) or Note(N_("pinned by the operator")),
-        held_back=_held(products, {device.uuid for device in whole} & set(parents), table, instances, len(cards)),
+        because=mig.and_derived(because, table, instances),
+        held_back=_held(found, products, parents, table, instances),
     )
 
 
-def _held(products: list[str], both: set[str], table: str | None, instances: Counter[str], cards: int) -> Note | None:
-    if both:
+def _held(
+    found: tuple[devices.Device, ...], products: list[str], parents: list[str], table: str | None,
+    instances: Counter[str],
+) -> Note | None:  # fmt: skip
+    whole = sorted({device.product for device in found if device.kind == "gpu" and device.uuid not in parents})
+    if any(device.on_demand for device in found):
         return Note(N_("its cards are cut on demand, which is not served"))
-    if len(products) > 1:
-        return Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
-    if not cards:
+    for several in (products, whole):
+        if len(several) > 1:
+            return Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(several)[:120]})
+    if not parents:
         return Note(N_("its ResourceSlices name no MIG instance"))
+    if "" in parents:
+        return Note(N_("its ResourceSlices do not say which card a MIG instance is cut out of"))
     if table is None:
         return Note(N_("no MIG profiles are known of %(product)s"), {"product": (products or ["?"])[0]})
-    return mig.misfit(table, instances, cards)
+    return mig.misfit(table, instances, len(parents))
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
@@ -83,7 +95,8 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    profile = request.profile if request.profile in PRODUCTS.get(mig.TABLES.get(request.product, ""), {}) else ""
+    table = PRODUCTS.get(request.table or mig.table_of(request.product) or "")
+    profile = request.profile if table is not None and request.profile in table else ""
     conditions = [
         f"{devices.attribute('type')} == 'mig'",
         f"{devices.attribute('profile')} == '{profile}'",

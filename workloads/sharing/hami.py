@@ -2,8 +2,8 @@
 
 | | |
 |---|---|
-| recognised by | node annotation `hami.io/node-nvidia-register`; without it label `gpu=on` and an `nvidia.com/gpu` |
-| | that is not the number of its cards |
+| recognised by | node annotation `hami.io/node-nvidia-register` (JSON, before 2.8 fields with commas); without it |
+| | label `gpu=on` and an `nvidia.com/gpu` that is not the number of its cards |
 | asked for by | `limits: {nvidia.com/gpu: cards, nvidia.com/gpumem: MiB of each, nvidia.com/gpucores: % of each}` |
 | unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone, unless it registers more than |
 | | 100 (`devcore`): a share of compute is then charged as a share of that |
@@ -23,7 +23,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing import whole
@@ -105,12 +106,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
     """(product, card) of each entry; zero and false values are left out by its writer, so health must be said."""
-    try:
-        listed = listing(json.loads(node.notes.get(REGISTER, "[]")))
-    except (ValueError, RecursionError):
-        listed = ()
-        node.fault(N_("%(name)s cannot be read"), name=REGISTER)
-    for one in map(mapping, listed):
+    for one in map(mapping, _listed(node)):
         index, memory, cores = one.get("index", 0), one.get("devmem", 0), one.get("devcore", 0)
         if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, MOST_CORES) and memory):
             node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
@@ -129,6 +125,39 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
                 memory_mib=memory,
             ),
         )
+
+
+def _listed(node: Facts) -> Sequence[Any]:
+    """The entries as JSON has them. Versions before 2.8 wrote them with commas, a colon behind each:
+    UUID,count,MiB,cores,type,NUMA node,health[,index[,mode]]."""
+    text = node.notes.get(REGISTER, "").strip()
+    if text[:1] not in ("[", "{", '"'):
+        parts = [part.split(",") for part in text.split(":") if part.strip()]
+        return [_with_names([field.strip() for field in part], place) for place, part in enumerate(parts)]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        node.fault(N_("%(name)s cannot be read"), name=REGISTER)
+    return listing(found)
+
+
+def _with_names(fields: list[str], place: int) -> Json:
+    """One entry of the older form; {} for what is none. The index came with the 8th field, before that the order counts."""
+    if not 7 <= len(fields) <= 9:
+        return {}
+    further = fields[7:]
+    index = further.pop(0) if further and _number(further[0]) is not None else str(place)
+    numbers = {"devmem": fields[2], "devcore": fields[3], "index": index}
+    return {
+        "id": fields[0], "type": fields[4], "health": fields[6] == "true", "mode": "".join(further),
+        **{name: _number(text) for name, text in numbers.items()},
+    }  # fmt: skip
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
 
 
 def _count(value: object, most: int) -> bool:

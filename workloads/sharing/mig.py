@@ -22,9 +22,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
-from quotas.engine.mig import PRODUCTS, Profile
+from quotas.engine.mig import KNOWN, PRODUCTS, SHAPES, Profile, derived, derived_key
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import timeslicing, whole
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
@@ -48,27 +49,101 @@ ABOUT = About(
     beside=frozenset({"whole"}),
 )
 
-# nvidia.com/gpu.product → the table of profiles; old drivers leave out the vendor
-TABLES = {
-    "NVIDIA-A30": "A30",
-    "A100-SXM4-40GB": "A100-40GB",
-    "A100-PCIE-40GB": "A100-40GB",
-    "NVIDIA-A100-SXM4-40GB": "A100-40GB",
-    "NVIDIA-A100-PCIE-40GB": "A100-40GB",
-    "A100-SXM4-80GB": "A100-80GB",
-    "NVIDIA-A100-SXM4-80GB": "A100-80GB",
-    "NVIDIA-A100-80GB-PCIe": "A100-80GB",
-    "NVIDIA-H100-80GB-HBM3": "H100-80GB",
-    "NVIDIA-H100-PCIe": "H100-80GB",
-    "NVIDIA-H200": "H200-141GB",
-    "NVIDIA-H200-NVL": "H200-141GB",
-    "NVIDIA-B200": "B200-180GB",
+# The family in a product's name → its memory slices and, by its GB, the table of profiles; the first is meant where the
+# GB are not told. Of A100 and A800 they always are, or the profiles tell.
+A100 = (8, {40: "A100-40GB", 80: "A100-80GB"})
+HOPPER = {80: "H100-80GB", 94: "H100-94GB", 96: "H100-96GB"}
+FAMILIES: dict[str, tuple[int, dict[int, str]]] = {
+    "A30": (4, {24: "A30"}),
+    "A100": A100,
+    "A800": A100,
+    "A100X": (8, {80: "A100-80GB"}),
+    "H100": (8, HOPPER),
+    "H800": (8, HOPPER),
+    "H20": (8, {96: "H100-96GB", 141: "H200-141GB"}),
+    "H200": (8, {141: "H200-141GB"}),
+    "GH200": (8, {96: "H100-96GB", 144: "GH200-144GB"}),
+    "B200": (8, {180: "B200-180GB"}),
+    "GB200": (8, {186: "GB200-186GB"}),
+    "B300": (8, {269: "B300-269GB"}),
+    "GB300": (8, {278: derived_key(8, 278)}),
+    "RTX-PRO-6000": (4, {96: "RTX-PRO-6000-96GB"}),
+    "RTX-PRO-5000": (4, {48: derived_key(4, 48), 72: derived_key(4, 72)}),
+    "RTX-PRO-4500": (2, {32: derived_key(2, 32)}),
 }
+HINTS = {"NVL": 94, "3E": 141}  # words in names that tell the GB, of families that have cards of so many
+GIGABYTES = re.compile(r"([0-9]{2,3})GB?")
+NEARLY = 0.06  # drivers keep so much of a card's memory to themselves, or count it otherwise
+
+
+def table_of(product: str, memory_mib: int = 0, profiles: Iterable[str] = ()) -> str | None:
+    """The key in PRODUCTS of a product's table, however its name is spelled; None for a card that is not known to be cut.
+
+    `memory_mib` is a whole card's, 0 where it is not told; `profiles` that it has help where the name leaves it open."""
+    words = re.split(r"[-_ ]+", product.partition(SINGLE)[0].removesuffix(timeslicing.SUFFIX).upper())
+    family = next((name for name in FAMILIES if _has(words, name.split("-"))), None)
+    if family is None:
+        return None
+    slices, tables = FAMILIES[family]
+    keys = [_key(gb, slices, tables) for gb in _gigabytes(words, memory_mib, tables)]
+    if keys and keys[0] in tables.values() and not profiles:
+        return keys[0]
+    names, known = list(profiles), [key for key in keys if key in tables.values()] or list(tables.values())
+    said = (key for key in known if names and all(PRODUCTS[key].is_said(name) for name in names))
+    fitting = (key for key in [*keys, *known] if all(name in PRODUCTS[key] for name in names))
+    return next(said, None) or next(fitting, None) or known[0]
+
+
+def _has(words: list[str], wanted: list[str]) -> bool:
+    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+
+
+def _key(gb: int, slices: int, tables: dict[int, str]) -> str:
+    nearest = min(tables, key=lambda known: abs(known - gb))
+    return tables[nearest] if abs(nearest - gb) <= NEARLY * nearest else derived_key(slices, gb)
+
+
+def _gigabytes(words: list[str], memory_mib: int, tables: dict[int, str]) -> Iterator[int]:
+    """Of the card: as a label tells, else its name. In a GH200's name it may be the processor's memory."""
+    if memory_mib:
+        yield -(-memory_mib // 1024)
+    yield from (gb for word, gb in HINTS.items() if word in words and gb in tables)
+    said = [int(found[1]) for word in words if (found := GIGABYTES.fullmatch(word))]
+    yield from (gb for gb in said if gb and ("GH200" not in words or gb == 144))
+
+
+def guessed(memory_mib: int, profiles: Iterable[str]) -> str | None:
+    """A table for a card that nobody knows but that is cut: by its memory, or by a profile's part of it. None where its
+    profiles fit no card."""
+    names = [name.partition("gb")[0].split("g.") for name in profiles]
+    try:
+        shares = {(int(compute), int(gb)) for compute, gb in names}
+    except ValueError:
+        return None
+    for slices in (8, 4, 2):
+        sizes = [(gb, SHAPES[slices].get(compute)) for compute, gb in shares]
+        totals = {-(-memory_mib // 1024)} if memory_mib else {gb * slices // min(size) for gb, size in sizes if size}
+        for total in sorted(totals - {0}):
+            if shares and all(derived(slices, total, f"{compute}g.{gb}gb") for compute, gb in shares):
+                return derived_key(slices, total)
+    return None
+
+
+def memory_told(labels: Mapping[str, str]) -> int:
+    """MiB of a card by the label of GPU feature discovery, under strategy single of an instance; 0: not told."""
+    text = labels.get("nvidia.com/gpu.memory", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 8 else 0
+
+
+def told_table(product: str, labels: Mapping[str, str], instances: Iterable[str]) -> str | None:
+    """The key of the table of a card that is cut, whoever made it."""
+    memory, profiles = 0 if SINGLE in product else memory_told(labels), list(instances)
+    return table_of(product, memory, profiles) or guessed(memory, profiles)
 
 
 def slices(table: str) -> int:
     """Memory slices of a card: 8, of an A30 4."""
-    return max(profile.size + max(profile.starts) for profile in PRODUCTS[table].values())
+    return PRODUCTS[table].slices
 
 
 def most_of(profile: Profile) -> int:
@@ -87,9 +162,9 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    base, single = parts(node.product)
-    table = TABLES.get(base)
+    single = parts(node.product)[1]
     instances = _instances(node, single)
+    table = told_table(node.product, node.labels, instances)
     units = slices(table) if table else 1
     beside = () if single else _whole_beside(node)
     first = len(beside[0].cards) if beside else 0
@@ -108,8 +183,22 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         instances=instances,
         mig=table,
         beside=beside,
-        because=applies(node) or Note(N_("its mig.config.state is %(state)s"), {"state": "success"}),
+        because=and_derived(
+            applies(node) or Note(N_("its mig.config.state is %(state)s"), {"state": "success"}), table, instances
+        ),
         held_back=_held(node, single, table, instances, cut),
+    )
+
+
+def and_derived(because: Note, table: str | None, instances: Iterable[str]) -> Note:
+    """Why, and which profiles stand in no table of NVIDIA's, with the slices that their names say."""
+    mine = [name for name in instances if table and name in PRODUCTS[table]]
+    new = [name for name in mine if table and not (table in KNOWN and PRODUCTS[table].is_said(name))]
+    if table is None or not new:
+        return because
+    said = ", ".join(f"{name} = {PRODUCTS[table][name].size}/{slices(table)}" for name in new)
+    return Note(
+        N_("%(because)s; slices derived from the profiles' names: %(said)s"), {"because": because, "said": said[:100]}
     )
 
 
@@ -157,7 +246,7 @@ def _half_changed(node: Facts, single: str) -> Note | None:
 
 def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
     """Why these instances cannot be what stands on so many cut cards; None: they may be."""
-    if unknown := sorted(set(instances) - set(PRODUCTS[table])):
+    if unknown := sorted(name for name in instances if name not in PRODUCTS[table]):
         return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
     for name, amount in sorted(instances.items()):
         most = cards * most_of(PRODUCTS[table][name])
@@ -196,16 +285,15 @@ def _profile(name: str) -> str:
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     problems = [*reserved_env(request, ABOUT), *peers(request, ABOUT)]
     base, single = parts(request.product)
-    table = TABLES.get(base)
+    table = request.table or table_of(base, 0, [request.profile] if request.profile else ())
     if table is None:
         message = N_("No MIG profiles are known of %(product)s.")
         problems.append(Problem("profile", "no_such_product", message, {"product": request.product}))
-    elif request.profile not in PRODUCTS[table] or (single and request.profile != single):
+    elif (profile := PRODUCTS[table].get(request.profile or "")) is None or (single and request.profile != single):
         numbers = {"product": base, "profile": request.profile or "–", "has": single or ", ".join(PRODUCTS[table])}
         message = N_("%(product)s has no profile %(profile)s here; it has %(has)s.")
         problems.append(Problem("profile", "no_such_profile", message, numbers))
-    elif request.units != PRODUCTS[table][request.profile].size:
-        size = PRODUCTS[table][request.profile].size
+    elif request.units != (size := profile.size):
         message = N_("One instance of %(profile)s takes %(size)s slices, not %(asked)s.")
         sizes = {"profile": request.profile, "size": size, "asked": request.units}
         problems.append(Problem("units_per_pod", "wrong_size", message, sizes))

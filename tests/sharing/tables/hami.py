@@ -18,6 +18,11 @@ def registered(*changes: dict[str, object]) -> dict[str, object]:
 
 
 SICK = {key: value for key, value in CARDS[1].items() if key != "health"}  # false is left out
+OLD = "GPU-{0},10,40960,100,NVIDIA-NVIDIA A100-SXM4-40GB,0,{1}"  # HAMi to 2.7: pkg/util/util.go, EncodeNodeDevices
+OF_7 = f"{OLD.format(0, 'true')}:{OLD.format(1, 'false')}:"
+OF_8 = f"{OLD.format(0, 'true')},0:{OLD.format(1, 'false')},1:"
+OF_9 = f"{OLD.format(0, 'true')},0,hami-core:{OLD.format(1, 'false')},1,hami-core:"
+
 
 TABLE = Table(
     system="hami",
@@ -67,6 +72,50 @@ TABLE = Table(
             cards=0,
             because="its annotation hami.io/node-nvidia-register: 0 cards",
             held_back="hami.io/node-nvidia-register cannot be read; hami.io/node-nvidia-register names no card",
+        ),
+        *(
+            Found(
+                node=node("hami-a100-40", notes={REGISTER: text}),
+                product=A100,
+                unit="MiB",
+                units_per_card=40960,
+                cards=2,
+                healthy=1,
+                cores=100,
+                because="its annotation hami.io/node-nvidia-register: 2 cards",
+            )
+            for text in (OF_7, OF_8, OF_9, OF_9.replace(":", ": ").replace(",", ", "))
+        ),
+        *(
+            Found(
+                node=node("hami-a100-40", notes={REGISTER: OF_9 + wrong}),
+                product=A100,
+                unit="MiB",
+                units_per_card=40960,
+                cards=2,
+                healthy=1,
+                cores=100,
+                because="its annotation hami.io/node-nvidia-register: 2 cards",
+                held_back=f"{REGISTER} names a card that cannot be",
+            )
+            for wrong in (
+                "GPU-2,10,40960,100,NVIDIA-NVIDIA A100-SXM4-40GB,0:",
+                "GPU-2,10,-1,100,NVIDIA-NVIDIA A100-SXM4-40GB,0,true,2,hami-core:",
+                "GPU-2,10,40960,much,NVIDIA-NVIDIA A100-SXM4-40GB,0,true,2,hami-core:",
+                "GPU-2,10,99999999999,100,NVIDIA-NVIDIA A100-SXM4-40GB,0,true,2,hami-core,what,else:",
+                "GPU-2",
+            )
+        ),
+        Found(
+            node=node("hami-a100-40", notes={REGISTER: OF_9.replace("1,hami-core", "1,mig")}),
+            product=A100,
+            unit="MiB",
+            units_per_card=40960,
+            cards=2,
+            healthy=1,
+            cores=100,
+            because="its annotation hami.io/node-nvidia-register: 2 cards",
+            held_back="its cards are cut on demand, which is not served",
         ),
     ),
     asked=(

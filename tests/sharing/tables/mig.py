@@ -85,8 +85,20 @@ TABLE = Table(
             node=node("dgx-a100-80-mig-mixed", labels={"nvidia.com/gpu.product": "NVIDIA-X9"}),
             product="NVIDIA-X9",
             unit="slice",
+            units_per_card=8,
             cards=8,
             instances={"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8},
+            because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb; slices derived "
+            "from the profiles' names: 1g.10gb = 1/8, 2g.20gb = 2/8, 3g.40gb = 4/8",
+        ),
+        Found(
+            node=node(
+                "h100-mig-mixed-docs", labels={"nvidia.com/gpu.product": "NVIDIA-X9", "nvidia.com/gpu.memory": "48000"}
+            ),
+            product="NVIDIA-X9",
+            unit="slice",
+            cards=1,
+            instances={"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
             because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb",
             held_back="no MIG profiles are known of NVIDIA-X9",
         ),

@@ -1,0 +1,39 @@
+"""After a new key was put first in ENCRYPTION_KEYS: writes every secret anew with it, so that the old one may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.crypt import COLUMNS, reencrypted
+
+
+class Command(BaseCommand):
+    help = "Encrypts every stored secret with the first of ENCRYPTION_KEYS. Safe to run at any time, and again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--check", action="store_true", help="change nothing; say what no key reads")
+
+    def handle(self, *args: Any, check: bool, **options: Any) -> None:
+        unreadable: list[str] = []
+        for label, column in COLUMNS:
+            model = apps.get_model(label)
+            read = 0
+            for row in model._default_manager.exclude(**{column: ""}).order_by("pk").iterator(chunk_size=500):
+                old = getattr(row, column)
+                new = reencrypted(old)
+                if new is None:
+                    unreadable.append(f"{label} {row.pk} ({row}): {column}")
+                    continue
+                read += 1
+                if not check:  # whoever wrote it meanwhile used the first key
+                    model._default_manager.filter(pk=row.pk, **{column: old}).update(**{column: new})
+            self.stdout.write(f"{label}.{column}: {read} {'readable' if check else 'encrypted with the first key'}")
+        for name in unreadable:
+            self.stdout.write(f"no key reads {name}")
+        if unreadable:
+            raise CommandError(
+                f"{len(unreadable)} secrets were left as they are: no key of ENCRYPTION_KEYS reads them."
+            )
