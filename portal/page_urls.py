@@ -41,6 +41,7 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/webhooks/<int:webhook>/try/", webhooks.try_it, name="webhook_try"),
     path("events/", live.events, name="events"),
     path("inbox/", inbox.inbox, name="inbox"),
+    path("inbox/<int:item>/", inbox.opened, name="inbox_item"),
     path("inbox/read/", inbox.read, name="inbox_read"),
     path("inbox/settings/", inbox.settings, name="inbox_settings"),
     path("invite/<str:token>/", invite.invite, name="invite"),

@@ -131,12 +131,17 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     }
 
 
+def wants_part(request: HttpRequest, part: str) -> bool:
+    """Whether htmx asks for the element with this id, of a page with several live parts."""
+    return request.headers.get("HX-Target") == part
+
+
 def render_part(
     request: HttpRequest, template: str, context: dict[str, Any], *, part: str, status: int = 200
 ) -> HttpResponse:
-    """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep the two apart."""
+    """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep them apart."""
     htmx: Any = getattr(request, "htmx", None)
     partial = htmx and not htmx.boosted and not htmx.history_restore_request
     response = render(request, f"{template}#{part}" if partial else template, context, status=status)
-    patch_vary_headers(response, ["HX-Request", "HX-Boosted", "HX-History-Restore-Request"])
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "HX-Boosted", "HX-History-Restore-Request"])
     return response

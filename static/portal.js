@@ -30,7 +30,11 @@
       const rest = `${two(Math.floor((left % 3600) / 60))}:${two(left % 60)}`;
       return left >= 3600 ? `${Math.floor(left / 3600)}:${rest}` : rest.replace(/^0(?=\d)/, "");
     },
-    relative: (seconds) => (seconds > 0 ? words.in : words.ago).replace("%(time)s", duration(Math.abs(seconds))),
+    relative(seconds) {
+      if (Math.abs(seconds) < 1) return words.justNow;
+      return (seconds > 0 ? words.in : words.ago).replace("%(time)s", duration(Math.abs(seconds)));
+    },
+    due: (seconds) => (seconds >= 1 ? words.in.replace("%(time)s", duration(seconds)) : words.now),
     since: (seconds) => duration(-seconds),
   };
   const tick = () => {
@@ -126,21 +130,63 @@
     for (const element of all(".table-responsive, .table-responsive > table")) widths.observe(element);
   };
   watchWidths();
-  // A refresh leaves it scrolled as it was, and whoever scrolls it by keys on it.
-  let before = [];
+  // A refresh leaves it scrolled as it was, what was unfolded unfolded, and the keyboard where it is: rows may have come or
+  // gone, so what has the focus is known by what it does, not by its place.
+  const key = (element) => {
+    const part = element.id || element.name || element.getAttribute("href") || element.dataset.dialog || element.dataset.copy;
+    const told = part && element.value !== undefined ? element.value : element.textContent.trim();
+    const typed = element.matches("input:not([type=checkbox], [type=radio]), textarea, select");
+    return [element.tagName, part ?? "", element.form?.getAttribute("action") ?? "", typed ? "" : told].join("|");
+  };
+  const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
+  const twins = (element, from, selector) => all(selector, from).filter((other) => key(other) === key(element));
+  let before = null;
   document.body.addEventListener("htmx:beforeSwap", (event) => {
-    const tables = all(".table-responsive", event.detail.target);
-    before = tables.map((element) => [element.scrollLeft, element === document.activeElement]);
+    const target = event.detail.target;
+    const active = target.contains(document.activeElement) ? document.activeElement : null;
+    before = {
+      active,
+      nth: active ? twins(active, target, FOCUSABLE).indexOf(active) : 0,
+      place: active ? all(FOCUSABLE, target).indexOf(active) : 0,
+      tables: all(".table-responsive", target).map((element) => [element.scrollLeft, element === active]),
+      unfolded: all("details[open] > summary", target).map((each) => [each, twins(each, target, "details > summary").indexOf(each)]),
+    };
   });
+  const keepFocus = (swapped) => {
+    const { active, nth, place } = before;
+    if (!active || swapped.contains(document.activeElement)) return;
+    const same = twins(active, swapped, FOCUSABLE);
+    const there = all(FOCUSABLE, swapped);
+    const next = same[nth] ?? same.at(-1) ?? there[Math.min(place, there.length - 1)];
+    if (!next) {
+      swapped.tabIndex = -1; // nothing is left to stand on: the part itself
+      return swapped.focus({ preventScroll: true });
+    }
+    next.focus({ preventScroll: true });
+    if (same.length && active.matches("input:not([type=checkbox], [type=radio]), textarea")) {
+      next.value = active.value; // what was being typed
+      try {
+        next.setSelectionRange(active.selectionStart, active.selectionEnd);
+      } catch {
+        // numbers and dates have no caret that could be told
+      }
+    }
+  };
   document.body.addEventListener("htmx:afterSwap", (event) => {
+    const swapped = document.getElementById(event.detail.target.id) ?? event.detail.target;
+    for (const [summary, nth] of before?.unfolded ?? []) {
+      const same = twins(summary, swapped, "details > summary")[nth];
+      if (same) same.parentElement.open = true;
+    }
     watchWidths();
     reach(); // now: the observer tells only with the next frame
-    const swapped = document.getElementById(event.detail.target.id) ?? event.detail.target;
     for (const [place, element] of all(".table-responsive", swapped).entries()) {
-      const [left, focused] = before[place] ?? [0, false];
+      const [left, focused] = before?.tables[place] ?? [0, false];
       element.scrollLeft = left;
       if (focused) element.focus({ preventScroll: true });
     }
+    if (before) keepFocus(swapped);
+    before = null;
   });
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // A refresh would take away what is being chosen.

@@ -12,6 +12,7 @@ HERE = "d/<slug:department>/workloads/"
 ONE = HERE + "<slug:workload>/"
 urlpatterns: list[URLPattern] = [
     path("mine/", mine.mine, name="mine"),
+    path("mine/frame/", mine.frame, name="frame"),
     path("operator/clusters/", operate.clusters, name="clusters"),
     path("operator/clusters/<slug:cluster>/", operate.cluster, name="cluster"),
     path("operator/images/", operate.images, name="images"),

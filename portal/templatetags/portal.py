@@ -61,8 +61,23 @@ def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
     if moment is None:
         return never or _("never")
     seconds = (timezone.now() - moment).total_seconds()
-    text = _("%(time)s ago") if seconds >= 0 else _("in %(time)s")
-    return _time(moment, text % {"time": words.duration(abs(seconds))}, "relative")
+    if abs(seconds) < 1:
+        text = _("just now")
+    elif seconds > 0:
+        text = _("%(time)s ago") % {"time": words.duration(seconds)}
+    else:
+        text = _("in %(time)s") % {"time": words.duration(-seconds)}
+    return _time(moment, text, "relative")
+
+
+@register.simple_tag
+def due(moment: dt.datetime | None) -> str | SafeString:
+    """How far ahead a time is that something is to happen at; once it has come, "now": it never lies behind."""
+    if moment is None:
+        return ""
+    left = (moment - timezone.now()).total_seconds()
+    text = _("in %(time)s") % {"time": words.duration(left)} if left >= 1 else _("now")
+    return _time(moment, text, "due")
 
 
 @register.simple_tag

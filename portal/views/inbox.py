@@ -66,6 +66,19 @@ def url_of(item: InboxItem) -> str:
 
 
 @login_required
+@require_safe
+def opened(request: HttpRequest, item: int) -> HttpResponse:
+    """Where the line leads; whoever opens it has read it."""
+    found = InboxItem.objects.filter(user=_reader(request), pk=item).select_related("department").first()
+    if found is None:
+        raise NotVisible
+    ahead_of_time = "prefetch" in request.headers.get("Sec-Purpose", request.headers.get("Purpose", ""))
+    if request.method == "GET" and not ahead_of_time:
+        InboxItem.objects.filter(pk=found.pk, read_at=None).update(read_at=timezone.now())
+    return redirect(url_of(found) or "portal:inbox")
+
+
+@login_required
 @require_POST
 def read(request: HttpRequest) -> HttpResponse:
     """Marks the lines with the given ids as read, or all up to the newest that was shown."""

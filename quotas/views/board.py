@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, Right, actor_of, department_for
 from portal.models import Department
 from portal.numbers import natural
-from portal.web import render_part
+from portal.web import render_part, wants_part
 from quotas import returns
 from quotas.board import PoolUsage, usages
 from quotas.chart import Chart, draw
@@ -59,18 +59,23 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
     here = department_for(actor, department)
     live = read()
     inside = live.subtree(here.pk)
-    context = {
+    context: dict[str, Any] = {
         "department": here,
         "days": days_of(request),
         "periods": PERIODS,
         "may_steer": actor.may(Right.STEER, here),
         "above": [(each, actor.may(Right.SEE, each)) for each in upwards(live.departments, here.parent_id)][::-1],
         "paused_above": next((above for above in upwards(live.departments, here.parent_id) if above.paused), None),
-        **_now(live, actor, here, inside),
     }
-    if not request.headers.get("HX-Request"):
-        context |= _past(context["rows"], inside, context["days"])
-    return render_part(request, "quotas/department.html", context, part="now")
+    past = wants_part(request, "past")
+    if past:
+        pools = [usage.pool for usage in usages(live, here.pk, seen=actor.seen)]
+    else:
+        context |= _now(live, actor, here, inside)
+        pools = [row.usage.pool for row in context["rows"]]
+    if past or not request.headers.get("HX-Request"):
+        context |= _past(pools, inside, context["days"])
+    return render_part(request, "quotas/department.html", context, part="past" if past else "now")
 
 
 def days_of(request: HttpRequest) -> int:
@@ -140,8 +145,7 @@ def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
     )
 
 
-def _past(rows: list[Row], inside: list[int], days: int) -> dict[str, Any]:
-    pools = [row.usage.pool for row in rows]
+def _past(pools: list[Pool], inside: list[int], days: int) -> dict[str, Any]:
     step, end = PERIODS[days], timezone.localtime()
     fine = trend(pools, departments=inside, days=days, step=step)
     daily = trend(pools, departments=inside, days=days, step=dt.timedelta(days=1))

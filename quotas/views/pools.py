@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, actor_of
-from portal.web import render_part
+from portal.web import render_part, wants_part
 from quotas.cardmap import pool_overview
 from quotas.chart import draw
 from quotas.history import trend
@@ -47,4 +47,4 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "chart": draw(points, end=end, days=days, step=step, whole_pool=True) if points else None,
         "daily": daily[::-1],
     }
-    return render_part(request, "quotas/pool.html", context, part="map")
+    return render_part(request, "quotas/pool.html", context, part="past" if wants_part(request, "past") else "map")

@@ -18,6 +18,7 @@ from portal.models import Department, Event
 from portal.shell import address
 from portal.web import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
+from quotas.views.decisions import concerning
 from workloads import copies, previews
 from workloads.actions import request_of
 from workloads.lifecycle import LIVE, State
@@ -38,11 +39,15 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
     here, row = workload_for(actor, department, workload)
     attempts = list(row.attempts.select_related("claim", "cluster").order_by("number"))
     last = attempts[-1] if attempts else None
+    calls = calls_on(actor, attempts)
     tab = request.GET.get("tab", "log")
     context = {
         "department": here,
         "workload": row,
-        "attempts": [(each, steps_of(each), reason_word(each.reason)) for each in reversed(attempts)],
+        "attempts": [
+            (each, steps_of(each), reason_word(each.reason), calls.get(each.claim_id)) for each in reversed(attempts)
+        ],
+        "call": last and calls.get(last.claim_id),
         "attempt": last,
         "claim": last.claim if last else None,
         "situation": situation_of(actor, row, last),
@@ -59,6 +64,15 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         **tab_of(request, actor, row, tab),
     }
     return render_part(request, "workloads/detail.html", context, part="now")
+
+
+def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
+    """Claim → the last decision that called its capacity back, if the reader may see it."""
+    told = Decision.victims.through.objects.filter(claim__in=[each.claim_id for each in attempts])
+    rows = concerning(actor, actor.seen).filter(pk__in=told.values("decision")).select_related("department")
+    by_id = rows.in_bulk()
+    pairs = told.filter(decision__in=by_id).order_by("decision").values_list("claim", "decision")
+    return {claim: by_id[decision] for claim, decision in pairs}
 
 
 @login_required

@@ -1,4 +1,4 @@
-"""Home's part of workloads, and what Ctrl-K finds among workloads and pools."""
+"""Home's part of workloads, what changes around every page, and what Ctrl-K finds among workloads and pools."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import datetime as dt
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.access import actor_of, submit_departments
-from portal.models import Department
+from portal.models import Department, InboxItem
+from portal.notices import sentence
 from portal.shell import address
 from portal.views.search import Found
 from quotas.board import PoolUsage, usage_of
 from quotas.models import Pool
 from workloads.lifecycle import FINAL, State
+from workloads.models import Attempt
 from workloads.views.rows import Row, rows_of, seen
 
 RECENT = dt.timedelta(days=7)
@@ -52,6 +55,33 @@ def due(row: Row) -> float:
 
 def free_now(departments: list[Department]) -> list[tuple[Department, list[PoolUsage]]]:
     return [(department, usage_of(department)) for department in departments]
+
+
+@login_required
+@require_safe
+def frame(request: HttpRequest) -> JsonResponse:
+    """What changes around every page (static/frame.js): how much is unread, the newest of it, and what of one's own goes
+    back next."""
+    actor = actor_of(request)
+    unread = InboxItem.objects.filter(user=actor.user, read_at=None)
+    count, newest = unread.count(), unread.order_by("-pk").first()
+    leaving = Attempt.objects.filter(
+        workload__in=seen(actor).filter(author=actor.user, state=State.RECALLED), finished_at=None, ready_at=None
+    ).exclude(reclaim_at=None)
+    next_one = leaving.select_related("workload__department").order_by("reclaim_at").first()
+    answer = {
+        "now": timezone.now(),
+        "unread": count,
+        "unread_label": ngettext("%(n)s unread", "%(n)s unread", count) % {"n": count},
+        "newest": newest and {
+            "id": newest.pk, "text": sentence(newest.kind, newest.data), "url": reverse("portal:inbox_item", args=[newest.pk]),
+        },
+        "goes_back": next_one and {
+            "at": next_one.reclaim_at, "name": next_one.workload.name,
+            "url": reverse("workloads:detail", args=[next_one.workload.department.slug, next_one.workload.public_id]),
+        },
+    }  # fmt: skip
+    return JsonResponse(answer, headers={"Cache-Control": "no-store"})
 
 
 @login_required

@@ -1,0 +1,119 @@
+"""What changes by itself on pages that are only looked at: title, badge, notifications, ledger, clocks; and what stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import expect
+
+Arrive = Callable[..., Any]
+NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class {
+  static permission = "default";
+  static async requestPermission() { return (this.permission = "granted"); }
+  constructor(title, options) { window.shown.push([title, options.body, options.tag]); }
+};
+"""
+
+
+def test_the_focus_stays_on_what_it_was_on_when_rows_arrive(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.go("/d/vision/workloads/")
+    link = page.get_by_role("link", name="baseline-resnet", exact=True)
+    link.focus()
+    page.evaluate("window.notReloaded = true")
+    other = alice.context.new_page()
+    other.goto(alice.base + "/d/vision/workloads/new/?preset=quick-look")
+    other.fill("#id_name", "arrives-later")
+    other.get_by_role("button", name="Submit").click()
+    expect(other.locator("h1")).to_have_text("arrives-later")
+    page.bring_to_front()
+    expect(page.get_by_role("link", name="arrives-later", exact=True)).to_be_visible()
+    assert page.evaluate("document.activeElement.textContent.trim()") == "baseline-resnet"
+    page.get_by_role("checkbox").nth(2).focus()
+    value = page.evaluate("document.activeElement.value")
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
+        page.evaluate("htmx.trigger(document.body, 'live')")
+    expect(page.locator("tbody")).to_be_visible()
+    assert page.evaluate("document.activeElement.value") == value
+    assert page.evaluate("window.notReloaded") is True
+    other.close()
+
+
+def test_a_clock_that_reaches_its_time_never_says_zero_seconds_ago(person: Arrive) -> None:
+    page = person("alice").go("/")
+    page.evaluate("""() => {
+      window.texts = { relative: [], due: [] };
+      for (const kind of ["relative", "due"]) for (let ms = -400; ms <= 3000; ms += 170) {
+        const clock = document.createElement("time");
+        clock.dateTime = new Date(Date.now() + ms).toISOString();
+        clock.dataset.time = kind;
+        if (kind === "relative" && ms === -400) clock.id = "oldest";
+        new MutationObserver(() => window.texts[kind].push(clock.textContent)).observe(clock, { childList: true });
+        document.body.append(clock);
+      }
+    }""")
+    expect(page.locator("#oldest")).to_have_text("3 s ago")
+    texts = page.evaluate("window.texts")
+    assert not [text for kind in texts.values() for text in kind if re.search(r"\b0 s", text)]
+    assert not [text for text in texts["due"] if "ago" in text]
+    assert {"now", "in 1 s"} <= set(texts["due"])
+    assert "just now" in texts["relative"]
+
+
+def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_reload(person: Arrive) -> None:
+    olivia, bob = person("olivia"), person("bob")
+    bob.context.add_init_script(NOTIFICATIONS)
+    page = bob.go("/inbox/settings/")  # no part of it is live
+    chooser = page.locator("[data-notify]")
+    expect(chooser).to_contain_text("Off.")
+    chooser.get_by_role("button", name="Notify me in this browser").click()
+    expect(chooser).to_contain_text("On:")
+    page.evaluate("window.notReloaded = true; document.hasFocus = () => false")
+    plain = page.title()
+    badge = page.locator("[data-unread]")
+
+    board = olivia.go("/d/vision/")
+    board.evaluate("window.notReloaded = true")
+    loan = board.locator("#past tr", has_text="Computational Biology").filter(has_text="A100 80GB, whole cards")
+    expect(loan).to_contain_text("4 cards")
+    form = olivia.context.new_page()
+    form.goto(olivia.base + "/d/vision/recall/")
+    form.fill("#id_units", "4")
+    expect(form.locator("#preview")).to_contain_text("All back by")
+    form.get_by_role("button", name="Recall").click()
+    form.wait_for_url("**/d/vision/")
+    form.close()
+
+    expect(page).to_have_title(re.compile(rf"^\(\d+\) 0:\d\d fold-[ab] · {re.escape(plain)}$"), timeout=40_000)
+    expect(badge).to_be_visible()
+    count = int(badge.inner_text())
+    shown = page.evaluate("window.shown")
+    assert shown[0][0] == "GPU quota portal"
+    assert re.search(r"fold-[ab] has to give its capacity back", shown[-1][1])
+    assert len({tag for _title, _body, tag in shown}) == len(shown)  # each once
+    assert page.evaluate("window.notReloaded") is True
+
+    message = bob.go("/inbox/?show=unread").get_by_role("link", name=re.compile(r"^fold-[ab] has to give")).first
+    name = message.inner_text().split()[0]
+    message.click()
+    expect(page.locator("h1")).to_have_text(name)
+    expect(page).to_have_title(re.compile(rf"^(\({count - 1}\) )?(0:\d\d .*)?{name} · "), timeout=40_000)
+    page.get_by_role("link", name=re.compile("^The decision for Computer Vision|^Why it was called back")).first.click()
+    expect(page.locator("h1")).to_contain_text("Computer Vision: 4 cards")
+    expect(page.get_by_role("heading", name="Told to go")).to_be_visible()
+
+    board.bring_to_front()
+    expect(loan).to_contain_text("given back", timeout=120_000)
+    assert board.evaluate("window.notReloaded") is True
+
+
+def test_the_switch_for_notifications_says_where_it_cannot_work(person: Arrive) -> None:
+    bob = person("bob", language="zh-CN", width=390)
+    bob.context.add_init_script("delete window.Notification")
+    chooser = bob.go("/inbox/settings/").locator("[data-notify]")
+    expect(chooser).to_contain_text("https")
+    expect(chooser.get_by_role("button")).to_be_hidden()
