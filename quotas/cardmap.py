@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.live import Live, coming, free, held, read
-from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
+from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool
+
+OUTSIDE = "outside"  # the kind of a box: what no quota counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +56,28 @@ class Cell:
 
     @property
     def free(self) -> int:
-        return max(0, self.card.units - self.used) if self.takes_pods else 0
+        return max(0, self.card.units - self.used - self.card.outside) if self.takes_pods else 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands on it, of the portal's or outside."""
+        return not self.shares and not self.card.outside
 
     @property
     def boxes(self) -> list[Box]:
-        """Memory, or MIG slices each at its own place."""
+        """Memory, or MIG slices each at its own place, and last what is outside the quota."""
         parts = [(share.kind, share.units, share.start) for share in self.shares]
-        return _boxes(parts, max(self.card.units, self.used, 1))
+        if self.card.outside:
+            parts.append((OUTSIDE, self.card.outside, None))
+        return _boxes(parts, max(self.card.units, self.used + self.card.outside, 1))
 
     @property
     def core_boxes(self) -> list[Box]:
         """Compute, where the card's system limits it."""
-        return _boxes([(share.kind, share.cores, None) for share in self.shares], self.card.cores or 100)
+        parts: list[tuple[str, int, int | None]] = [(share.kind, share.cores, None) for share in self.shares]
+        if self.card.outside_cores:
+            parts.append((OUTSIDE, self.card.outside_cores, None))
+        return _boxes(parts, self.card.cores or 100)
 
     @property
     def slices(self) -> list[str]:
@@ -92,10 +104,11 @@ class Instances:
     size: int  # memory slices
     total: int
     shares: tuple[Share, ...]
+    outside: int = 0
 
     @property
     def free(self) -> int:
-        return max(0, self.total - len(self.shares))
+        return max(0, self.total - len(self.shares) - self.outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,7 @@ class NodeRow:
     @property
     def largest(self) -> int:
         """The most units one pod of whole cards could get here."""
-        return sum(cell.card.units for cell in self.cells if cell.takes_pods and not cell.shares)
+        return sum(cell.card.units for cell in self.cells if cell.takes_pods and cell.is_empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,8 @@ class PoolOverview:
     queue_units: int
     queue_len: int
     largest: int  # units of the largest pod that fits now
+    outside: int  # units that pods have which the portal did not start
+    outside_pods: tuple[OutsidePod, ...]  # for an operator to see
 
     @property
     def own(self) -> int:
@@ -167,7 +182,7 @@ class PoolOverview:
     @property
     def cards_free(self) -> int:
         rows = (row for row in self.rows if not row.instances)
-        return sum(not cell.shares and cell.takes_pods for row in rows for cell in row.cells)
+        return sum(cell.is_empty and cell.takes_pods for row in rows for cell in row.cells)
 
 
 def _label(node: Node, *names: str) -> str:
@@ -203,6 +218,7 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
     rows = [_row(here, places, cut, live.pools[pool].mig) for here in nodes.values()]
     rows.sort(key=lambda row: row.node.name)
     unheld = free(live, pool)
+    strangers = tuple(OutsidePod.objects.filter(pool=pool).select_related("node"))
     best = max((row.largest if live.pools[pool].unit == "card" else _largest_share(row) for row in rows), default=0)
     return PoolOverview(
         pool=live.pools[pool],
@@ -216,6 +232,8 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
         largest=min(best, unheld),
+        outside=sum(stranger.units for stranger in strangers),
+        outside_pods=strangers,
     )
 
 
@@ -231,7 +249,13 @@ def _row(
         for card in sorted(cards, key=lambda card: card.index)
     ]
     instances = [
-        Instances(profile, found.size, count if node.takes_pods else 0, tuple(cut.get((node.name, profile), ())))
+        Instances(
+            profile,
+            found.size,
+            count if node.takes_pods else 0,
+            tuple(cut.get((node.name, profile), ())),
+            node.outside.get("instances", {}).get(profile, 0),
+        )
         for profile, count in sorted(node.instances.items() if table else ())
         if (found := profile_of(table, profile)) is not None
     ]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from django.db.models import Q, Sum
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from portal.models import Department, User
@@ -89,11 +89,13 @@ IS_PRESENT = Q(healthy=True, node__present=True, node__drained=False, node__held
 def _read_presence(live: Live) -> None:
     """Units that are there: of a node with a fixed MIG geometry what its instances cover, else what its cards have."""
     usable = Card.objects.filter(IS_PRESENT, pool__in=live.pools)
-    nodes = usable.order_by().values_list("pool", "node", "node__instances").annotate(units=Sum("units"))
-    for pool, _node, instances, units in nodes:
+    nodes = usable.order_by().values_list("pool", "node", "node__instances", "node__outside")
+    for pool, _node, instances, outside, units in nodes.annotate(units=Sum(F("units") - F("outside"))):
         table = live.pools[pool].mig
         if table and instances:
-            profiles = [(profile_of(table, name), count) for name, count in instances.items()]
+            taken = outside.get("instances", {})
+            counts = {name: max(0, count - taken.get(name, 0)) for name, count in instances.items()}
+            profiles = [(profile_of(table, name), count) for name, count in counts.items()]
             units = sum(profile.size * count for profile, count in profiles if profile is not None)
         live.presence[pool] = live.presence.get(pool, 0) + units
 

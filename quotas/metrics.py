@@ -10,7 +10,7 @@ from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from quotas import board, live
-from quotas.models import Claim, ClaimState, Cluster, PlanPass, PoolGroup, UsageHour
+from quotas.models import Claim, ClaimState, Cluster, OutsidePod, PlanPass, PoolGroup, UsageHour
 
 PASSES = dt.timedelta(hours=1)
 QUANTILES = (0.5, 0.95, 1.0)
@@ -31,18 +31,20 @@ def collect() -> Iterator[Metric]:
 
 def pools(now: live.Live) -> Iterator[Metric]:
     units = GaugeMetricFamily(
-        "portal_pool_units", "Capacity of a pool: nominal, present on healthy cards, free for anyone.",
+        "portal_pool_units", "Capacity of a pool: nominal, present on healthy cards, free for anyone, outside the quota.",
         labels=["pool", "unit", "kind"],
     )  # fmt: skip
     oldest = GaugeMetricFamily("portal_queue_oldest_seconds", "Wait of the oldest claim in a queue.", labels=["pool"])
     waiting = Claim.objects.filter(state=ClaimState.PENDING, pods__gt=0).values("pool")
     since = dict(waiting.annotate(since=Min("submitted_at")).values_list("pool", "since"))
+    outside = dict(OutsidePod.objects.order_by().values("pool").annotate(all=Sum("units")).values_list("pool", "all"))
     for pk, pool in now.pools.items():
         for kind, amount in (
             ("nominal", pool.nominal),
             ("present", now.present(pk)),
             ("promised", sum(q.guaranteed for (_, its), q in now.quotas.items() if its == pk)),
             ("free", live.free(now, pk)),
+            ("outside", outside.get(pk, 0)),
         ):
             units.add_metric([pool.slug, pool.unit, kind], amount)
         waited = (timezone.now() - since[pk]).total_seconds() if pk in since else 0

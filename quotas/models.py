@@ -114,6 +114,9 @@ class Node(models.Model):
     memory_mib = models.PositiveIntegerField(null=True)
     pods = models.PositiveIntegerField(null=True)  # most that its kubelet runs at once
     devices = models.JSONField(default=dict, blank=True)  # what else pods may ask of it: {"rdma/hca": 8}
+    # Of all this, what pods have that the portal did not start: {"cpu_milli", "memory_mib", "pods", "devices", "instances"},
+    # and, as "standing", the CPU and memory of those that are there for good.
+    outside = models.JSONField(default=dict, blank=True)
     labels = models.JSONField(default=dict, blank=True)
     seen_at = models.DateTimeField(default=timezone.now)
 
@@ -139,6 +142,8 @@ class Card(models.Model):
     cores = models.PositiveIntegerField(null=True)
     uuid = models.CharField(max_length=80, blank=True)
     healthy = models.BooleanField(default=True)
+    outside = models.PositiveIntegerField(default=0)  # units that pods have which the portal did not start
+    outside_cores = models.PositiveIntegerField(default=0)
 
     class Meta:
         ordering = ["node", "index"]
@@ -146,6 +151,26 @@ class Card(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node}/{self.index}"
+
+
+class OutsidePod(models.Model):
+    """A pod that the portal did not start, and what it has of one pool. It is never touched, and nobody's usage."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="outside_pods")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="outside_pods")
+    uid = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=253)
+    name = models.CharField(max_length=253)
+    owner_kind = models.CharField(max_length=63, blank=True)
+    units = models.PositiveIntegerField()
+    seen_at = models.DateTimeField(default=timezone.now)  # for the first time
+
+    class Meta:
+        ordering = ["node", "namespace", "name"]
+        constraints = [models.UniqueConstraint(fields=["pool", "uid"], name="one_outside_pod_a_pool")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class Quota(models.Model):

@@ -119,9 +119,12 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
 def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
     """Pool → its nodes by name. Cards come as tuples: a cluster has thousands of them."""
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
-    rows = Card.objects.filter(pool__in=pools).values_list("pool_id", "node_id", "index", "units", "cores", "healthy")
-    for pool_id, node_id, index, units, cores, healthy in rows:
-        cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, cores)
+    names = ("pool_id", "node_id", "index", "units", "cores", "healthy", "outside", "outside_cores")
+    for pool_id, node_id, index, units, cores, healthy, outside, more in Card.objects.filter(
+        pool__in=pools
+    ).values_list(*names):
+        left = None if cores is None else max(0, cores - more)
+        cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, left, outside if healthy else 0)
     fixed = {pool.pk for pool in pools if pool.mig}
     known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
     nodes: dict[int, list[e.Node]] = defaultdict(list)
@@ -136,16 +139,27 @@ NO_CARD = e.Card(units=0)
 def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
     """A quarantined card stays in the row with 0 units, so that the indexes of the others do not move."""
     usable = node.takes_pods
+    instances = _less(node.instances, node.outside.get("instances"))
     return e.Node(
         name=node.name,
         cards=tuple(here.get(index, NO_CARD) if usable else NO_CARD for index in range(max(here) + 1)),
-        instances=(node.instances if usable else {}) if fixed and node.instances else None,
+        instances=(instances if usable else {}) if fixed and node.instances else None,
         domain=node.domain or None,
-        cpu_milli=node.cpu_milli,
-        memory_mib=node.memory_mib,
-        pods=node.pods,
-        devices=node.devices,
+        cpu_milli=_left(node, "cpu_milli"),
+        memory_mib=_left(node, "memory_mib"),
+        pods=_left(node, "pods"),
+        devices=_less(node.devices, node.outside.get("devices")),
     )
+
+
+def _left(node: Node, what: str) -> int | None:
+    """What a node has less what pods have that the portal did not start: its kubelet counts these, too."""
+    has: int | None = getattr(node, what)
+    return None if has is None else max(0, has - node.outside.get(what, 0))
+
+
+def _less(has: Mapping[str, int], taken: Mapping[str, int] | None) -> dict[str, int]:
+    return {name: max(0, count - (taken or {}).get(name, 0)) for name, count in has.items()}
 
 
 def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:

@@ -13,6 +13,7 @@ from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.models import Card, Cluster, Node, Pool
+from workloads import outside
 from workloads.clusters.base import NodeInfo, Note, Unreachable
 from workloads.drivers import driver_for
 from workloads.happenings import cluster_reached, cluster_unreachable
@@ -25,7 +26,9 @@ def refresh(cluster: Cluster) -> int:
     """Asks the cluster and writes what changed. Returns the number of nodes that changed."""
     now = timezone.now()
     try:
-        found = driver_for(cluster).nodes()
+        driver = driver_for(cluster)
+        found = driver.nodes()
+        others = outside_of() if (outside_of := getattr(driver, "outside", None)) else ()
     except Unreachable as error:
         cluster_unreachable(cluster, str(error), now=now)
         return 0
@@ -42,6 +45,7 @@ def refresh(cluster: Cluster) -> int:
             changed += 1
     for node in known.values():
         changed += node.present and _lost(node, now)
+    changed += outside.refresh(cluster, others)
     if changed or any(pool.cpu_per_card is None for pool in pools.values()):
         note_shares(cluster)
     Node.objects.filter(cluster=cluster, present=True, seen_at__lt=now - NOTED).update(seen_at=now)

@@ -120,12 +120,17 @@ def _into_one_group(pools: list[Pool]) -> None:
 
 
 def note_shares(cluster: Cluster) -> None:
-    """How much CPU and memory come with a card of each pool: an even share of its node, of the node where that is least."""
+    """How much CPU and memory come with a card of each pool: an even share of what a node has beside what stands there for
+    good, of the node where that is least."""
     nodes = Node.objects.filter(cluster=cluster, present=True, held_back="", drained=False)
     least: dict[int, list[tuple[int | None, int | None]]] = {}
     for node in nodes.prefetch_related("cards"):
         cards = [card for card in node.cards.all() if card.pool_id is not None]
-        share = tuple(whole // len(cards) if whole else None for whole in (node.cpu_milli, node.memory_mib) if cards)
+        standing = node.outside.get("standing", {})
+        has = ((node.cpu_milli, "cpu_milli"), (node.memory_mib, "memory_mib"))
+        share = tuple(
+            max(0, whole - standing.get(what, 0)) // len(cards) if whole else None for whole, what in has if cards
+        )
         for pool_id in {card.pool_id for card in cards}:
             least.setdefault(pool_id or 0, []).append((share[0], share[1]))
     for pool_id, shares in least.items():

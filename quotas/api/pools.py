@@ -48,6 +48,7 @@ class PoolOut(serializers.Serializer[Any]):
     borrowed = serializers.IntegerField()
     held = serializers.IntegerField()
     free = serializers.IntegerField()
+    outside = serializers.IntegerField(help_text="Units that pods have which the portal did not start; nobody's usage.")
     largest = serializers.IntegerField(help_text="The largest request that fits now.")
     queue_units = serializers.IntegerField()
     queue_len = serializers.IntegerField()

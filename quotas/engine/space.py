@@ -86,14 +86,14 @@ class Space:
         for profile, count in (node.instances or {}).items():
             host.instances[profile] = self._add(host.number, count)
         if pool.mig is None:
-            first = self._add(host.number, *[card.units for card in node.cards])
+            first = self._add(host.number, *[card.left for card in node.cards])
             host.cards, host.stretch = range(first, len(self.capacity)), slice(first, len(self.capacity))
             if any(card.cores is not None for card in node.cards):
                 host.cores = [None if c.cores is None else self._add(host.number, c.cores) for c in node.cards]
         elif node.instances is None:
             for card in node.cards:
                 host.media.append(self._add(host.number, 1))
-                first = self._add(host.number, *[1] * card.units)
+                first = self._add(host.number, *[int(slice_ < card.left) for slice_ in range(card.units)])
                 host.slices.append(slice(first, first + card.units))
         return host
 

@@ -81,10 +81,17 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Card:
     """One present GPU: `units` of the pool's unit and, where compute is limited too, `cores`: how many percent of
-    compute it gives out in all (100, or more where its system gives out each percent several times)."""
+    compute it gives out in all (100, or more where its system gives out each percent several times). Of its units those
+    `outside` are occupied by what no quota counts, and are no capacity (of a card that MIG cuts, its last slices)."""
 
     units: int = 1
     cores: int | None = None
+    outside: int = 0
+
+    @property
+    def left(self) -> int:
+        """Units that are capacity."""
+        return self.units - min(self.units, self.outside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
 def node_units(pool: Pool, node: Node) -> int:
     """Units on a node. A fixed MIG geometry counts what its instances cover, not what the cards could."""
     if node.instances is None:
-        return sum(card.units for card in node.cards)
+        return sum(card.left for card in node.cards)
     profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
     return sum(profile.size * count for profile, count in profiles if profile is not None)
 

@@ -80,7 +80,7 @@ _settings = record(
         "policy": _policy,
     },
 )
-_card = record(Card, {"units": _count, "cores": _count})
+_card = record(Card, {"units": _count, "cores": _count, "outside": _count})
 _node = record(
     Node,
     {

@@ -42,6 +42,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "overview": overview,
         "pool": overview.pool,
         "seen": seen,
+        "operator": actor_of(request).is_operator,
         "days": days,
         "periods": PERIODS,
         "chart": draw(points, end=end, days=days, step=step, whole_pool=True) if points else None,

@@ -349,3 +349,31 @@ def test_whole_cards_go_where_the_least_gpu_share_is_lost_for_want_of_cpu() -> N
     assert answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 12)], [modest]))["w"].placement == (
         Placed(0, "n1", (0,)),
     )
+
+
+def test_what_is_outside_the_quota_is_no_capacity() -> None:
+    node = Node("n1", (Card(1), Card(1, outside=1), Card(1), Card(1, outside=3)))
+    pool = a_pool(nodes=(node,), nominal=4)
+    decided = answers(a_snapshot(pool, [a_department("a", 4)], [pending("w", "a", 2), pending("x", "a", 1)]))
+    assert decided["w"].placement == (Placed(0, "n1", (0, 2)),)
+    assert decided["x"].reasons == (NotEnough(POOL, 1), PoolShort(2))
+    written = snapshot_to_json(a_snapshot(pool, [a_department("a", 4)], []))
+    assert written["pools"][0]["nodes"][0]["cards"][1] == {"outside": 1}
+    assert parse_snapshot(written).pools == (pool,)
+
+
+def test_a_shared_card_of_which_others_have_a_part_is_no_whole_card() -> None:
+    node = Node("n1", (Card(10, outside=4), Card(10, outside=4)))
+    pool = a_pool(nodes=(node,), unit="GiB", nominal=20)
+    claims = [pending("part", "a", 6), pending("whole", "a", 10), pending("two", "a", 20)]
+    decided = answers(a_snapshot(pool, [a_department("a", 20)], claims))
+    assert decided["part"].decision is ADMIT
+    assert (decided["whole"].decision, decided["two"].decision) == (WAIT, WAIT)
+
+
+def test_of_a_card_that_mig_cuts_others_have_the_last_slices() -> None:
+    pool = a_pool(nodes=(Node("n1", (Card(8, outside=4),)),), unit="slice", mig="A100-80GB", nominal=8)
+    asked = [pending("w", "a", 4, profile="3g.40gb"), pending("x", "a", 1, profile="1g.10gb")]
+    decided = answers(a_snapshot(pool, [a_department("a", 8)], asked))
+    assert decided["w"].placement == (Placed(0, "n1", (0,), 0),)
+    assert decided["x"].decision is WAIT

@@ -12,6 +12,7 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
 | `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: of a service before its last start, where that has a log of its own (else empty) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
+| `outside()` | every pod on a node that the portal did not start and that is not over; a driver need not have it | `Unreachable` | – |
 | `files(volume)` | the files of a working directory: workloads/clusters/files.py | `Unreachable`, `Refused` | – |
 | `volumes()` | the working directories that exist, the portal's own only; clears away what showed their files | `Unreachable` | – |
 | `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
@@ -299,6 +300,19 @@ class NodeInfo:
         """Every kind of card it has, its own first; one without a system or cards offers nothing."""
         own = Offer(self.sharing, self.product, self.unit, self.units_per_card, self.cards, self.instances, self.mig)
         return tuple(offer for offer in (own, *self.beside) if offer.sharing and offer.cards)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePod:
+    """A pod on a node that the portal did not start. `owner_kind` is what made it: DaemonSet, Job, …, or Node; "": nobody.
+    `pod` is the object itself, for the sharing system of its node to read."""
+
+    uid: str
+    node: str
+    namespace: str
+    name: str
+    owner_kind: str
+    pod: Mapping[str, Any] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

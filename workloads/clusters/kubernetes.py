@@ -38,6 +38,7 @@ from workloads.clusters.base import (
     NodeInfo,
     NoSuchRun,
     Observed,
+    OutsidePod,
     Phase,
     Refused,
     RunRef,
@@ -54,9 +55,11 @@ from workloads.clusters.owners import COLLECTIONS, Owners, is_ours
 from workloads.clusters.pod_orders import Orders, path_of
 from workloads.clusters.reflector import Reflector
 from workloads.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
+from workloads.sharing import outside
 from workloads.sharing.nodes import Facts
 
 Json = dict[str, Any]
+NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
 NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
 
 
@@ -241,6 +244,16 @@ class KubernetesCluster:
         found = map(self._node, told)
         return tuple(node for node in found if node is not None)
 
+    def outside(self) -> tuple[OutsidePod, ...]:
+        listed, _ = self.api.list("/api/v1/pods", fieldSelector=NOT_OVER)
+        foreign = [pod for pod in listed if outside.stands(pod) and not self._started(pod)]
+        return tuple(map(_outside_pod, claims.with_claims(self.api, foreign)))
+
+    def _started(self, pod: Json) -> bool:
+        """Whether it is a run of this portal: its claim counts it."""
+        meta = pod["metadata"]
+        return SUBMISSION in (meta.get("annotations") or {}) and manifests.is_selected(meta, self.options)
+
     def keeper(self) -> NodeKeeper:
         return NodeKeeper(self.api, self.options)
 
@@ -309,16 +322,52 @@ class KubernetesCluster:
     def watch(self, tell: Callable[[Observed | None], None], stop: threading.Event) -> None:
         """Tells of every run that is new, changed or gone (LOST, unless it had ended), and None when a node changed or
         a look at everything is due; blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
+        gpu_nodes: set[str] = set()
+
+        def node_seen(node: Json) -> NodeInfo | None:
+            found = self._node(node)
+            (gpu_nodes.discard if found is None else gpu_nodes.add)(node["metadata"]["name"])
+            return found
+
+        def foreign_moved(seen: Foreign | None, gone: bool) -> None:
+            if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
+                tell(None)
+
         reflector.follow(
             Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
-            Reflector(self.api, "/api/v1/nodes", "", self._node, lambda node, gone: tell(None), stop),
+            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, gone: tell(None), stop),
+            Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
         )
         stop.wait()
+
+    def _foreign(self, pod: Json) -> Foreign | None:
+        """None for our own."""
+        if self._started(pod):
+            return None
+        return Foreign(pod["spec"].get("nodeName", ""), outside.stands(pod), outside.wants_a_gpu(pod))
 
     def _node(self, node: Json) -> NodeInfo | None:
         found, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
         has = Facts(node).allocatable(device) if device else 0
         return found if found is None or not has else replace(found, devices={device: has})
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """As much of a pod that the portal did not start as tells whether anything moved."""
+
+    node: str
+    standing: bool
+    wants_a_gpu: bool
+
+
+def _outside_pod(pod: Json) -> OutsidePod:
+    meta = pod["metadata"]
+    owners: list[Json] = sorted(meta.get("ownerReferences") or (), key=lambda one: not one.get("controller"))
+    owner = owners[0] if owners else {}
+    return OutsidePod(
+        meta["uid"], pod["spec"]["nodeName"], meta["namespace"], meta["name"], str(owner.get("kind", ""))[:63], pod
+    )
 
 
 def _seen(pod: Json) -> Observed | None:

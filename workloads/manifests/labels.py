@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from workloads.clusters.base import RunSpec, VolumeRef
 from workloads.manifests.options import Options
@@ -35,6 +37,12 @@ def label(text: str) -> str:
 def selector(options: Options) -> str:
     """Everything of ours, and nothing of another portal's."""
     return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
+
+
+def is_selected(meta: Mapping[str, Any], options: Options) -> bool:
+    """Whether `selector` finds an object of this metadata."""
+    has = meta.get("labels") or {}
+    return has.get(MANAGED_BY) == PREFIX and has.get(INSTANCE) == label(options.instance)
 
 
 def volume_labels(volume: VolumeRef, options: Options) -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""Pods that the portal did not start, on a real API server: counted where they run, by the account of deploy/kubernetes, seen
+to come and go by the watch, and never touched."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from quotas import live
+from quotas.models import Card, OutsidePod, Pool
+from quotas.soundness import faults
+from tests.clusters.node_bed import MERGE, NodeBed, bed  # noqa: F401 a fixture
+from workloads import inventory
+from workloads.clusters.base import Observed
+from workloads.clusters.kubernetes import KubernetesCluster
+from workloads.drivers import driver_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def legacy(bed: NodeBed) -> Iterator[str]:  # noqa: F811
+    """A namespace that the portal knows nothing of."""
+    name = f"legacy-{bed.name}"
+    bed.admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield f"/api/v1/namespaces/{name}/pods"
+    for pod in bed.admin.call("GET", f"/api/v1/namespaces/{name}/pods")["items"]:
+        bed.admin.call("DELETE", f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0")
+    bed.admin.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def start(bed: NodeBed, pods: str, name: str, asked: dict[str, str], **spec: Any) -> str:  # noqa: F811
+    """A pod of somebody else on the bed's node; the path it has."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": bed.name},
+            "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": asked}}],
+            **spec,
+        },
+    }
+    made = bed.admin.call("POST", pods, body)
+    assert made["kind"] == "Pod", made
+    soon(lambda: bed.admin.call("GET", f"{pods}/{name}")["spec"].get("nodeName") == bed.name)
+    return f"{pods}/{name}"
+
+
+def soon(fact: Callable[[], bool], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def free(bed: NodeBed) -> int:  # noqa: F811
+    inventory.refresh(bed.cluster)
+    return live.free(live.read(Pool.objects.filter(pk=bed.pool.pk)), bed.pool.pk)
+
+
+def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+    path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "3", "cpu": "2", "memory": "1Gi"})
+    assert free(bed) == 1
+    [row] = OutsidePod.objects.all()
+    assert (row.name, row.units, row.node.name) == ("train-0", 3, bed.name)
+    assert row.node.outside["cpu_milli"] == 2_000
+    small, large = (bed.submit(bed.alice, bed.vision, "train", cards=cards) for cards in (1, 2))
+    bed.until(lambda: bed.state(small) == "running", 60)
+    bed.turn()
+    assert bed.state(large) == "queued"
+    seen = bed.admin.call("GET", path)
+    assert seen["status"]["phase"] == "Running"
+    assert "deletionTimestamp" not in seen["metadata"]
+    [pod] = [bed.pod(small)]
+    assert pod["status"]["phase"] == "Running", "the kubelet had a card for it"
+    assert not list(faults(live.read(Pool.objects.filter(pk=bed.pool.pk))))
+    bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
+    soon(lambda: free(bed) == 3)
+    bed.until(lambda: bed.state(large) == "running", 60)
+    assert not Card.objects.filter(pool=bed.pool, outside__gt=0).exists()
+
+
+def test_one_without_a_node_or_over_takes_nothing(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+    body = {
+        "metadata": {"name": "waits"},
+        "spec": {
+            "nodeSelector": {"no": "where"},
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+        },
+    }
+    assert bed.admin.call("POST", legacy, body)["kind"] == "Pod"
+    path = start(bed, legacy, "ends", {"nvidia.com/gpu": "2"})
+    assert free(bed) == 2
+    bed.admin.call("PATCH", f"{path}/status", {"status": {"phase": "Succeeded"}}, MERGE)
+    soon(lambda: free(bed) == 4)
+
+
+def test_the_watch_tells_within_seconds_that_one_came_and_went(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+    driver, stop = driver_for(bed.cluster), threading.Event()
+    assert isinstance(driver, KubernetesCluster)
+    told: list[Observed | None] = []
+    threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
+    with contextlib.ExitStack() as over:
+        over.callback(stop.set)
+        soon(lambda: None in told)  # the first look at what is there
+        time.sleep(1)
+        told.clear()
+        path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "1"})
+        soon(lambda: None in told)
+        assert free(bed) == 3
+        time.sleep(1)
+        told.clear()
+        bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
+        soon(lambda: None in told)
+        soon(lambda: free(bed) == 4)
+
+
+def test_our_own_pods_are_not_outside(bed: NodeBed) -> None:  # noqa: F811
+    bed.running()
+    assert free(bed) == 3
+    assert not OutsidePod.objects.exists()

@@ -1,0 +1,156 @@
+"""What pods that the portal did not start take of a node, by each way there is to ask for a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.sharing import SYSTEMS, Settings
+from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, stands, wants_a_gpu
+
+UUID = "GPU-11111111-2222"
+
+
+def pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **more: Any) -> dict[str, Any]:
+    spec = {
+        "nodeName": "n1",
+        "containers": [{"resources": {"limits": each}} for each in containers],
+        "initContainers": list(init),
+        **more.pop("spec", {}),
+    }
+    return {"metadata": {"name": "p", **more}, "spec": spec, "status": {"phase": "Running"}}
+
+
+def taken(asked: dict[str, Any], *offers: Offered, **options: Any) -> list[tuple[str, Part]]:
+    held = {offer.sharing: SYSTEMS[offer.sharing].read_back(asked) for offer in offers}
+    return list(parts(asked, offers, held, Settings(**options)))
+
+
+def test_what_the_scheduler_counts_is_counted() -> None:
+    init: tuple[dict[str, Any], ...] = (
+        {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+        {"resources": {"requests": {"cpu": "7", "nvidia.com/gpu": "1"}}},
+    )
+    asked = pod({"cpu": "2"}, {"cpu": "500m", "memory": "1Gi"}, init=init, spec={"overhead": {"cpu": "250m"}})
+    assert requests(asked) == {"cpu": 8.25, "memory": 2**30, "nvidia.com/gpu": 1}
+    whole = pod({"cpu": "2"}, spec={"resources": {"requests": {"cpu": "5"}}})
+    assert requests(whole)["cpu"] == 5
+
+
+def test_a_request_counts_before_a_limit_and_nonsense_counts_nothing() -> None:
+    both = {"spec": {"containers": [{"resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "1"}}}]}}
+    assert requests(both) == {"cpu": 1}
+    assert requests({"spec": {"containers": [{"resources": {"limits": {"cpu": "much", "x": None}}}, 7]}}) == {}
+    assert requests({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "is_there"),
+    [
+        ("Running", "n1", True),
+        ("Pending", "n1", True),
+        ("Pending", "", False),
+        ("Succeeded", "n1", False),
+        ("Failed", "n1", False),
+    ],
+)
+def test_a_pod_occupies_from_its_node_on_until_it_is_over(phase: str, node: str, is_there: bool) -> None:
+    assert stands({"spec": {"nodeName": node}, "status": {"phase": phase}}) is is_there
+
+
+A100, SHARED, MEMORY = Offered("whole", 1), Offered("timeslicing", 10), Offered("memory", 15_360)
+HAMI, VCUDA, KAI, SHARE = (
+    Offered("hami", 24_576),
+    Offered("vcuda", 16_384),
+    Offered("kai", 100),
+    Offered("kubeshare", 100),
+)
+MIG = Offered("mig", 8, "A100-80GB", {"1g.10gb": 16, "3g.40gb": 8})
+
+
+@pytest.mark.parametrize(
+    ("asked", "offer", "expected"),
+    [
+        (pod({"nvidia.com/gpu": "2"}), A100, [Part(1), Part(1)]),
+        (pod({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}), A100, [Part(1), Part(1)]),
+        (pod({"volcano.sh/gpu-number": "1"}), Offered("volcano-number", 1), [Part(1)]),
+        (pod({"nvidia.com/gpu.shared": "2"}), SHARED, [Part(1), Part(1)]),
+        (pod({"nvidia.com/gpu": "1"}), Offered("mps", 4), [Part(1)]),
+        (pod({"aliyun.com/gpu-mem": "4"}), MEMORY, [Part(4_096)]),
+        (pod({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}), HAMI, [Part(3_000, 30)] * 2),
+        (pod({"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}), HAMI, [Part(12_288)]),
+        (pod({"nvidia.com/gpu": "1"}), HAMI, [Part(24_576)]),
+        (pod({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}), Offered("volcano-vgpu", 9_000), [Part(1_000)]),
+        (pod({"volcano.sh/gpu-memory": "1000"}), Offered("volcano", 9_000), [Part(1_000)]),
+        (pod({"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "8"}), VCUDA, [Part(2_048, 30)]),
+        (pod({"tencent.com/vcuda-core": "200", "tencent.com/vcuda-memory": "128"}), VCUDA, [Part(16_384, 100)] * 2),
+        (pod({}, annotations={"gpu-fraction": "0.25"}), KAI, [Part(25)]),
+        (pod({}, annotations={"gpu-memory": "2000"}), KAI, [Part(100)]),
+        (pod({"nvidia.com/gpu": "1"}), KAI, [Part(100)]),
+        (pod({}, labels={"sharedgpu/gpu_request": "0.5"}), SHARE, [Part(50)]),
+        (pod({"nvidia.com/mig-3g.40gb": "2"}), MIG, [Part(4, profile="3g.40gb")] * 2),
+        (pod({"nvidia.com/gpu": "1"}), Offered("mig", 8, "A100-80GB", {"1g.10gb": 7}), [Part(1, profile="1g.10gb")]),
+        (pod({"nvidia.com/unheard-of": "3"}), A100, [Part(1)] * 3),
+        (pod({"cpu": "3"}), A100, []),
+    ],
+)  # fmt: skip
+def test_every_way_to_ask_is_understood(asked: dict[str, Any], offer: Offered, expected: list[Part]) -> None:
+    assert [part for _, part in taken(asked, offer)] == expected
+    assert wants_a_gpu(asked) is bool(expected)
+
+
+def test_beside_mig_instances_nvidia_com_gpu_is_a_whole_card() -> None:
+    asked = pod({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"})
+    assert sorted(taken(asked, MIG, A100)) == [("mig", Part(1, profile="1g.10gb")), ("whole", Part(1))]
+
+
+def test_what_the_system_wrote_on_the_pod_counts_before_what_it_asked() -> None:
+    notes = {"hami.io/vgpu-devices-allocated": f"{UUID},NVIDIA,5000,40:;"}
+    assert taken(pod({"nvidia.com/gpu": "1"}, annotations=notes), HAMI) == [("hami", Part(5_000, 40, UUID))]
+
+
+def test_a_dra_device_is_found_by_its_claim() -> None:
+    devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": UUID}}}]
+    slices = [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1"}, "devices": devices}}]
+    result = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": [result]}}}}
+    asked = pod({}, spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]})
+    asked |= {"resourceClaims": [claim], "resourceSlices": slices}
+    assert wants_a_gpu(asked)
+    assert taken(asked, Offered("dra", 1)) == [("dra", Part(1, device=UUID))]
+
+
+def test_a_card_that_is_told_is_taken_and_others_where_our_own_work_leaves_room() -> None:
+    slots = [Slot(0, "GPU-a", 1), Slot(1, "GPU-b", 1, ours=1), Slot(2, "GPU-c", 1), Slot(3, "GPU-d", 1)]
+    put_on_cards(slots, [Part(1), Part(1, device="GPU-a::3")])
+    assert [slot.outside for slot in slots] == [1, 0, 0, 1]
+    put_on_cards(slots, [Part(1), Part(1), Part(1)])
+    assert [slot.outside for slot in slots] == [1, 1, 1, 1], "never more than a card has"
+
+
+def test_a_part_of_a_card_goes_where_the_least_is_left_over() -> None:
+    slots = [Slot(0, "", 10), Slot(1, "", 10, ours=6), Slot(2, "", 10, ours=8)]
+    put_on_cards(slots, [Part(3), Part(10)])
+    assert [slot.outside for slot in slots] == [10, 3, 0]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100)
+@given(anything, anything, anything, st.sampled_from(sorted(SYSTEMS)))
+def test_any_pod_however_it_is_written_is_read_without_an_exception(
+    spec: Any, status: Any, meta: Any, key: str
+) -> None:
+    odd = {"metadata": meta, "spec": {"containers": spec, "initContainers": spec, "resources": meta}, "status": status}
+    for each in (odd, {"metadata": meta, "spec": spec, "status": status}):
+        stands(each)
+        wants_a_gpu(each)
+        list(taken(each, Offered(key, 8, "A100-80GB", {"1g.10gb": 7})))
