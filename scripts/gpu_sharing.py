@@ -43,6 +43,12 @@ systems is the first one. Where the second system may not stand beside the first
 that is an error on the board and the node takes no work. A node that has a GPU which nothing offers is listed and held
 back too, and so is one on which an amount cannot be read; the reason is shown.
 
+What its cards are the label `nvidia.com/gpu.product` says, or HAMi's annotation, or a ResourceSlice; where none does, the
+labels and instance types of GKE, AKS, EKS, OKE, ACK and VKE (`workloads/sharing/clouds.py`), or the operator (option
+`products`: node name or `label=value` → product). Cards of which nobody says what they are belong to no pool, and their
+node is held back: two products must not be given out as the same. On GKE `gke-gpu-sharing-strategy`,
+`gke-max-shared-clients-per-gpu` and `gke-gpu-partition-size` say how the cards are shared or cut.
+
 An operator can pin a node to a system (option `pins` of the cluster: node name or `label=value` → key), which is how
 systems that leave no mark are known, and say how many cards a node has that does not tell (option `cards`).
 

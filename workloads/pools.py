@@ -49,6 +49,12 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
     mine: dict[Key, Pool] = {}
     for offer in servable(info):
         key = key_of(offer)
+        if not offer.product:
+            if key in known and Card.objects.filter(pool=known[key], node__name=info.name).exists():
+                mine[key] = known[key]  # it stays where it is, held back; nothing else joins it
+            continue
+        if key not in known and (unnamed := _named(offer, info, known)) is not None:
+            known[key] = unnamed
         if key not in known and cluster.options.get("new_pools", "make") == "make":
             known[key] = _the_only(cluster, offer, next(iter(mine.values()), None))
         if key in known:
@@ -56,6 +62,22 @@ def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> d
     if len({pool.group_id for pool in mine.values()}) > 1:
         _into_one_group(list(mine.values()))
     return mine
+
+
+def _named(offer: Offer, info: NodeInfo, known: dict[Key, Pool]) -> Pool | None:
+    """The pool without a product that the node's cards are in, now that the product is known: with its quotas it becomes
+    that product's. Should there be another product in it, that one's cards leave it."""
+    for key, pool in known.items():
+        if pool.product or pool.sharing != offer.sharing or pool.units_per_card != offer.units_per_card:
+            continue
+        if not Card.objects.filter(pool=pool, node__name=info.name).exists():
+            continue
+        if not Pool.objects.filter(pk=pool.pk, product="").update(product=offer.product):
+            return None
+        pool.product = offer.product
+        del known[key]
+        return pool
+    return None
 
 
 def _the_only(cluster: Cluster, offer: Offer, beside: Pool | None) -> Pool:
@@ -77,13 +99,7 @@ def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str, slug: 
 
 def slug_of(offer: Offer) -> str:
     replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
-    return slugify(f"{_called(offer).removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
-
-
-def _called(offer: Offer) -> str:
-    """The product, or what else is known of the card."""
-    memory = memory_of(offer) or (offer.units_per_card if offer.unit == "MiB" else 0)
-    return offer.product or (f"GPU {round(memory / 1024)}G" if memory else "GPU")
+    return slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
 
 
 def memory_of(offer: Offer) -> int | None:
@@ -103,7 +119,7 @@ def _free_slug(slug: str) -> str:
 def _free_name(offer: Offer, cluster: Cluster) -> str:
     """People choose pools by name: those of several clusters must not be called the same."""
     replicas = f" × {offer.units_per_card}" if offer.unit == "replica" else ""
-    name = f"{_called(offer)} ({offer.sharing}{replicas})"
+    name = f"{offer.product} ({offer.sharing}{replicas})"
     return f"{name}, {cluster.name}" if Pool.objects.filter(name=name).exists() else name
 
 
@@ -184,7 +200,7 @@ def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
     for node in nodes:
         cards = [card for card in node.cards.all() if card.pool_id is None]
         system = SYSTEMS.get(node.sharing)
-        if not cards or system is None or not node.present:
+        if not cards or system is None or not node.present or not node.product:
             continue
         mig = None
         if system.ABOUT.unit == "slice":

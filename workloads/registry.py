@@ -16,6 +16,7 @@ from workloads.clusters.base import ClusterError, NodeInfo
 from workloads.drivers import make_driver
 from workloads.inventory import refresh
 from workloads.sharing import SYSTEMS
+from workloads.sharing.nodes import NAMED
 
 
 class NoConnection(Invalid):
@@ -82,21 +83,30 @@ def change_cluster(
     return cluster
 
 
-def pin_node(*, actor: Actor, node: Node, system: str) -> Node:
-    """Says which system a node runs, or with "" that its marks decide. Raises Invalid, NotVisible for anybody else."""
+def pin_node(*, actor: Actor, node: Node, system: str | None = None, product: str | None = None) -> Node:
+    """Says which system a node runs and what product its cards are, or with "" that its marks decide; None leaves it.
+    Raises Invalid (field system or product), NotVisible for anybody else."""
     actor.require_operator()
     cluster = node.cluster
+    said = {"pins": ("system", system), "products": ("product", product)}
     if cluster.kind == ClusterKind.EMBEDDED:
-        raise Invalid(N_("Declared nodes are what they are declared to be."), field="system")
+        field = "system" if product is None else "product"
+        raise Invalid(N_("Declared nodes are what they are declared to be."), field=field)
     if system and system not in SYSTEMS:
         raise Invalid(N_("There is no sharing system %(system)s."), field="system", system=system[:40])
+    if product and not NAMED.fullmatch(product):
+        text = N_("A product is written as a label's value is, such as NVIDIA-A100-SXM4-80GB, not %(product)s.")
+        raise Invalid(text, field="product", product=product[:80])
     with durable():
         row = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
-        pins = {name: key for name, key in row.options.get("pins", {}).items() if name != node.name}
-        before = row.options.get("pins", {}).get(node.name, "")
-        row.options = row.options | {"pins": pins | ({node.name: system} if system else {})}
+        before = {name: row.options.get(key, {}).get(node.name, "") for key, (name, _) in said.items()}
+        for key, (_, value) in said.items():
+            if value is not None:
+                others = {name: one for name, one in row.options.get(key, {}).items() if name != node.name}
+                row.options = row.options | {key: others | ({node.name: value} if value else {})}
         row.save(update_fields=["options"])
-        audit.record(actor, "node.pinned", node.name, before={"system": before}, after={"system": system})
+        after = {name: before[name] if value is None else value for name, value in said.values()}
+        audit.record(actor, "node.pinned", node.name, before=before, after=after)
     refresh(row)
     node.refresh_from_db()
     return node

@@ -60,10 +60,6 @@ SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, i
         node(WHOLE, labels={PRODUCT: "NVIDIA-GH200-480GB", COUNT: None, STRATEGY: None}, amounts={GPU: "1"}),
         Settings(), ("whole", "NVIDIA-GH200-480GB", 1, 1, 1),
     ),
-    "no label at all": (
-        node(WHOLE, labels={name: None for name in NODES[WHOLE]["metadata"]["labels"] if "nvidia" in name}),
-        Settings(), ("whole", "", 1, 8, 8),
-    ),
     "L20, two on each": (
         node(SLICED, labels={PRODUCT: "NVIDIA-L20-SHARED", COUNT: "8", REPLICAS: "2"}),
         Settings(), ("timeslicing", "NVIDIA-L20-SHARED", 2, 8, 8),
@@ -96,12 +92,12 @@ SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, i
         Settings(), ("mig", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 8, 8, 8),
     ),
     "gpushare on A100": (
-        node("gpushare-v100x4", amounts={MEM: "632", MEMS: "8"}), Settings(), ("memory", "", 79 * 1024, 8, 8),
+        node("gpushare-v100x4", amounts={MEM: "632", MEMS: "8"}), Settings(), ("memory", "Tesla-V100-SXM2-16GB", 79 * 1024, 8, 8),
     ),
-    "gpushare in MiB": (node("gpushare-v100x4", amounts={MEM: "64540"}), MIB, ("memory", "", 16135, 4, 4)),
+    "gpushare in MiB": (node("gpushare-v100x4", amounts={MEM: "64540"}), MIB, ("memory", "Tesla-V100-SXM2-16GB", 16135, 4, 4)),
     "vCUDA on V100": (
         node("gpumanager-t4x4", amounts={"tencent.com/vcuda-core": "800", "tencent.com/vcuda-memory": "1024"}),
-        Settings(), ("vcuda", "", 32768, 8, 8),
+        Settings(), ("vcuda", "Tesla-T4", 32768, 8, 8),
     ),
     "HAMi on L20": (registered(), Settings(), ("hami", "NVIDIA-L20", 46068, 1, 1)),
     "HAMi of the time when it put the vendor first": (

@@ -58,12 +58,13 @@ class TestPod:
             "requests": {"cpu": "4000m", "memory": "16384Mi"},
             "limits": {"cpu": "4000m", "memory": "16384Mi", "nvidia.com/gpu": "2"},
         }
-        (term,) = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        term, _ = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"
         ]
         assert term["matchFields"][0]["values"] == ["n1"]
         assert "nodeName" not in made["spec"]
-        assert made["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+        product = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+        assert product in term["matchExpressions"]
 
     def test_that_shares_a_claim_follows_its_device_and_else_the_plan(self) -> None:
         made = manifests.pod(spec(sharing="dra", units_per_pod=1, extra={"share": "lab"}), OPTIONS)

@@ -73,6 +73,7 @@ class ModesOut(serializers.Serializer[Any]):
     modes = serializers.ListField(child=serializers.CharField())
     configs = serializers.DictField(child=Layout(), help_text="mig: {name: the profiles of every card}.")
     systems = serializers.ListField(child=serializers.CharField(), help_text="What it may be pinned to.")
+    product = serializers.CharField(help_text="What its cards are.")
     change = serializers.CharField(allow_null=True, help_text="The one that is under way.")
 
 
@@ -130,7 +131,15 @@ class ModeChangeOut(serializers.ModelSerializer[ModeChange]):
 
 
 class PinIn(Strict):
-    system = serializers.CharField(max_length=40, allow_blank=True, help_text="Empty: as its marks say.")
+    """What is not given stays as it is."""
+
+    system = serializers.CharField(
+        max_length=40, allow_blank=True, required=False, help_text="Empty: as its marks say."
+    )
+    product = serializers.CharField(
+        max_length=63, allow_blank=True, required=False,
+        help_text="Of its cards, as nvidia.com/gpu.product has it. Empty: as its labels say.",
+    )  # fmt: skip
 
 
 class OperatorView(ApiView):
@@ -152,7 +161,7 @@ class OperatorView(ApiView):
             "node": node.pk, "name": node.name, "cluster": node.cluster.name, "sharing": node.sharing,
             "modes": modes_of(node),
             "configs": {name: dict(layout) for name, layout in named_layouts(table).items()} if table else {},
-            "systems": list(SYSTEMS),
+            "systems": list(SYSTEMS), "product": node.product,
             "change": change.public_id if (change := live(node)) else None,
         }  # fmt: skip
         return Response(ModesOut(told).data)
@@ -184,9 +193,9 @@ class NodeMode(OperatorView):
 class NodePin(OperatorView):
     @extend_schema(operation_id="node_pin", request=PinIn, responses=ModesOut)
     def put(self, request: Request, node: int) -> Response:
-        """Says which system the node runs where its marks mislead, or leave it open."""
+        """Says which system the node runs, and what product its cards are, where its marks mislead or leave it open."""
         row = self.node(node)
-        return self.modes(registry.pin_node(actor=self.actor, node=row, system=self.read(PinIn)["system"]))
+        return self.modes(registry.pin_node(actor=self.actor, node=row, **self.read(PinIn)))
 
 
 class ModeChanges(OperatorView):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from workloads.sharing import SYSTEMS, Settings
-from workloads.sharing.nodes import MOST_CARDS
+from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,9 @@ def check(settings: Settings) -> None:
         raise ValueError("option volcano_memory_factor must be 1 or more")
     for node, system in settings.pins.items():
         _one_of(f"pins: {node}", system, tuple(SYSTEMS))
+    for node, product in settings.products.items():
+        if not isinstance(product, str) or not NAMED.fullmatch(product):
+            raise ValueError(f"option products: {node}: {WRONG_PRODUCT}")
     for node, cards in settings.cards.items():
         if not isinstance(cards, int) or isinstance(cards, bool) or not 1 <= cards <= MOST_CARDS:
             raise ValueError(f"option cards: {node}: give a number of cards from 1 to {MOST_CARDS}")

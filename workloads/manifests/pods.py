@@ -20,6 +20,7 @@ from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSIO
 from workloads.manifests.options import Options
 from workloads.manifests.secrets import variables
 from workloads.manifests.volumes import shared_mounts, shared_paths, volumes
+from workloads.sharing.clouds import ACCELERATOR, PRODUCT
 
 CONTAINER = "main"
 WORKDIR, NOTICES, READY = "/workdir", "/run/portal", "/run/ready"
@@ -61,10 +62,15 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "containers": [_container(spec, options, patch)],
         "volumes": volumes(spec, options),
     }
-    if where := dict(patch.node_selector) | dict(spec.node_selector):
+    where = dict(patch.node_selector)
+    if _base(spec.product) in options.sharing.products.values():  # its operator says so, and no label need
+        where = {key: value for key, value in where.items() if key not in (PRODUCT, ACCELERATOR)}
+    product = where.pop(PRODUCT, "")
+    where |= dict(spec.node_selector)
+    if where:
         body["nodeSelector"] = where
     if spec.placement:
-        body["affinity"] = _pinned(spec.placement[0].node, patch)
+        body["affinity"] = _pinned(spec.placement[0].node, patch, product)
     if options.image_pull_secrets:
         body["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
     if options.runtime_class:
@@ -181,9 +187,15 @@ def ready_probe(spec: RunSpec, options: Options) -> Json:
     return {"exec": {"command": list(IS_READY)}, "periodSeconds": options.ready_probe_seconds, "failureThreshold": 1}
 
 
-def _pinned(node: str, patch: sharing.PodPatch) -> Json:
+def _base(product: str) -> str:
+    """The card's product, however the card is shared or cut."""
+    return product.partition("-MIG-")[0].removesuffix("-SHARED")
+
+
+def _pinned(node: str, patch: sharing.PodPatch, product: str) -> Json:
     """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler. Who
-    shares a claim goes where its device is already; the first of them where the plan says."""
+    shares a claim goes where its device is already; the first of them where the plan says. Where the node's label names
+    the product it must be this one; a product that is known otherwise has no such label."""
     term: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     if patch.node_rules:
         term["matchExpressions"] = [dict(rule) for rule in patch.node_rules]
@@ -191,5 +203,10 @@ def _pinned(node: str, patch: sharing.PodPatch) -> Json:
         return {
             "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
         }
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    terms = [term]
+    if product:
+        rules = ({"operator": "In", "values": [product]}, {"operator": "DoesNotExist"})
+        also = term.get("matchExpressions", [])
+        terms = [term | {"matchExpressions": [*also, {"key": PRODUCT, **rule}]} for rule in rules]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"nodeAffinity": required}

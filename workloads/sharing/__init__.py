@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from workloads.clusters.base import NodeInfo, Note
 from workloads.sharing.api import N_, About, Held, Json, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import charge
-from workloads.sharing.nodes import Facts, entry, listing, mapping
+from workloads.sharing.nodes import PRODUCT, Facts, entry, listing, mapping
 
 __all__ = [
     "SYSTEMS", "About", "Held", "NodeInfo", "Note", "PodPatch", "Problem", "Request", "Settings", "System", "charge",
@@ -55,6 +55,9 @@ def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
     """A node of the Kubernetes API as an entry of the inventory; None if it shows no sign of a GPU. Never raises."""
     settings = settings or Settings()
     facts = Facts(node)
+    product = facts.chosen(settings.products)
+    if isinstance(product, str) and product:
+        facts.pin_product(product)
     marks = {key: note for key, system in SYSTEMS.items() if (note := system.applies(facts)) is not None}
     pinned = facts.chosen(settings.pins)
     if pinned is not None and pinned not in SYSTEMS:
@@ -64,11 +67,29 @@ def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
         if facts.shows_a_gpu() or facts.faults:
             return _not_served(facts, Note(N_("it has a GPU that nothing offers: its device plugin is not ready")))
         return None
-    info = SYSTEMS[key].discover(facts, settings)
+    info = _of_product(SYSTEMS[key].discover(facts, settings), product if isinstance(product, str) else "")
     if pinned is not None:
         info = _because(info, Note(N_("pinned by the operator")))
     others = tuple(other for other in marks if other != key and other not in SYSTEMS[key].ABOUT.beside)
     return _in_conflict(info, key, {other: marks[other] for other in others}) if others else info
+
+
+def _of_product(info: NodeInfo, pinned: str) -> NodeInfo:
+    """With the product that its operator says, where the cards themselves told another; held back where nobody tells: what
+    looks alike only because nothing is known of it must not be given out as the same."""
+    if pinned:
+        kept = info.product if info.product.startswith((f"{pinned}-MIG-", f"{pinned}-SHARED")) else pinned
+        beside = tuple(dataclasses.replace(offer, product=pinned) for offer in info.beside)
+        return dataclasses.replace(info, product=kept, beside=beside)
+    if all(offer.product.partition("-MIG-")[0].removesuffix("-SHARED") for offer in info.offers):
+        return info
+    note = Note(
+        N_("what product its cards are, no label says: set %(label)s on the node, or pin its product"),
+        {"label": PRODUCT},
+    )
+    return dataclasses.replace(
+        info, held_back_by=(*info.held_back_by, note), held_back="; ".join(map(str, (*info.held_back_by, note)))
+    )
 
 
 def _because(info: NodeInfo, note: Note) -> NodeInfo:

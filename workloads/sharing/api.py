@@ -80,7 +80,7 @@ class About:
 class Settings:
     """What cannot be read from the cluster and its operator has to say: keys of a cluster's options.
 
-    `pins` and `cards` name nodes by name, or by a label as `key=value`.
+    `pins`, `products` and `cards` name nodes by name, or by a label as `key=value`.
     """
 
     gpu_mem_unit: str = "GiB"  # of aliyun.com/gpu-mem: the flag --memory-unit of gpushare's device plugin
@@ -89,6 +89,9 @@ class Settings:
     )
     kai_queue: str = "{department}"  # the KAI queue of a department's pods
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # node → key of the system that it runs
+    products: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # node → product, where no label tells it or one lies
     cards: Mapping[str, int] = dataclasses.field(default_factory=dict)  # node → cards, where the node does not tell
 
 

@@ -31,6 +31,7 @@ from workloads.sharing.nodes import (
     entry,
     even_cards,
     mapping,
+    of_product,
     plugin_down,
     texts,
 )
@@ -81,12 +82,11 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
     labels = {QUEUE: settings.kai_queue.replace("{department}", request.department)}
-    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
     if request.units % 100 == 0:
         limits = {whole.RESOURCE: str(request.units // 100)}
-        return PodPatch(limits=limits, node_selector=selector, labels=labels, scheduler="kai-scheduler")
+        return PodPatch(limits=limits, node_selector=of_product(request), labels=labels, scheduler="kai-scheduler")
     notes = {FRACTION: kubeshare.share(request.units)}
-    return PodPatch(annotations=notes, node_selector=selector, labels=labels, scheduler="kai-scheduler")
+    return PodPatch(annotations=notes, node_selector=of_product(request), labels=labels, scheduler="kai-scheduler")
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from workloads.clusters.base import NodeInfo
 from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
+from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, of_product, plugin_down
 
 RESOURCE, COUNT, MARK = "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "gpushare"
 MIB = {"MiB": 1, "GiB": 1024}
@@ -92,8 +92,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
-    return PodPatch(limits=memory_limit(request, settings), node_selector=selector)
+    return PodPatch(limits=memory_limit(request, settings), node_selector=of_product(request))
 
 
 def memory_limit(request: Request, settings: Settings) -> dict[str, str]:

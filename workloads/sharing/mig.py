@@ -30,7 +30,7 @@ from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import timeslicing, whole
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import peers, reserved_env
-from workloads.sharing.nodes import Facts, allocated_devices, entry, even_cards
+from workloads.sharing.nodes import Facts, allocated_devices, entry, even_cards, of_product
 
 PREFIX, SINGLE, SHARED = "nvidia.com/mig-", "-MIG-", "shared"
 STATE = "nvidia.com/mig.config.state"
@@ -306,10 +306,9 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 def manifest(request: Request, settings: Settings) -> PodPatch:
     """Exactly one instance: several would not be several GPUs to one process. The profile's name alone does not name
     the card (1g.10gb exists on three products), hence the selector."""
-    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
     if SINGLE in request.product or request.profile is None:
-        return PodPatch(limits={whole.RESOURCE: "1"}, node_selector=selector)
-    return PodPatch(limits={PREFIX + request.profile.replace("+", "."): "1"}, node_selector=selector)
+        return PodPatch(limits={whole.RESOURCE: "1"}, node_selector=of_product(request))
+    return PodPatch(limits={PREFIX + request.profile.replace("+", "."): "1"}, node_selector=of_product(request))
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

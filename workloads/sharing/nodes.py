@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer
+from workloads.sharing import clouds
+from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Request
 
 LARGEST = 2**31 - 1  # what a database integer holds
 MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
@@ -19,8 +20,16 @@ LEAST_MEMORY, MOST_MEMORY = 1024, 2**21  # MiB of a card, a good deal beyond any
 GPU_RESOURCE = re.compile(
     r"nvidia\.com/|aliyun\.com/gpu|tencent\.com/vcuda|tke\.cloud\.tencent\.com/qgpu|volcano\.sh/v?gpu"
 )
-GPU_LABELS = (("nvidia.com/gpu.present", "true"), ("feature.node.kubernetes.io/pci-10de.present", "true"))
+GPU_LABELS = (
+    ("nvidia.com/gpu.present", "true"), ("feature.node.kubernetes.io/pci-10de.present", "true"),
+    ("cloud.google.com/gke-gpu", "true"), ("kubernetes.azure.com/accelerator", "nvidia"),
+)  # fmt: skip
+PRODUCT = clouds.PRODUCT
 ACK_MODE = "ack.node.gpu.schedule"
+NAMED = re.compile(
+    r"(?!.*(-SHARED|-MIG-))[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?"
+)  # a product, as a label's value is
+WRONG_PRODUCT = "give a product as a label's value is written, such as NVIDIA-A100-SXM4-80GB"
 QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i|e[0-9]{1,2})?")
 FACTORS = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
@@ -57,6 +66,7 @@ class Facts:
 
     node: Json
     name: str = ""
+    written: dict[str, str] = field(default_factory=dict)  # its labels as they are
     labels: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     faults: list[Note] = field(default_factory=list)
@@ -64,7 +74,18 @@ class Facts:
     def __post_init__(self) -> None:
         meta = mapping(mapping(self.node).get("metadata"))
         self.name = str(meta.get("name", ""))[:253]
-        self.labels, self.notes = texts(meta.get("labels")), texts(meta.get("annotations"))
+        self.written, self.notes = texts(meta.get("labels")), texts(meta.get("annotations"))
+        strategy = self.written.get(clouds.SHARING, "").strip()
+        if strategy not in ("", "none", *clouds.STRATEGIES):
+            self.fault(N_("its %(label)s is %(value)s"), label=clouds.SHARING, value=strategy[:40])
+        offered = quantity(self._amounts("capacity").get("nvidia.com/gpu", 0)) or 0
+        self.labels = clouds.in_nvidias_words(self.written, int(min(offered, LARGEST)))
+
+    def pin_product(self, product: str) -> None:
+        """What the operator says its cards are; that they are shared or cut, its labels go on saying."""
+        now = self.labels.get(PRODUCT, "")
+        kept = next((now[now.index(mark) :] for mark in ("-MIG-", "-SHARED") if mark in now), "")
+        self.labels[PRODUCT] = f"{product}{kept}"
 
     def fault(self, message: str, **params: str | int) -> None:
         note = Note(message, params)
@@ -109,7 +130,7 @@ class Facts:
         """What an operator's table says of this node: by its name, else by a label `key=value`; None: nothing."""
         if self.name in table:
             return table[self.name]
-        return next((table[f"{k}={v}"] for k, v in sorted(self.labels.items()) if f"{k}={v}" in table), None)
+        return next((table[f"{k}={v}"] for k, v in sorted(self.written.items()) if f"{k}={v}" in table), None)
 
     # what does not depend on the system
 
@@ -147,7 +168,7 @@ class Facts:
 
     @property
     def product(self) -> str:
-        return self.labels.get("nvidia.com/gpu.product", "")[:100]
+        return self.labels.get(PRODUCT, "").strip()[:100]
 
 
 def entry(
@@ -184,7 +205,7 @@ def entry(
         held_back="; ".join(map(str, held)),
         because_of=because,
         held_back_by=tuple(held),
-        labels=node.labels,
+        labels=node.written,
     )
 
 
@@ -232,6 +253,14 @@ def allocated_devices(pod: Json) -> tuple[Held, ...]:
 
 def notes_of(pod: Json) -> dict[str, str]:
     return texts(mapping(pod.get("metadata")).get("annotations"))
+
+
+def of_product(request: Request) -> dict[str, str]:
+    """The label by which a pod's node must say that it has the product; GKE's own names stand in its own label."""
+    product = request.product
+    if product.startswith("nvidia-"):
+        return {clouds.ACCELERATOR: product.partition("-MIG-")[0].removesuffix("-SHARED")}
+    return {PRODUCT: product} if product else {}
 
 
 def card_memory(node: Facts) -> int | None:

@@ -22,7 +22,7 @@ from workloads.clusters.base import NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, plugin_down
+from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, of_product, plugin_down
 
 SHARED, SUFFIX = "nvidia.com/gpu.shared", "-SHARED"
 
@@ -78,7 +78,7 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
         held = Note(
             N_("it offers %(one)s beside %(other)s: the same cards twice"), {"one": whole.RESOURCE, "other": SHARED}
         )
-    elif resource == whole.RESOURCE and not node.product.endswith(SUFFIX):
+    elif resource == whole.RESOURCE and node.product and not node.product.endswith(SUFFIX):
         held = Note(N_("its product label does not end in -SHARED although its cards are shared"))
     elif usable < max(replicas, 1):
         held = plugin_down(count)
@@ -106,8 +106,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 def manifest(request: Request, settings: Settings) -> PodPatch:
     """Which of the two resources, the product tells: only where it was not renamed does it end in -SHARED."""
     resource = whole.RESOURCE if request.product.endswith(SUFFIX) else SHARED
-    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
-    return PodPatch(limits={resource: "1"}, node_selector=selector)
+    return PodPatch(limits={resource: "1"}, node_selector=of_product(request))
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

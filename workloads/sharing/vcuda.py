@@ -77,7 +77,7 @@ def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, bloc
     return entry(
         node,
         about,
-        product=node.product or node.labels.get("gaia.tencent.com/gpu-model", "")[:100],
+        product=node.product,
         units_per_card=each,
         cards=even_cards(node, count, each, healthy * each, memory_mib=each, cores=100, measure=memory),
         because=Note(N_("it advertises %(amount)s of %(resource)s: %(cards)s cards of %(memory)s MiB"), numbers),

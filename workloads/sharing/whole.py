@@ -21,7 +21,7 @@ from __future__ import annotations
 from workloads.clusters.base import CardInfo, NodeInfo
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, plugin_down
+from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, of_product, plugin_down
 
 RESOURCE, STRATEGY = "nvidia.com/gpu", "nvidia.com/gpu.sharing-strategy"
 COUNT, REPLICAS = "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
@@ -84,8 +84,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    selector = {"nvidia.com/gpu.product": request.product} if request.product else {}
-    return PodPatch(limits={RESOURCE: str(request.units)}, node_selector=selector, node_rules=(NOT_SHARED,))
+    return PodPatch(limits={RESOURCE: str(request.units)}, node_selector=of_product(request), node_rules=(NOT_SHARED,))
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

@@ -29,6 +29,7 @@ from workloads.modes.recipes import Target
 from workloads.pools import make_pool
 from workloads.pools import unpooled as unpooled_kinds
 from workloads.sharing import SYSTEMS
+from workloads.sharing.clouds import PRODUCT
 
 STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
 
@@ -50,8 +51,12 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET if "mode" in request.GET else None
     form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
     pinned = row.cluster.options.get("pins", {}).get(row.name, "")
+    product = row.cluster.options.get("products", {}).get(row.name, "")
     systems = [(key, _(system.ABOUT.title), key == pinned) for key, system in SYSTEMS.items()]
-    context: dict[str, Any] = {"node": row, "form": form, "cannot": why, "live": live(row), "systems": systems}
+    context: dict[str, Any] = {
+        "node": row, "form": form, "cannot": why, "live": live(row), "systems": systems,
+        "pinned_product": product, "product_field": PRODUCT,
+    }  # fmt: skip
     if data is not None and form.is_valid():
         target = form.target()
         try:
@@ -147,11 +152,12 @@ def _steps(row: ModeChange) -> list[dict[str, Any]]:
 @login_required
 @require_http_methods(["POST"])
 def pin(request: HttpRequest, node: int) -> HttpResponse:
-    """Which system the node runs, said by its operator where the marks mislead; blank: as derived."""
+    """Which system the node runs and what its cards are, said by its operator where marks mislead; blank: as derived."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     try:
-        registry.pin_node(actor=actor, node=row, system=request.POST.get("system", ""))
+        said = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
+        registry.pin_node(actor=actor, node=row, **said)
         messages.success(request, _("%(node)s is looked at anew.") % {"node": row.name})
     except Problem as problem:
         messages.error(request, problem.detail)

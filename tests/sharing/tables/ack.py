@@ -9,6 +9,7 @@ TABLE = Table(
     found=(
         *(
             Found(
+                product="Tesla-V100-SXM2-16GB",
                 node=node(BASE, labels={MODE: mode}, amounts={CORES: "0"}),
                 unit="MiB",
                 units_per_card=15360,
@@ -18,6 +19,7 @@ TABLE = Table(
             for mode in ("cgpu", "share", "mps")
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node(BASE, labels={MODE: "topology"}, amounts={CORES: None, "aliyun.com/gpu-mem": None}),
             unit="MiB",
             cards=0,

@@ -8,6 +8,7 @@ TABLE = Table(
     system="ack-core",
     found=(
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node="ack-cgpu-core-mem-v100x4",
             unit="MiB",
             units_per_card=15360,
@@ -16,6 +17,7 @@ TABLE = Table(
             because="it advertises aliyun.com/gpu-mem: 60 GiB on 4 cards",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node("ack-cgpu-core-mem-v100x4", labels={"ack.node.gpu.schedule": None}),
             unit="MiB",
             units_per_card=15360,

@@ -5,6 +5,7 @@ TABLE = Table(
     system="iqiyi",
     found=(
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node="gpushare-v100x4",
             settings=Settings(pins={"gpushare=true": "iqiyi"}),
             unit="MiB",

@@ -7,6 +7,7 @@ TABLE = Table(
     system="kubeshare",
     found=(
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node="kubeshare-v100x4",
             unit="percent",
             units_per_card=100,
@@ -15,6 +16,7 @@ TABLE = Table(
             held_back="how many cards it has, the node does not say: set the cluster's option “cards”",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node="kubeshare-v100x4",
             settings=Settings(cards={"SharedGPU=true": 4}),
             unit="percent",

@@ -5,6 +5,7 @@ TABLE = Table(
     system="memory",
     found=(
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node="gpushare-v100x4",
             unit="MiB",
             units_per_card=15360,
@@ -12,6 +13,7 @@ TABLE = Table(
             because="it advertises aliyun.com/gpu-mem: 60 GiB on 4 cards",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node("gpushare-v100x4", amounts={"aliyun.com/gpu-mem": "61440"}),
             settings=Settings(gpu_mem_unit="MiB"),
             unit="MiB",
@@ -20,6 +22,7 @@ TABLE = Table(
             because="it advertises aliyun.com/gpu-mem: 61440 MiB on 4 cards",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node("gpushare-v100x4", usable={"aliyun.com/gpu-mem": "44"}),
             unit="MiB",
             units_per_card=15360,
@@ -28,6 +31,7 @@ TABLE = Table(
             because="it advertises aliyun.com/gpu-mem: 60 GiB on 4 cards",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node("gpushare-v100x4", amounts={"aliyun.com/gpu-count": None}),
             unit="MiB",
             cards=0,
@@ -35,6 +39,7 @@ TABLE = Table(
             held_back="aliyun.com/gpu-mem without aliyun.com/gpu-count: the size of a card is unknown",
         ),
         Found(
+            product="Tesla-V100-SXM2-16GB",
             node=node("gpushare-v100x4", usable={"aliyun.com/gpu-mem": "0"}),
             unit="MiB",
             units_per_card=15360,

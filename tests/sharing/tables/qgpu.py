@@ -8,6 +8,7 @@ TABLE = Table(
     system="qgpu",
     found=(
         Found(
+            product="Tesla-T4",
             node="qgpu-t4x4",
             unit="MiB",
             units_per_card=CARD,

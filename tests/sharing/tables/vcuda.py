@@ -8,6 +8,7 @@ TABLE = Table(
     system="vcuda",
     found=(
         Found(
+            product="Tesla-T4",
             node="gpumanager-t4x4",
             unit="MiB",
             units_per_card=CARD,
@@ -16,6 +17,7 @@ TABLE = Table(
             because="it advertises 400 of tencent.com/vcuda-core: 4 cards of 15104 MiB",
         ),
         Found(
+            product="Tesla-T4",
             node=node("gpumanager-t4x4", usable={CORES: "300"}),
             unit="MiB",
             units_per_card=CARD,
@@ -35,6 +37,7 @@ TABLE = Table(
             held_back="450 of tencent.com/vcuda-core are no whole cards",
         ),
         Found(
+            product="Tesla-T4",
             node=node("gpumanager-t4x4", usable={CORES: "0"}),
             unit="MiB",
             units_per_card=CARD,
@@ -45,6 +48,7 @@ TABLE = Table(
             held_back="its device plugin offers none of 4 cards",
         ),
         Found(
+            product="Tesla-T4",
             node=node("gpumanager-t4x4", amounts={MEMORY: None}),
             unit="MiB",
             cards=4,

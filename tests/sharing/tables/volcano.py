@@ -7,6 +7,7 @@ TABLE = Table(
     system="volcano",
     found=(
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node="volcano-gpushare-1080tix8",
             unit="MiB",
             units_per_card=11178,
@@ -14,6 +15,7 @@ TABLE = Table(
             because="it advertises volcano.sh/gpu-memory: 89424 MiB on 8 cards",
         ),
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", amounts={MEMORY: "8944"}),
             settings=Settings(volcano_memory_factor=10),
             unit="MiB",
@@ -22,6 +24,7 @@ TABLE = Table(
             because="it advertises volcano.sh/gpu-memory: 89440 MiB on 8 cards",
         ),
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-number": None}),
             unit="MiB",
             cards=0,
@@ -29,6 +32,7 @@ TABLE = Table(
             held_back="volcano.sh/gpu-memory without volcano.sh/gpu-number: the size of a card is unknown",
         ),
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", amounts={MEMORY: "89425"}),
             unit="MiB",
             units_per_card=11178,
@@ -37,6 +41,7 @@ TABLE = Table(
             held_back="89425 of volcano.sh/gpu-memory are not the same on each of 8 cards",
         ),
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", usable={MEMORY: "11177"}),
             unit="MiB",
             units_per_card=11178,

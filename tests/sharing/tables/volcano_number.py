@@ -7,12 +7,14 @@ TABLE = Table(
     system="volcano-number",
     found=(
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-memory": None}),
             unit="card",
             cards=8,
             because="it advertises volcano.sh/gpu-number",
         ),
         Found(
+            product="NVIDIA-GeForce-GTX-1080-Ti",
             node=node("volcano-gpushare-1080tix8", amounts={"volcano.sh/gpu-memory": "0"}, usable={NUMBER: "0"}),
             unit="card",
             cards=8,

@@ -48,6 +48,8 @@ TABLE = Table(
             unit="card",
             cards=8,
             because="it advertises 8 of nvidia.com/gpu, not shared",
+            held_back="what product its cards are, no label says: set nvidia.com/gpu.product on the node, or pin its "
+            "product",
         ),
     ),
     asked=(
