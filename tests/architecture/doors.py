@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from portal.actions.members import digest_of
-from portal.models import AuditEntry, Department, Invitation, Role, User, Webhook
+from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
 from quotas.models import ClaimState, Decision, PlanPass
 from tests import builders as make
 from tests.clients import token_of
@@ -83,6 +83,7 @@ def build() -> World:
         before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},
     )  # fmt: skip
     preset = Preset.objects.create(slug="small", title="Small", kind="job", pool=pool, image=workload.image)
+    item = InboxItem.objects.create(user=people["owner"], kind="workload.finished", department=vision)
     token, _secret = token_of(people["owner"], vision)
     values = {
         "department": "vision",
@@ -102,6 +103,7 @@ def build() -> World:
         "change": change.public_id,
         "image": str(workload.image_id),
         "preset": str(preset.pk),
+        "item": str(item.pk),
     }
     return World(vision, people, values)
 

@@ -27,7 +27,7 @@ PUBLIC = {
     "/metrics": "has its own key (tests/portal/test_metrics.py)",
 }
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.
-OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix"}
+OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix", "item"}
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {
     "workloads:new", "workloads:verdict", "workloads:stop-several", "workloads:rerun",
