@@ -21,7 +21,7 @@ from quotas.windows import MOST_WINDOWS
 
 
 class PoolSelect(forms.Select):
-    """`data-amount` names the field whose amount begins again when a pool of another unit is chosen (static/portal.js)."""
+    """`data-resets` names the field whose amount begins again when a pool of another unit is chosen (static/portal.js)."""
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
@@ -89,7 +89,7 @@ class RecallForm(forms.Form):
 
     pool = PoolField(
         label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None,
-        widget=PoolSelect({"data-amount": "units"}),
+        widget=PoolSelect({"data-resets": "units"}),
     )  # fmt: skip
     units = LineInput(
         label=_("How much"),

@@ -100,6 +100,7 @@
   const fade = (element) => setTimeout(() => element.remove(), 8000);
   document.body.addEventListener("toast", (event) => toast(event.detail.value));
   document.body.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.xhr.status === 401) return; // session.js asks to log in again
     toast(words.failed.replace("%(status)s", event.detail.xhr.status));
   });
   let offline = false;
@@ -272,11 +273,11 @@
 
   // An amount of another unit is another amount: with the pool it begins again with a sensible one.
   const unitOf = (select) => select.selectedOptions[0]?.dataset.unit;
-  for (const select of all("select[data-amount]")) {
+  for (const select of all("select[data-resets]")) {
     let unit = unitOf(select);
     select.addEventListener("change", () => {
       if (unit !== unitOf(select)) {
-        for (const name of select.dataset.amount.split(" ")) {
+        for (const name of select.dataset.resets.split(" ")) {
           const field = select.form.elements[name];
           if (field) field.value = name.startsWith("units") ? select.selectedOptions[0].dataset.first : "";
         }

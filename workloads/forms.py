@@ -44,7 +44,7 @@ class WorkloadForm(AmountFields, SetupFields):
     name = NameInput(label=_("Name"), max_length=100)
     pool = PoolField(
         Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None,
-        widget=PoolSelect({"data-amount": "units_per_pod cores_per_pod"}),
+        widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
     )  # fmt: skip
     image = forms.ModelChoiceField(
         Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None, widget=ImageSelect

@@ -137,7 +137,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
     pool = PoolField(
         Pool.objects.all(),
         label=gettext_lazy("Pool"),
-        widget=PoolSelect({"data-amount": "units_per_pod cores_per_pod"}),
+        widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
     )
     units_per_pod = LineInput(
         label=gettext_lazy("Amount for each pod"), initial="1", max_length=LONGEST,
