@@ -6,6 +6,7 @@ import re
 import zoneinfo
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
@@ -128,12 +129,23 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "DEBUG": settings.DEBUG,
         "shell": Shell(request),
         "csp_nonce": getattr(request, "csp_nonce", ""),
+        "back_here": back_here(request),
     }
 
 
 def wants_part(request: HttpRequest, part: str) -> bool:
     """Whether htmx asks for the element with this id, of a page with several live parts."""
     return request.headers.get("HX-Target") == part
+
+
+def back_here(request: HttpRequest) -> str:
+    """Where the switches of language and theme lead back to: this page; where a form's POST is answered by a page, the page
+    that the form was on. A view that knows better says `here`."""
+    if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
+        return request.get_full_path()
+    parts = urlsplit(request.headers.get("Referer", ""))
+    same = parts.netloc == request.get_host()
+    return (f"{parts.path}?{parts.query}" if parts.query else parts.path) if same else request.get_full_path()
 
 
 def render_part(

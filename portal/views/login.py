@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib.auth import views
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.middleware.csrf import get_token
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 
 
 class Login(views.LoginView):
@@ -15,11 +17,11 @@ class Login(views.LoginView):
     redirect_authenticated_user = True
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """A live part that asks after the session has ended must not get this page into its place: the whole page goes."""
+        """A part that asks after the session has ended must not get this page into its place: 401, and the page stays and
+        asks to log in again (static/session.js)."""
         htmx: Any = getattr(request, "htmx", None)
         if htmx and not htmx.boosted:
-            here = urlencode({"next": htmx.current_url_abs_path or "/"})
-            return HttpResponse(status=204, headers={"HX-Redirect": f"{settings.LOGIN_URL}?{here}"})
+            return HttpResponse(status=401)
         return super().get(request, *args, **kwargs)
 
     def form_invalid(self, form: Any) -> HttpResponse:
@@ -27,6 +29,16 @@ class Login(views.LoginView):
 
     def get_success_url(self) -> str:
         return self.get_redirect_url() or settings.LOGIN_REDIRECT_URL
+
+
+@never_cache
+@require_safe
+def session(request: HttpRequest) -> JsonResponse:
+    """Whether the session still lives, whose it is, and the form token that counts now: a login in another tab gives a new
+    one. Pages ask before they send a form (static/session.js)."""
+    known = request.user.is_authenticated
+    answer = {"user": request.user.get_username() if known else "", "csrf": get_token(request)}
+    return JsonResponse(answer, status=200 if known else 401)
 
 
 class Logout(views.LogoutView):

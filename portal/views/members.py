@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from portal import once
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.actions import departments, members, tokens
 from portal.errors import Problem
@@ -50,7 +51,14 @@ class ServiceForm(forms.Form):
 @require_safe
 def members_page(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    return _page(request, actor, department_for(actor, department))
+    here = department_for(actor, department)
+    made = once.shown(request)
+    if made:
+        made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=here, accepted_at=None).first()
+    response = _page(request, actor, here, **made if made.get("invitation") else {})
+    if made:
+        response["Cache-Control"] = "no-store"
+    return response
 
 
 def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 200, **more: Any) -> HttpResponse:
@@ -68,6 +76,7 @@ def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 20
         "above": _owners_above(here),
         "may_steer": may_steer,
         "roles": Role.choices,
+        "here": reverse("portal:members", args=[here.slug]) if request.method == "POST" else "",
         "add": AddForm(prefix="add"),
         "invite": InviteForm(prefix="invite"),
         "service": ServiceForm(prefix="service"),
@@ -112,7 +121,7 @@ def add(request: HttpRequest, department: str) -> HttpResponse:
 @login_required
 @require_POST
 def invite(request: HttpRequest, department: str) -> HttpResponse:
-    """The link is in this one answer and nowhere else."""
+    """The link is on the page after this one, and nowhere else."""
     actor = actor_of(request)
     here = department_for(actor, department, Right.STEER)
     form = InviteForm(request.POST, prefix="invite")
@@ -124,7 +133,8 @@ def invite(request: HttpRequest, department: str) -> HttpResponse:
         blame(form, problem)
         return _page(request, actor, here, 422, invite=form)
     link = settings.BASE_URL + reverse("portal:invite", args=[secret])
-    return _page(request, actor, here, 201, link=link, invitation=invitation, mailed=_mail(actor, invitation, link))
+    facts = {"link": link, "invitation": invitation.pk, "mailed": _mail(actor, invitation, link)}
+    return once.redirect_with(request, reverse("portal:members", args=[here.slug]), **facts)
 
 
 def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.db.models import Count, Q
@@ -19,6 +20,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
+from portal import once
 from portal.access import Actor, actor_of
 from portal.actions import departments as department_actions
 from portal.actions import users as user_actions
@@ -87,7 +89,7 @@ class UserForm(forms.Form):
     operator = forms.BooleanField(label=gettext_lazy("operator"), required=False)
 
 
-@sensitive_variables("password", "more")
+@sensitive_variables("password")
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def users(request: HttpRequest) -> HttpResponse:
@@ -99,20 +101,28 @@ def users(request: HttpRequest) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            return _users(request, UserForm(), 201, made=made, password=password)
+            return once.redirect_with(request, request.path, made=made.username, password=password)
     return _users(request, form, 422 if form.errors else 200)
 
 
-def _users(request: HttpRequest, form: UserForm, status: int, **more: Any) -> HttpResponse:
+def _users(request: HttpRequest, form: UserForm, status: int) -> HttpResponse:
     words = request.GET.get("q", "").strip()[:100]
     rows = User.objects.filter(service_of=None).prefetch_related("memberships__department").order_by("username")
     if words:
         name = Q(username__icontains=words) | Q(email__icontains=words)
         rows = rows.filter(name | Q(first_name__icontains=words) | Q(last_name__icontains=words))
     page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    return render(
-        request, "portal/operator_users.html", {"page": page, "form": form, "q": words, **more}, status=status
+    response = render(
+        request, "portal/operator_users.html", {"page": page, "form": form, "q": words, **_made(request)}, status=status
     )
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _made(request: HttpRequest) -> dict[str, Any]:
+    """The account and its password that was just given to it."""
+    facts = once.shown(request)
+    return {"made": get_object_or_404(User, username=facts["made"]), "password": facts["password"]} if facts else {}
 
 
 @sensitive_variables("password", "context")
@@ -132,14 +142,18 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
             if not password:
                 messages.success(request, _("%(name)s is changed.") % {"name": row.label})
                 return redirect("portal:operator_user", username)
-            context |= {"made": row, "password": password}
-    context |= {
+            if request.user == row:  # else the new password would be shown to nobody
+                update_session_auth_hash(request, User.objects.get(pk=row.pk))
+            return once.redirect_with(request, request.path, made=row.username, password=password)
+    context |= _made(request) | {
         "person": row,
         "memberships": row.memberships.select_related("department"),
         "tokens": row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count(),
     }
     status = context["refusal"].status if "refusal" in context else 200
-    return render(request, "portal/operator_user.html", context, status=status)
+    response = render(request, "portal/operator_user.html", context, status=status)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @sensitive_variables()

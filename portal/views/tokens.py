@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal import once
 from portal.access import Actor, NotVisible, Right, actor_of
 from portal.actions.tokens import create_token, revoke_token
 from portal.errors import Problem
@@ -87,10 +88,10 @@ class AccountTokenForm(TokenForm):
 def tokens(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
-    secret = made(actor, form) if request.method == "POST" else ""
-    form = TokenForm(actor=actor) if secret else form
+    if request.method == "POST" and (secret := made(actor, form)):
+        return once.redirect_with(request, request.path, secret=secret)
     mine = ApiToken.objects.filter(holder=actor.user)
-    return token_page(request, "portal/tokens.html", mine, secret, form=form)
+    return token_page(request, "portal/tokens.html", mine, form=form)
 
 
 @login_required
@@ -104,22 +105,25 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
     if row.user.service_of_id != row.department_id:
         if request.method == "POST":
             raise NotVisible
-        return token_page(request, "portal/member_tokens.html", theirs, "", **context)
+        return token_page(request, "portal/member_tokens.html", theirs, **context)
     form = AccountTokenForm(request.POST or None, actor=actor, row=row)
-    secret = made(actor, form, row) if request.method == "POST" else ""
-    context["form"] = AccountTokenForm(actor=actor, row=row) if secret else form
-    return token_page(request, "portal/member_tokens.html", theirs, secret, **context)
+    if request.method == "POST" and (secret := made(actor, form, row)):
+        return once.redirect_with(request, request.path, secret=secret)
+    context["form"] = form
+    return token_page(request, "portal/member_tokens.html", theirs, **context)
 
 
-def token_page(
-    request: HttpRequest, template: str, rows: QuerySet[ApiToken], secret: str, **context: Any
-) -> HttpResponse:
-    """The page with these tokens; `secret` is in this one answer and in no cache."""
+def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **context: Any) -> HttpResponse:
+    """The page with these tokens, and the one that was just made; it is in no cache."""
     every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
     live = [token for token in every if may_be_used(token)]
-    context |= {"secret": secret, "live": live, "ended": [token for token in every if token not in live][:20]}
+    context |= {
+        "secret": once.shown(request).get("secret", ""),
+        "live": live,
+        "ended": [token for token in every if token not in live][:20],
+    }
     context["portal_url"] = settings.BASE_URL
-    status = 422 if request.method == "POST" and not secret else 200
+    status = 422 if request.method == "POST" else 200
     response = render(request, template, context, status=status)
     response["Cache-Control"] = "no-store"
     return response

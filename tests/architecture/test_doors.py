@@ -18,6 +18,7 @@ pytestmark = pytest.mark.django_db
 # Open to everybody, and why.
 PUBLIC = {
     "portal:login": "it is where one logs in",
+    "portal:session": "says whether one is logged in, and nothing else",
     "portal:logout": "ends the session there is",
     "portal:invite": "the link's secret is the key",
     "portal:preferences": "language and theme before one logs in, kept in a cookie",

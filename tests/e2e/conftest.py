@@ -100,7 +100,7 @@ class Person:
         self, browser: Any, base: str, username: str, password: str, language: str = "en-US", theme: str = "light",
         width: int = 1400,
     ) -> None:  # fmt: skip
-        self.base, self.heard = base, list[str]()
+        self.base, self.password, self.heard = base, password, list[str]()
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False
         )

@@ -42,11 +42,26 @@ def test_a_page_needs_a_login_and_comes_back_to_where_one_wanted_to_go(client: C
     assert client.post("/login/", form).headers["Location"] == "/profile/"
 
 
-def test_a_live_part_of_an_ended_session_sends_the_whole_page_to_the_login(client: Client) -> None:
-    headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/d/vision/workloads/?state=running"}
-    response = client.get("/search/", headers=headers, follow=True)
-    assert response.status_code == 204
-    assert response.headers["HX-Redirect"] == "/login/?next=%2Fd%2Fvision%2Fworkloads%2F%3Fstate%3Drunning"
+def test_a_part_that_asks_after_the_session_has_ended_gets_401_and_the_page_stays(client: Client) -> None:
+    for method in (client.get, client.post):
+        response = method("/search/", headers={"HX-Request": "true"}, follow=True)
+        assert (response.status_code, response.content) == (401, b"")
+        assert "HX-Redirect" not in response.headers
+
+
+def test_a_page_can_ask_whose_session_it_is_and_which_form_token_counts(alice: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    before = client.get("/session/")
+    assert (before.status_code, before.json()["user"]) == (401, "")
+    assert "no-store" in before.headers["Cache-Control"]
+    stale = before.json()["csrf"]
+    form = {"username": "alice", "password": "correct horse battery", "csrfmiddlewaretoken": stale}
+    assert client.post("/login/", form).status_code == 302
+    save = {"language": "zh-hans", "next": "/"}
+    assert client.post("/preferences/", save | {"csrfmiddlewaretoken": stale}).status_code == 403
+    now = client.get("/session/")
+    assert (now.status_code, now.json()["user"]) == (200, "alice")
+    assert client.post("/preferences/", save | {"csrfmiddlewaretoken": now.json()["csrf"]}).status_code == 302
 
 
 def test_login_never_leads_to_another_site(client: Client, alice: User) -> None:

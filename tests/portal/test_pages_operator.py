@@ -129,7 +129,7 @@ def test_a_department_is_made_moved_and_renamed(client, operator):
 
 
 def test_an_account_is_made_locked_and_unlocked(client, operator):
-    page = text(client.post("/operator/users/", {"username": "nina", "email": ""}), 201)
+    page = text(client.post("/operator/users/", {"username": "nina", "email": ""}, follow=True))
     nina = User.objects.get(username="nina")
     shown = page.split('id="password">')[1].split("<")[0]
     assert nina.check_password(shown)
@@ -138,7 +138,7 @@ def test_an_account_is_made_locked_and_unlocked(client, operator):
     nina.refresh_from_db()
     assert not nina.is_active
     client.post("/operator/users/nina/", {"change": "unlock"})
-    new = text(client.post("/operator/users/nina/", {"change": "password"}))
+    new = text(client.post("/operator/users/nina/", {"change": "password"}, follow=True))
     nina.refresh_from_db()
     assert nina.is_active
     assert nina.check_password(new.split('id="password">')[1].split("<")[0])

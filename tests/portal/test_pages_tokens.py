@@ -24,7 +24,7 @@ def test_a_new_token_is_shown_once_and_works() -> None:
     alice = make.member(department)
     client = Client()
     client.force_login(alice)
-    response = client.post("/tokens/", FORM | {"department": "vision"})
+    response = client.post("/tokens/", FORM | {"department": "vision"}, follow=True)
     shown = re.search(r'<code id="secret"[^>]*>([^<]+)<', response.content.decode())
     assert shown
     token = live_token(shown[1])
@@ -65,7 +65,7 @@ def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(
     form = {"name": "nightly", "scopes": ["read", "submit"], "days": "30", "addresses": "10.0.0.0/8"}
     page = owner.get(TOKENS).content.decode()
     assert [scope for scope in ("read", "submit", "quota", "admin") if f'value="{scope}"' in page] == ["read", "submit"]
-    response = owner.post(TOKENS, form)
+    response = owner.post(TOKENS, form, follow=True)
     shown = re.search(r'<code id="secret"[^>]*>([^<]+)<', response.content.decode())
     assert shown
     assert response.headers["Cache-Control"] == "no-store"

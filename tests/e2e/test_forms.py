@@ -1,0 +1,92 @@
+"""Forms in a real browser: the end of a session, a switch of language, an amount of another unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import expect
+
+NEW = "/d/vision/workloads/new/"
+
+
+def fill(page: Any) -> None:
+    page.fill("#id_name", "outlives")
+    page.fill("#id_command", "python -c 'print(1)'\necho two")
+
+
+def forgive(someone: Any) -> None:
+    """What the network says of requests that were to be refused, and of panels that were asked anew meanwhile."""
+    wanted = ("401", "403", "422", "sendAbort", "afterRequest")
+    someone.heard = [text for text in someone.heard if not any(word in text for word in wanted)]
+
+
+def test_a_form_survives_the_end_of_its_session(person: Callable[..., Any]) -> None:
+    """Cookies are taken away while the form is open: it asks, here or in another tab, and then sends what was typed."""
+    alice = person("alice")
+    page = alice.go(NEW + "?preset=quick-look")
+    fill(page)
+    alice.context.clear_cookies()
+    page.click("main button.btn-primary[type=submit]")
+    dialog = page.locator("#session")
+    expect(dialog).to_be_visible()
+    assert page.input_value("#id_name") == "outlives"
+    page.fill("#session-password", "wrong")
+    dialog.locator("button[type=submit]").click()
+    expect(dialog.locator("[data-fault]")).to_be_visible()
+    page.fill("#session-password", alice.password)
+    dialog.locator("button[type=submit]").click()
+    page.wait_for_url("**/d/vision/workloads/*/")
+    expect(page.locator("h1")).to_contain_text("outlives")
+    forgive(alice)
+
+
+def test_logging_in_in_another_tab_is_enough(person: Callable[..., Any]) -> None:
+    alice = person("alice")
+    page = alice.go(NEW + "?preset=quick-look")
+    fill(page)
+    alice.context.clear_cookies()
+    other = alice.context.new_page()
+    other.goto(alice.base + "/login/")
+    other.fill("#id_username", "alice")
+    other.fill("#id_password", alice.password)
+    other.click("main button.btn-primary")
+    other.wait_for_url(alice.base + "/")
+    other.close()
+    page.click("main button.btn-primary[type=submit]")
+    page.wait_for_url("**/d/vision/workloads/*/")
+    expect(page.locator("h1")).to_contain_text("outlives")
+    forgive(alice)
+
+
+def test_what_was_typed_stays_when_the_language_is_switched(person: Callable[..., Any]) -> None:
+    alice = person("alice")
+    page = alice.go(NEW)
+    fill(page)
+    page.check("#id_own_only")
+    page.click("button[name=language]")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    expect(page.locator("#id_name")).to_have_value("outlives")
+    expect(page.locator("#id_command")).to_have_value("python -c 'print(1)'\necho two")
+    expect(page.locator("#id_own_only")).to_be_checked()
+    page.click("button[name=language]")
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_an_amount_begins_again_with_a_pool_of_another_unit(person: Callable[..., Any]) -> None:
+    alice = person("alice")
+    page = alice.go(NEW)
+    options = page.locator("#id_pool option").evaluate_all(
+        "all => all.map(o => [o.value, o.dataset.unit, o.dataset.first])"
+    )
+    units = {unit: (slug, first) for slug, unit, first in reversed(options)}
+    assert {"cards", "GiB"} <= set(units)
+    page.select_option("#id_pool", units["cards"][0])
+    page.fill("#id_units_per_pod", "3")
+    page.select_option("#id_pool", units["GiB"][0])
+    expect(page.locator("#id_units_per_pod")).to_have_value(units["GiB"][1])
+    expect(page.locator("[data-amount] label").first).to_have_text("GPU memory (GiB)")
+    page.select_option("#id_pool", units["cards"][0])
+    expect(page.locator("#id_units_per_pod")).to_have_value("1")
+    page.fill("#id_units_per_pod", "1.5")
+    expect(page.locator("[data-becomes]")).to_have_text("“1.5” becomes 2 cards here.")

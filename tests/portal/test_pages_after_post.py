@@ -1,0 +1,91 @@
+"""What a POST answers with can be looked at again: switches of language and theme, and loading again, lead to a page."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal import once
+from portal.models import Role
+from tests import builders as make
+from tests.architecture.doors import World, all_doors, build
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def world(settings: object, tmp_path: Path) -> World:
+    settings.DATA_DIR, settings.DEBUG = tmp_path, True  # type: ignore[attr-defined]
+    return build()
+
+
+@pytest.mark.parametrize("who", ["owner", "operator"])
+def test_the_switches_lead_from_every_page_that_answers_a_post_to_a_page(world: World, who: str) -> None:
+    client, stuck, seen = world.client(who), [], 0
+    for door in all_doors(world):
+        if door.is_api or str(door) == "portal:logout":
+            continue
+        came_from = "http://testserver/inbox/?show=unread"
+        for body in ({}, {"name": "x", "role": "nobody", "change": "no_operator", "prefix": "x"}):
+            answer = client.post(door.path, body, headers={"Referer": came_from})
+            page = answer.content.decode(errors="replace") if not answer.streaming else ""
+            for back in set(re.findall(r'name="next" value="([^"]*)"', page)):
+                seen += 1
+                switched = client.post(
+                    "/preferences/", {"language": "zh-hans", "next": html.unescape(back)}, follow=True
+                )
+                if switched.status_code != 200 or 'lang="zh-hans"' not in switched.content.decode():
+                    stuck.append(f"{door} → {back}: {switched.status_code}")
+                client.post("/preferences/", {"language": "en", "next": "/"})
+    assert stuck == []
+    assert seen > 10
+
+
+SHOWN = re.compile(r'(?:id="secret"[^>]*>|id="password">|id="invitation-link" readonly value=")([^<"]+)')
+
+
+def secret_of(answer: Any) -> str:
+    found = SHOWN.search(answer.content.decode())
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokens/", {"name": "ci", "department": "vision", "scopes": ["read"], "days": "7"}),
+        ("/d/vision/members/invite/", {"invite-email": "", "invite-role": "member"}),
+        ("/operator/users/", {"username": "nina", "email": ""}),
+        ("/operator/users/mia/", {"change": "password"}),
+        ("/operator/users/oscar/", {"change": "password"}),
+    ],
+)
+def test_what_is_shown_once_survives_a_switch_of_language_and_nothing_else(
+    path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vision = make.department("vision")
+    make.member(vision, Role.MEMBER, "mia")
+    oscar = make.user("oscar", is_operator=True)
+    client, other = Client(), Client()
+    for each in (client, other):
+        each.force_login(oscar, backend="django.contrib.auth.backends.ModelBackend")
+    answer = client.post(path, body)
+    assert answer.status_code == 302
+    address = answer.headers["Location"]
+    first = client.get(address)
+    secret = secret_of(first)
+    assert secret
+    assert "no-store" in first.headers["Cache-Control"]
+    back = html.unescape(re.findall(r'name="next" value="([^"]*)"', first.content.decode())[0])
+    switched = client.post("/preferences/", {"language": "zh-hans", "next": back}, follow=True)
+    assert secret_of(switched) == secret
+    assert secret not in str(client.session.items()), "sealed where it is kept"
+    assert secret not in client.get(address.partition("?")[0]).content.decode()
+    assert secret not in other.get(address, follow=True).content.decode()
+    moment = once.time.time()
+    monkeypatch.setattr(once.time, "time", lambda: moment + once.KEPT + 1)
+    assert secret not in client.get(address).content.decode()
