@@ -238,9 +238,23 @@ class Webhook(models.Model):
     kinds = models.JSONField(default=list, blank=True)  # empty: all
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    # The circuit breaker (portal/outbox.py): what is due waits until `open_until`, then one delivery is tried.
+    failures = models.PositiveIntegerField(default=0, editable=False)  # one after another, tests not counted
+    failing_since = models.DateTimeField(null=True, editable=False)
+    open_until = models.DateTimeField(null=True, editable=False)
 
     def __str__(self) -> str:
         return self.name
+
+
+class SendingLane(models.Model):
+    """Whom messages go to, one at a time whichever process sends: the host of webhooks, or the mail server."""
+
+    lane = models.CharField(max_length=300, unique=True)
+    busy_until = models.DateTimeField()  # of whoever sends now; past: free
+
+    def __str__(self) -> str:
+        return self.lane
 
 
 class WebhookDelivery(models.Model):

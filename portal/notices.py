@@ -23,11 +23,13 @@ from portal.words import amount, unit_name
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`title` names it in settings; `sentence` has %(places)s for its facts. `mail`: sent unless the person says no."""
+    """`title` names it in settings; `sentence` has %(places)s for its facts. `mail`: sent unless the person says no.
+    `webhooks`: whether it is for them too."""
 
     title: str
     sentence: str
     mail: bool = False
+    webhooks: bool = True
 
 
 KINDS: dict[str, Kind] = {
@@ -79,6 +81,12 @@ KINDS: dict[str, Kind] = {
            "Make new ones where they are needed."),
         mail=True,
     ),
+    "webhook.failing": Kind(
+        N_("A webhook of ours does not take what it is sent"),
+        N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). It is left alone for a "
+           "while and then tried again; what waits is kept for 30 days."),
+        mail=True, webhooks=False,
+    ),
     "webhook.test": Kind(
         N_("Test of a webhook"), N_("This is a test from %(department)s. Nothing has happened."), mail=False
     ),
@@ -129,7 +137,9 @@ def tell(
                 )
             )
     InboxItem.objects.bulk_create(items)
-    called = deliver_to_webhooks(kind, department, {**facts, "workload": workload}) if department else False
+    called = (
+        department and KINDS[kind].webhooks and deliver_to_webhooks(kind, department, {**facts, "workload": workload})
+    )
     if called or any(item.mail_due_at for item in items):
         wake("portal.deliver")
 

@@ -2,6 +2,11 @@
 
 A row is taken by moving its next try into the future, in one compare-and-set, so two workers never send the same one at
 once; a worker killed while sending leaves a row that is tried again. Receivers can tell a repeat by its delivery id.
+
+Messages go in lanes: one for each host that webhooks name, one for the mail server. A lane sends one message at a time,
+whichever process does, so a slow receiver keeps nobody waiting but itself (portal/sender.py gives each lane a thread). A
+webhook that has failed OPENS_AFTER times in a row is left alone for a while, its owners are told, and then one delivery is
+tried: the circuit breaker.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import httpx
 import structlog
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db.models import F
+from django.db.models import F, Min, Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone, translation
 from django.utils.translation import gettext
@@ -21,7 +26,8 @@ from django.utils.translation import gettext
 from portal import notices, outgoing
 from portal.crypt import decrypt
 from portal.errors import N_, Problem
-from portal.models import InboxItem, User, WebhookDelivery, WebhookShape
+from portal.locks import durable
+from portal.models import InboxItem, SendingLane, User, Webhook, WebhookDelivery, WebhookShape
 from portal.names import printable
 from portal.web import zone_of
 from portal.webhook_shapes import Message, refusal
@@ -29,20 +35,59 @@ from portal.webhook_shapes import outgoing as shaped
 
 PAUSES = [10, 60, 300, 1800, 7200, 21600, 86400]  # s after each failed try; then it is given up
 FAR = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)  # given up
-AT_ONCE = 50
+MAIL = "mail:"  # the lane of mails; no host has a colon
+LEASE = dt.timedelta(seconds=30)  # of a lane, longer than one message takes; ends by itself when the sender is killed
+TEST = "webhook.test"
+OPENS_AFTER = 5  # failures, one after another
+OPEN_FOR = [300, 900, 3600]  # s before the next try, the last one for all that follow
 log = structlog.get_logger(__name__)
 
 
 def send_due(*, now: dt.datetime | None = None) -> int:
-    """Returns how many were sent. One failure is not another's."""
+    """Every lane, one after the other; returns how many were sent. One failure is not another's."""
     now = now or timezone.now()
-    deliveries = WebhookDelivery.objects.filter(sent_at=None, due_at__lte=now, webhook__active=True)
-    items = InboxItem.objects.filter(mail_due_at__lte=now)
-    sent = sum(
-        deliver(row, now=now) for row in deliveries.select_related("webhook__department").order_by("id")[:AT_ONCE]
-    )
-    sent += sum(mail(row, now=now) for row in items.select_related("user", "department").order_by("id")[:AT_ONCE])
+    return sum(drain(lane, now=now) for lane in lanes_due(now))
+
+
+def due(now: dt.datetime) -> QuerySet[WebhookDelivery]:
+    """A test goes out whatever the breaker and the switch say."""
+    works = Q(webhook__active=True) & (Q(webhook__open_until=None) | Q(webhook__open_until__lte=now))
+    rows = WebhookDelivery.objects.filter(Q(kind=TEST) | works, sent_at=None, due_at__lte=now)
+    return rows.select_related("webhook__department").order_by("id")
+
+
+def mails_due(now: dt.datetime) -> QuerySet[InboxItem]:
+    return InboxItem.objects.filter(mail_due_at__lte=now).select_related("user", "department").order_by("id")
+
+
+def lanes_due(now: dt.datetime) -> list[str]:
+    """Where something waits to be sent: mails first, then the host that has waited longest."""
+    urls = due(now).order_by().values("webhook__url").annotate(since=Min("due_at")).order_by("since")
+    hosts = dict.fromkeys(outgoing.host_of(row["webhook__url"]) for row in urls)
+    return [MAIL, *hosts] if mails_due(now).exists() else list(hosts)
+
+
+def drain(lane: str, *, now: dt.datetime | None = None) -> int:
+    """Sends what is due in this lane, one message after another; returns how many were taken. 0 if somebody is at it."""
+    rows, sent = SendingLane.objects.filter(lane=lane), 0
+    SendingLane.objects.get_or_create(lane=lane, defaults={"busy_until": timezone.now()})
+    if not rows.filter(busy_until__lte=timezone.now()).update(busy_until=timezone.now() + LEASE):
+        return 0
+    try:
+        while (row := _next(lane, now or timezone.now())) is not None:
+            rows.update(busy_until=timezone.now() + LEASE)
+            moment = now or timezone.now()
+            sent += mail(row, now=moment) if isinstance(row, InboxItem) else deliver(row, now=moment)
+    finally:
+        rows.update(busy_until=timezone.now())
     return sent
+
+
+def _next(lane: str, now: dt.datetime) -> InboxItem | WebhookDelivery | None:
+    if lane == MAIL:
+        return mails_due(now).first()
+    hooks = due(now).order_by().values_list("webhook", "webhook__url").distinct()
+    return due(now).filter(webhook__in=[pk for pk, url in hooks if outgoing.host_of(url) == lane]).first()
 
 
 def next_try(tries: int, now: dt.datetime) -> dt.datetime | None:
@@ -50,9 +95,9 @@ def next_try(tries: int, now: dt.datetime) -> dt.datetime | None:
     return now + dt.timedelta(seconds=PAUSES[tries]) if tries < len(PAUSES) else None
 
 
-def deliver(row: WebhookDelivery, *, now: dt.datetime, again: bool = True) -> bool:
-    """One try, the last one when `again` is False. False: somebody else has it, or it failed and says why."""
-    due_at = (next_try(row.tries, now) if again else None) or FAR
+def deliver(row: WebhookDelivery, *, now: dt.datetime) -> bool:
+    """One try, for a test the only one. False: somebody else has it, or it failed and says why."""
+    due_at = (next_try(row.tries, now) if row.kind != TEST else None) or FAR
     mine = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
     if not mine.update(tries=F("tries") + 1, due_at=due_at):
         return False
@@ -63,9 +108,42 @@ def deliver(row: WebhookDelivery, *, now: dt.datetime, again: bool = True) -> bo
     WebhookDelivery.objects.filter(pk=row.pk).update(
         status=status, error=error[:300], sent_at=None if error else timezone.now()
     )
-    if error:
-        log.warning("webhook.failed", webhook=row.webhook_id, delivery=row.pk, error=error, tries=row.tries + 1)
-    return not error
+    if not error:
+        _close(row.webhook_id, now)
+        return True
+    log.warning("webhook.failed", webhook=row.webhook_id, delivery=row.pk, error=error, tries=row.tries + 1)
+    if row.kind != TEST:
+        _count_failure(row.webhook_id, error, now)
+    return False
+
+
+def _close(webhook: int, now: dt.datetime) -> None:
+    """It takes again: what failed meanwhile goes out now, not at its own next try."""
+    rows = Webhook.objects.filter(pk=webhook)
+    was_open = rows.exclude(open_until=None).update(failures=0, failing_since=None, open_until=None)
+    if was_open:
+        WebhookDelivery.objects.filter(webhook=webhook, sent_at=None, due_at__lt=FAR).exclude(kind=TEST).update(
+            due_at=now
+        )
+    else:
+        rows.filter(failures__gt=0).update(failures=0, failing_since=None)
+
+
+def _count_failure(webhook: int, error: str, now: dt.datetime) -> None:
+    """Opens the breaker with the OPENS_AFTER-th failure in a row and tells the owners; keeps it open with each further one."""
+    with durable():
+        hook = Webhook.objects.select_for_update(no_key=True, of=("self",)).select_related("department").get(pk=webhook)
+        hook.failures += 1
+        hook.failing_since = hook.failing_since or now
+        beyond = hook.failures - OPENS_AFTER
+        if beyond >= 0:
+            hook.open_until = now + dt.timedelta(seconds=OPEN_FOR[min(beyond, len(OPEN_FOR) - 1)])
+        hook.save(update_fields=["failures", "failing_since", "open_until"])
+        if beyond == 0:
+            notices.tell(
+                "webhook.failing", to=notices.owners_of(hook.department), department=hook.department,
+                name=hook.name, error=error[:200], failures=hook.failures,
+            )  # fmt: skip
 
 
 def attempt(row: WebhookDelivery) -> tuple[int | None, str]:

@@ -1,14 +1,19 @@
 """The only way a request leaves the portal for an address that a user typed in: hosts the operator allowed, and no others.
 
-Redirects are not followed, time and answer are limited, no proxy of the environment is used, and the connection goes to
-the very address that was checked, so that a name cannot answer differently a moment later.
+Redirects are not followed, the whole of it has one deadline, the answer is limited, no proxy of the environment is used, and
+the connection goes to the very address that was checked, so that a name cannot answer differently a moment later.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import queue
 import socket
+import threading
+import time
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,8 +21,14 @@ from django.conf import settings
 
 from portal.errors import N_, Invalid
 
-TIMEOUT = httpx.Timeout(5.0, connect=3.0)
+DEADLINE = 8.0
+"""Seconds for all of a request: the name's look-up, connecting, and an answer that may come a byte at a time."""
 LONGEST_ANSWER = 64 * 1024
+
+
+class TooSlow(OSError):
+    def __init__(self) -> None:
+        super().__init__(f"no complete answer within {DEADLINE:g} s")
 
 
 class NotAllowed(Invalid):
@@ -78,12 +89,32 @@ def address_of(host: str, port: int, rule: Rule) -> str:
 
     Raises NotAllowed, OSError.
     """
-    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    infos = looked_up(host, port)
     for *_rest, sockaddr in infos:
         address = ipaddress.ip_address(str(sockaddr[0]).split("%")[0])
         if not rule.below or address.is_global:
             return str(address)
     raise NotAllowed(field="url", host=f"{host} ({infos[0][4][0]})", allowed=", ".join(settings.WEBHOOK_HOSTS))
+
+
+def looked_up(host: str, port: int) -> list[Any]:
+    """`getaddrinfo` knows no deadline: it is asked in a thread that nobody waits for longer. Raises OSError, TooSlow."""
+    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.put(error if isinstance(error, OSError) else OSError(str(error)))
+
+    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    try:
+        answer = found.get(timeout=DEADLINE)
+    except queue.Empty:
+        raise TooSlow from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +124,8 @@ class Answer:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
-    """Raises NotAllowed, Invalid, OSError, httpx.HTTPError."""
+    """Blocks for DEADLINE at most. Raises NotAllowed, Invalid, OSError (TooSlow), httpx.HTTPError."""
+    begun = time.monotonic()
     rule = check(url)
     target = httpx.URL(url)
     address = address_of(target.host, target.port or rule.port, rule)
@@ -106,16 +138,22 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
             "Host": target.netloc.decode("ascii"),
             "User-Agent": f"gpu-quota-portal/{settings.VERSION}",
         },
-        extensions={"sni_hostname": target.host, "timeout": TIMEOUT.as_dict()},
+        extensions={"sni_hostname": target.host, "timeout": httpx.Timeout(DEADLINE).as_dict()},
     )
-    with httpx.Client(trust_env=False, follow_redirects=False, timeout=TIMEOUT) as client:
-        response = client.send(request, stream=True)
-        try:
+    return asyncio.run(_exchange(request, begun + DEADLINE - time.monotonic()))
+
+
+async def _exchange(request: httpx.Request, seconds: float) -> Answer:
+    """On a loop of its own, because only there all steps together can be given one deadline. Raises as `post`."""
+    try:
+        async with asyncio.timeout(seconds), httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
+            response = await client.send(request, stream=True)
             received = b""
-            for part in response.iter_bytes():
+            async for part in response.aiter_bytes():
                 received += part
                 if len(received) > LONGEST_ANSWER:
                     break
-        finally:
-            response.close()
+            await response.aclose()
+    except (TimeoutError, httpx.TimeoutException):
+        raise TooSlow from None
     return Answer(response.status_code, received[:LONGEST_ANSWER])

@@ -223,6 +223,7 @@ FILE_UPLOAD_LIMIT = env.integer("FILE_UPLOAD_LIMIT_MIB", 512, 1) * 2**20
 
 EMAIL_URL = env.text("EMAIL_URL", f"filemail:///{DATA_DIR}/mail" if DEBUG else "dummymail://")
 vars().update(environ.Env.email_url_config(EMAIL_URL))
+EMAIL_TIMEOUT = 8  # s for each step of a mail; Django's default waits for ever
 DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "gpu-portal@localhost")
 # Webhooks go only to these hosts (exact names, or ".example.org" for all below it).
 WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,oapi.dingtalk.com")

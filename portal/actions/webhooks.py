@@ -10,9 +10,9 @@ from portal.crypt import encrypt
 from portal.errors import N_, Invalid, Problem
 from portal.locks import durable
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
+from portal.wake import wake
 
 MOST = 20
-TEST = "webhook.test"
 
 
 class TooManyWebhooks(Problem):
@@ -78,10 +78,12 @@ def change_webhook(
     name = checked(name, url, shape, kinds)
     if secret is None and outgoing.host_of(url) != outgoing.host_of(webhook.url) and webhook.secret:
         raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
-    before = _shown(webhook)
+    before, was_active = _shown(webhook), webhook.active
     with durable():
         webhook.name, webhook.url, webhook.shape = name, url, shape
         webhook.kinds, webhook.active = list(kinds), active
+        if active and not was_active:  # switched on again: what waits is tried now
+            webhook.failures, webhook.failing_since, webhook.open_until = 0, None, None
         if secret is not None:
             webhook.secret = encrypt(secret)
         webhook.save()
@@ -104,15 +106,19 @@ def remove_webhook(*, actor: Actor, webhook: Webhook) -> None:
 
 
 def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
-    """Sends a test now, and once: the row says the HTTP status and why it was not taken, if it was not."""
+    """Queues a test, which is sent once and soon: its row says then the HTTP status and why it was not taken, if it was not.
+    While one waits there is no second."""
     actor.require(Right.STEER, webhook.department)
     with durable():
+        webhook = Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)
+        waiting = webhook.deliveries.filter(kind=outbox.TEST, sent_at=None, tries=0).first()
+        if waiting is not None:
+            return waiting
         row = WebhookDelivery.objects.create(
-            webhook=webhook, kind=TEST, data={"department": webhook.department.name}, due_at=outbox.FAR
+            webhook=webhook, kind=outbox.TEST, data={"department": webhook.department.name}
         )
         audit.record(actor, "webhook.tested", str(webhook.pk), department=webhook.department)
-    outbox.deliver(row, now=row.created_at, again=False)
-    row.refresh_from_db()
+        wake("portal.deliver")
     return row
 
 

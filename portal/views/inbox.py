@@ -60,7 +60,12 @@ def url_of(item: InboxItem) -> str:
     where = {"department": item.department.slug}
     if item.workload:
         return address("workloads:detail", where | {"workload": item.workload})
-    page = {"quota.changed": "quotas:quotas", "token.expiring": "portal:tokens", "member.removed": ""}
+    page = {
+        "quota.changed": "quotas:quotas",
+        "token.expiring": "portal:tokens",
+        "member.removed": "",
+        "webhook.failing": "portal:webhooks",
+    }
     name = page.get(item.kind, "quotas:department")
     return address(name, {} if name == "portal:tokens" else where) if name else ""
 

@@ -20,6 +20,7 @@ from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.names import NameInput
+from portal.web import render_part
 
 DELIVERIES_SHOWN = 20
 
@@ -46,7 +47,9 @@ class WebhookForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["kinds"]
         if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(kind, _(notices.KINDS[kind].title)) for kind in notices.SETTABLE]
+            field.choices = [
+                (kind, _(notices.KINDS[kind].title)) for kind in notices.SETTABLE if notices.KINDS[kind].webhooks
+            ]
 
 
 @login_required
@@ -68,14 +71,18 @@ def webhooks(request: HttpRequest, department: str) -> HttpResponse:
 
 def _page(request: HttpRequest, here: Department, form: WebhookForm, status: int = 200) -> HttpResponse:
     hooks = list(Webhook.objects.filter(department=here).order_by("name"))
-    deliveries = WebhookDelivery.objects.filter(webhook__department=here).select_related("webhook").order_by("-id")
+    rows = WebhookDelivery.objects.filter(webhook__department=here).select_related("webhook").order_by("-id")
+    deliveries = list(rows[:DELIVERIES_SHOWN])
     context = {
         "department": here,
         "form": form,
         "hooks": [(hook, f"remove-{hook.pk}") for hook in hooks],
-        "deliveries": deliveries[:DELIVERIES_SHOWN],
+        "deliveries": deliveries,
+        "on_their_way": any(row.sent_at is None and not row.error for row in deliveries),
         "may_steer": True,
     }
+    if status == 200:
+        return render_part(request, "portal/webhooks.html", context, part="deliveries")
     return render(request, "portal/webhooks.html", context, status=status)
 
 
@@ -84,13 +91,10 @@ def _page(request: HttpRequest, here: Department, form: WebhookForm, status: int
 def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     actor = actor_of(request)
     hook = _hook(actor, department, webhook)
-    row = actions.try_webhook(actor=actor, webhook=hook)
-    if row.sent_at is not None:
-        messages.success(request, _("%(name)s took the test.") % {"name": hook.name})
-    else:
-        messages.error(
-            request, _("%(name)s did not take the test: %(error)s") % {"name": hook.name, "error": row.error}
-        )
+    actions.try_webhook(actor=actor, webhook=hook)
+    messages.success(
+        request, _("A test is on its way to %(name)s: what comes back stands below.") % {"name": hook.name}
+    )
     return redirect("portal:webhooks", department)
 
 

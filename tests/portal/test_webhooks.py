@@ -57,6 +57,13 @@ def fail(vision: Department) -> WebhookDelivery:
     return WebhookDelivery.objects.latest("id")
 
 
+def tried(owner: Actor, made: Webhook) -> WebhookDelivery:
+    row = webhooks.try_webhook(actor=owner, webhook=made)
+    outbox.send_due()
+    row.refresh_from_db()
+    return row
+
+
 def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver)
     row = fail(vision)
@@ -208,10 +215,10 @@ def test_an_allowed_domain_does_not_allow_itself_or_its_neighbours(settings: Any
 
 def test_the_test_button_tells_what_came_back(owner: Actor, vision: Department, receiver: Receiver) -> None:
     made = hook(owner, vision, receiver)
-    row = webhooks.try_webhook(actor=owner, webhook=made)
+    row = tried(owner, made)
     assert (row.status, row.error) == (200, "")
     receiver.status = 404
-    row = webhooks.try_webhook(actor=owner, webhook=made)
+    row = tried(owner, made)
     assert (row.status, row.error, row.sent_at) == (404, "HTTP 404", None)
     assert outbox.send_due(now=timezone.now() + dt.timedelta(days=400)) == 0  # a test is not repeated
 
@@ -220,7 +227,7 @@ def test_nobody_listening_is_an_error_in_words(owner: Actor, vision: Department,
     made = hook(owner, vision, receiver)
     receiver.server.shutdown()
     receiver.server.server_close()
-    assert "ConnectError" in webhooks.try_webhook(actor=owner, webhook=made).error
+    assert "ConnectError" in tried(owner, made).error
 
 
 def test_members_may_not_touch_webhooks(owner: Actor, vision: Department, receiver: Receiver) -> None:

@@ -1,0 +1,196 @@
+"""Receivers that are slow in every way: they keep nobody waiting but themselves, and their owners hear of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal import notices, outbox, outgoing, sender, tasks
+from portal.access import Actor
+from portal.actions import webhooks
+from portal.models import Department, InboxItem, Role, User, Webhook, WebhookDelivery
+from tests import builders as make
+from tests.portal.receiver import Receiver, listening
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SHORT = 1.0  # s: the deadline here
+
+
+@pytest.fixture
+def receivers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Receiver]]:
+    """Two on hosts of their own."""
+    monkeypatch.setattr(outgoing, "DEADLINE", SHORT)
+    with ExitStack() as stack:
+        found = [stack.enter_context(listening(address)) for address in ("127.0.0.1", "127.0.0.2")]
+        settings.WEBHOOK_HOSTS = [receiver.rule for receiver in found]
+        yield found
+        for receiver in found:
+            receiver.over.set()
+        finished()
+
+
+@pytest.fixture
+def vision() -> Department:
+    return make.department("vision")
+
+
+@pytest.fixture
+def olga(vision: Department) -> User:
+    return make.member(vision, Role.OWNER, "olga")
+
+
+def hook(olga: User, vision: Department, receiver: Receiver, name: str = "ci") -> Webhook:
+    url = f"{receiver.rule}/{name}"
+    return webhooks.add_webhook(actor=Actor(olga), department=vision, name=name, url=url, shape="generic")
+
+
+def happens(vision: Department) -> None:
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+
+
+def finished() -> None:
+    """Every thread that sends has ended."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("sender "):
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("manner", ["silent", "head", "body"])
+def test_the_whole_of_a_delivery_has_one_deadline(
+    receivers: list[Receiver], olga: User, vision: Department, manner: str
+) -> None:
+    receivers[0].manner = manner
+    hook(olga, vision, receivers[0])
+    happens(vision)
+    begun = time.monotonic()
+    assert outbox.send_due() == 0
+    assert SHORT <= time.monotonic() - begun < SHORT + 2
+    assert WebhookDelivery.objects.get().error == f"TooSlow: no complete answer within {SHORT:g} s"
+
+
+def test_a_name_that_is_not_found_in_time_holds_nobody_either(
+    receivers: list[Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: over.wait(30))
+    begun = time.monotonic()
+    with pytest.raises(outgoing.TooSlow):
+        outgoing.post(f"{receivers[0].rule}/", b"", {})
+    assert time.monotonic() - begun < SHORT + 2
+    over.set()
+
+
+def test_the_job_returns_at_once_and_other_hosts_get_theirs_meanwhile(
+    receivers: list[Receiver], olga: User, vision: Department, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "DEADLINE", 20.0)
+    slow, quick = receivers
+    slow.manner = "body"
+    hook(olga, vision, slow, "slow")
+    fine = hook(olga, vision, quick, "fine")
+    happens(vision)
+    begun = time.monotonic()
+    tasks.deliver()
+    assert time.monotonic() - begun < 5
+    deadline = time.monotonic() + 15
+    while not WebhookDelivery.objects.filter(webhook=fine).exclude(sent_at=None).exists():
+        assert time.monotonic() < deadline
+    assert any(thread.name == "sender 127.0.0.1" for thread in threading.enumerate()), "the slow one is still at it"
+    tasks.deliver()
+    tasks.deliver()
+    assert slow.most_at_once == 1
+    slow.manner = ""
+    finished()
+
+
+def test_one_delivery_at_a_time_goes_to_a_host_whichever_process_sends(
+    receivers: list[Receiver], olga: User, vision: Department
+) -> None:
+    receivers[0].manner = "silent"
+    for name in ("one", "two", "three"):
+        hook(olga, vision, receivers[0], name)
+    happens(vision)
+    threads = [threading.Thread(target=sender._send, args=("127.0.0.1",), name=f"sender {n}") for n in range(3)]
+    for thread in threads:
+        thread.start()
+    finished()
+    assert len(receivers[0].received) == 3
+    assert receivers[0].most_at_once == 1
+
+
+def test_after_failures_in_a_row_it_is_left_alone_its_owners_are_told_and_what_waits_goes_out_when_it_is_back(
+    receivers: list[Receiver], olga: User, vision: Department
+) -> None:
+    failing, fine = hook(olga, vision, receivers[0], "failing"), hook(olga, vision, receivers[1], "fine")
+    receivers[0].status = 503
+    now = timezone.now()
+    for _again in range(8):
+        happens(vision)
+    assert outbox.send_due(now=now + dt.timedelta(seconds=1)) == 8, "those of the other"
+    assert len(receivers[0].received) == outbox.OPENS_AFTER, "not one more"
+    failing.refresh_from_db()
+    assert failing.failures == outbox.OPENS_AFTER
+    assert failing.open_until is not None
+    [line] = InboxItem.objects.filter(user=olga, kind="webhook.failing")
+    assert notices.sentence(line.kind, line.data).startswith(
+        "The webhook failing of Vision has failed 5 times in a row (HTTP 503)"
+    )
+    assert not WebhookDelivery.objects.filter(kind="webhook.failing").exists()
+    fine.refresh_from_db()
+    assert (fine.failures, fine.open_until) == (0, None)
+
+    assert outbox.send_due(now=failing.open_until) == 0
+    assert len(receivers[0].received) == outbox.OPENS_AFTER + 1, "one try, and it is left alone again"
+    failing.refresh_from_db()
+    receivers[0].status = 200
+    assert outbox.send_due(now=failing.open_until) == 8
+    failing.refresh_from_db()
+    assert (failing.failures, failing.failing_since, failing.open_until) == (0, None, None)
+    assert InboxItem.objects.filter(kind="webhook.failing").count() == 1
+
+
+def test_try_answers_at_once_and_the_page_tells_later(
+    receivers: list[Receiver], olga: User, vision: Department
+) -> None:
+    receivers[0].manner = "body"
+    made = hook(olga, vision, receivers[0])
+    client = Client()
+    client.force_login(olga, backend="django.contrib.auth.backends.ModelBackend")
+    begun = time.monotonic()
+    for _again in range(3):
+        page = client.post(f"/d/vision/webhooks/{made.pk}/try/", follow=True)
+    assert time.monotonic() - begun < 5
+    assert 'hx-trigger="every 2s"' in page.content.decode()
+    tasks.deliver()
+    finished()
+    assert len(receivers[0].received) == 1, "one test at a time"
+    part = client.get("/d/vision/webhooks/", headers={"HX-Request": "true"}).content.decode()
+    assert "no complete answer within" in part
+    assert "hx-trigger" not in part
+    assert "<html" not in part
+    made.refresh_from_db()
+    assert made.failures == 0, "a test does not count"
+
+
+def test_a_test_goes_out_while_it_is_left_alone_and_brings_it_back(
+    receivers: list[Receiver], olga: User, vision: Department
+) -> None:
+    made = hook(olga, vision, receivers[0])
+    now = timezone.now()
+    Webhook.objects.filter(pk=made.pk).update(failures=9, failing_since=now, open_until=now + dt.timedelta(hours=1))
+    happens(vision)
+    assert outbox.send_due() == 0
+    client = Client()
+    client.force_login(olga, backend="django.contrib.auth.backends.ModelBackend")
+    assert "Failed 9 times in a row since" in client.get("/d/vision/webhooks/").content.decode()
+    webhooks.try_webhook(actor=Actor(olga), webhook=made)
+    assert outbox.send_due() == 2
