@@ -49,6 +49,10 @@ labels and instance types of GKE, AKS, EKS, OKE, ACK and VKE (`workloads/sharing
 node is held back: two products must not be given out as the same. On GKE `gke-gpu-sharing-strategy`,
 `gke-max-shared-clients-per-gpu` and `gke-gpu-partition-size` say how the cards are shared or cut.
 
+A workload must not set `NVIDIA_*` (NVIDIA's container toolkit brings in devices by them, past the request),
+`CUDA_VISIBLE_DEVICES`, `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and `LD_AUDIT`, nor what a system reserves besides; only
+`NVIDIA_TF32_OVERRIDE` is free. What an image sets of them for itself, but for the card itself, is taken back in the pod.
+
 An operator can pin a node to a system (option `pins` of the cluster: node name or `label=value` → key), which is how
 systems that leave no mark are known, and say how many cards a node has that does not tell (option `cards`).
 

@@ -116,6 +116,8 @@ def test_a_preset_fills_what_is_left_out(alice: User, pool: Pool) -> None:
         ({"command": []}, ["command"]),
         ({"env": {"1X": "y"}}, ["env"]),
         ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, ["env"]),
+        ({"env": {"NVIDIA_IMEX_CHANNELS": "0"}}, ["env"]),
+        ({"secret_env": {"NVIDIA_VISIBLE_DEVICES": "all"}}, ["secret_env"]),
         ({"env": {"X": 1}}, ["env"]),
         ({"env": {"X": {"secret": "a", "b": "c"}}}, ["env"]),
         ({"env": ["X=1"]}, ["env"]),

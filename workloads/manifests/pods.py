@@ -20,6 +20,7 @@ from workloads.manifests.labels import DEPARTMENT, FINALIZER, SHARING, SUBMISSIO
 from workloads.manifests.options import Options
 from workloads.manifests.secrets import variables
 from workloads.manifests.volumes import shared_mounts, shared_paths, volumes
+from workloads.sharing.checks import NOTHING_MORE
 from workloads.sharing.clouds import ACCELERATOR, PRODUCT
 
 CONTAINER = "main"
@@ -139,7 +140,7 @@ def _container(spec: RunSpec, options: Options, patch: sharing.PodPatch) -> Json
     paths = {"PORTAL_WORKDIR": WORKDIR, "HOME": WORKDIR, "PORTAL_RECLAIM_AT_FILE": f"{NOTICES}/reclaim-at"}
     if options.ready_probe_seconds:
         paths["PORTAL_READY_FILE"] = READY_FILE
-    env = {"HOME": WORKDIR} | environment(spec) | paths | shared_paths(spec) | dict(patch.env)
+    env = {"HOME": WORKDIR} | environment(spec) | paths | shared_paths(spec) | NOTHING_MORE | dict(patch.env)
     resources = {"cpu": f"{spec.cpu_milli}m", "memory": f"{spec.memory_mib}Mi"}
     devices = dict(patch.limits)
     if spec.setup.rdma:

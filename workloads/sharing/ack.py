@@ -8,6 +8,7 @@
 | | which splits it |
 | unit | MiB, in whole GiB |
 | isolation | memory hard, by a kernel module; compute by slices; under `share` none |
+| reserved | `CGPU_*`, with which a program would turn its isolation off, and what the plugin says of its share |
 | limits | 20 pods a card; no unified memory; no static CPU policy |
 | errors | a node is of one mode at a time: the resources of the others read 0 |
 | read back | annotation `scheduler.framework.gpushare.allocation`: {container: {card: amount}} |
@@ -41,6 +42,7 @@ ABOUT = About(
     step=1024,
     several=True,
     beside=frozenset({"memory"}),
+    reserved=frozenset({"CGPU_*", "ALIYUN_COM_GPU_*", "CUDA_MPS_*"}),
 )
 
 

@@ -8,8 +8,18 @@ from fnmatch import fnmatchcase
 from quotas.engine.units import compute_units
 from workloads.sharing.api import N_, NONE, About, Problem, Request
 
-# A container that sets these takes cards it was not given, or slips out of its limit.
-RESERVED_ENV = frozenset({"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_DISABLE_CONTROL", "LD_PRELOAD"})
+# A container that sets these takes cards it was not given, or slips out of its limit. NVIDIA's container toolkit brings in
+# devices by many of its variables (VISIBLE_DEVICES, MIG_CONFIG_DEVICES, IMEX_CHANNELS, GDS, …) and gets new ones, so all of
+# them are; LD_PRELOAD and LD_AUDIT go before the libraries by which some systems keep limits, and a job may be run again in
+# any pool.
+RESERVED_ENV = frozenset({"NVIDIA_*", "CUDA_VISIBLE_DEVICES", "CUDA_DISABLE_CONTROL", "LD_PRELOAD", "LD_AUDIT"})
+FREE_ENV = frozenset({"NVIDIA_TF32_OVERRIDE"})  # how CUDA's libraries round: it has nothing to do with devices
+# What an image may say for itself brings in devices too: a pod's own word goes before the image's. Not among them are
+# NVIDIA_VISIBLE_DEVICES, which device plugins set, and what has nothing to do with devices.
+NOTHING_MORE = {
+    f"NVIDIA_{name}": ""
+    for name in ("MIG_CONFIG_DEVICES", "MIG_MONITOR_DEVICES", "IMEX_CHANNELS", "GDS", "GDRCOPY", "MOFED", "NVSWITCH")
+}
 
 
 def common(request: Request, about: About, *, step: int | None = None) -> list[Problem]:
@@ -25,7 +35,8 @@ def common(request: Request, about: About, *, step: int | None = None) -> list[P
 
 def reserved_env(request: Request, about: About) -> Iterator[Problem]:
     patterns = RESERVED_ENV | about.reserved
-    for name in sorted(name for name in request.env if any(fnmatchcase(name, pattern) for pattern in patterns)):
+    names = (name for name in request.env if name not in FREE_ENV)
+    for name in sorted(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)):
         message = N_("%(name)s is set by the portal: it says which cards are yours.")
         yield Problem("env", "reserved_variable", message, {"name": name})
 

@@ -47,8 +47,11 @@ MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
 MOST_CORES = 100_000  # percent of a card that is given out in all, where compute is scaled
 ALLOCATED, MARK = "hami.io/vgpu-devices-allocated", "gpu"
 OWN_VARIABLES = frozenset(
-    {"CUDA_DEVICE_MEMORY_*", "CUDA_DEVICE_SM_LIMIT", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY"}
-)
+    {
+        "CUDA_DEVICE_MEMORY_*", "CUDA_DEVICE_SM_LIMIT*", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY",
+        "CUDA_TASK_PRIORITY", "ACTIVE_OOM_KILLER", "CUDA_REDIRECT",
+    }
+)  # fmt: skip
 
 ABOUT = About(
     key="hami",

@@ -8,7 +8,7 @@
 | | certain) |
 | unit | MiB |
 | isolation | soft: the library refuses allocations above the share and delays kernels; faults are not kept apart |
-| reserved | `LD_PRELOAD`, which would take the library's place |
+| reserved | `LD_PRELOAD`, which would take the library's place, and `ALIYUN_COM_GPU_*`, by which it knows the limit |
 | errors | as with gpushare; a program linked statically to CUDA is not limited |
 | read back | annotation `ALIYUN_COM_GPU_MEM_IDX` |
 | source | articles by iQIYI's engineers; no public repository: to be checked on the cluster that runs it |
@@ -35,6 +35,7 @@ ABOUT = About(
     faults=NONE,
     step=1024,
     beside=frozenset({"memory"}),
+    reserved=frozenset({"ALIYUN_COM_GPU_*"}),
 )
 
 

@@ -13,6 +13,7 @@
 | cards | `nvidia.com/gpu`; a shared card is held by a reservation pod in kai-resource-reservation, which is no |
 | | workload and |
 | | counts for nothing here: what its tenants hold is counted |
+| reserved | `RUNAI_*`, `GPU_PORTION`: what its binder says of the share |
 | errors | a fraction together with a limit is denied; sharing is off unless KAI has global.gpuSharing=true |
 | read back | label `runai-gpu-group`: who is in one group is on one card; whole cards: `allocatedResourcesStatus` |
 | source | NVIDIA/KAI-Scheduler docs/gpu-sharing, docs/queues, pkg/common/constants, pkg/scheduler/api/node_info |
@@ -51,6 +52,7 @@ ABOUT = About(
     faults=NONE,
     several=True,
     beside=frozenset({"whole"}),
+    reserved=frozenset({"RUNAI_*", "GPU_PORTION"}),
 )
 
 

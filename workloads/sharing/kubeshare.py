@@ -10,7 +10,7 @@
 | cards | not on the node (they are in Prometheus and a ConfigMap): the label `nvidia.com/gpu.count`, or option |
 | | `cards` |
 | isolation | by the Gemini library: turns for compute, a cap for memory; faults not |
-| reserved | `LD_PRELOAD`: the library's own |
+| reserved | `LD_PRELOAD`: the library's own, and `POD_MANAGER_*`, where it asks for its turn |
 | errors | its scheduler deletes and recreates the pod: an attempt may be counted as lost and begun anew |
 | read back | annotations `sharedgpu/gpu_uuid`, `sharedgpu/gpu_mem` (bytes) |
 | source | NTHU-LSALAB/KubeShare README, doc/deploy.md, pkg/scheduler; unmaintained, tested by its authors with |
@@ -40,6 +40,7 @@ ABOUT = About(
     compute=SOFT,
     faults=NONE,
     several=True,
+    reserved=frozenset({"POD_MANAGER_*"}),
 )
 
 
