@@ -50,7 +50,7 @@ def ready() -> HttpResponse:
         except (DatabaseError, redis.RedisError, NotMigrated) as error:
             log.warning("not_ready", check=name, error=str(error)[:300])
             failed.append(name)
-    told = {"status": "failed" if failed else "ok", "failed": failed}
+    told: dict[str, object] = {"status": "failed" if failed else "ok", "failed": failed}
     told |= {"watcher_seconds": None, "planned_seconds": None} if failed else background()
     body = json.dumps(told)
     return HttpResponse(body + "\n", status=503 if failed else 200, content_type="application/json")
