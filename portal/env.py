@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 
@@ -42,3 +43,14 @@ def integer(name: str, default: int, minimum: int = 0) -> int:
 def words(name: str, default: str = "") -> list[str]:
     """A comma-separated list, blanks dropped."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def networks(name: str, default: str = "") -> list[str]:
+    """A comma-separated list of networks such as 10.0.0.0/8; one address is a network of one."""
+    found = words(name, default)
+    for word in found:
+        try:
+            ipaddress.ip_network(word)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name} must be a list of networks: {error}") from None
+    return found

@@ -10,19 +10,23 @@ WSGI handler answers it in a thread of a bounded pool, and the kind of answer de
 | StreamingHttpResponse over an iterator (files, exports) | in one thread of a second pool, at the reader's pace |
 | StreamingHttpResponse over an async iterator (portal/streams.py) | on the event loop: no thread, no connection |
 
+Requests in which a password is hashed have a thread of their own: however many try passwords, pages have theirs.
+How much of all this one person or address may keep busy: portal/intake.py.
+
 Requests for the notebooks' origin (settings.NOTEBOOK_URL) never reach Django: they go to their own application.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -33,8 +37,12 @@ from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import close_old_connections
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
+from django.utils.module_loading import import_string
 
-from portal import held
+from portal import held, intake
+from portal.errors import Problem
+from portal.problems import MEDIA_TYPE, body_of
+from portal.problems import headers_of as headers_of_problem
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -42,29 +50,29 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGE_BODIES = re.compile(r"/files/")  # where files are uploaded; any other body is a form or JSON
+PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+)/")  # a POST there hashes a password
+PASSWORDS_WAITING = 16  # more are told to come back: each takes some 0.1 s of a processor
 IN_MEMORY = 1 << 20  # bytes of a body before it goes to a temporary file
 CHUNK = 1 << 16
 log = logging.getLogger(__name__)
-
-
-class TooLarge(Exception):
-    pass
-
-
-class Gone(Exception):
-    """The reader left before the request was complete."""
 
 
 class Hybrid:
     """`notebooks` is the application of the other origin."""
 
     def __init__(self, notebooks: Application, threads: int) -> None:
+        self.sender_of: Callable[[dict[str, Any]], str | None] = import_string(settings.SENDER_OF)
         self.handler = WSGIHandler()
         self.notebooks = notebooks
         self.is_notebook_host = notebook_hosts(settings.NOTEBOOK_URL, settings.BASE_URL)
         self.pages = ThreadPoolExecutor(threads, thread_name_prefix="page")
-        self.downloads = ThreadPoolExecutor(32, thread_name_prefix="download")
+        self.passwords = ThreadPoolExecutor(1, thread_name_prefix="password")
+        self.downloads = ThreadPoolExecutor(intake.DOWNLOADS_ALL, thread_name_prefix="download")
+        self.bodies = intake.Allowance(intake.MOST_BODIES)
+        self.large = intake.Allowance(intake.LARGE_EACH, intake.LARGE_ALL)
+        self.hashing = intake.Allowance(PASSWORDS_WAITING, PASSWORDS_WAITING)
+        self.streaming = intake.Allowance(intake.STREAMS_EACH)
+        self.downloading = intake.Allowance(intake.DOWNLOADS_EACH, intake.DOWNLOADS_ALL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in {"http", "websocket"}:
@@ -79,62 +87,87 @@ class Hybrid:
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as body:
+            environ = environ_of(scope, body)
             try:
-                await read_body(scope, receive, body)
-            except TooLarge:
-                await refuse(send, 413, b"The request body is too large.")
+                environ["CONTENT_LENGTH"] = str(await self.receive(scope, receive, body, environ))
+                response = await self.threads_for(scope, environ)
+            except Problem as problem:
+                await refuse(send, problem, scope["path"])
                 return
-            except Gone:
+            except intake.Gone:
                 return
-            loop = asyncio.get_running_loop()
-            response = await loop.run_in_executor(self.pages, self.respond, environ_of(scope, body))
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers_of(response)})
-            is_head = scope["method"] == "HEAD"
-            if not isinstance(response, StreamingHttpResponse):  # its content is complete and it is closed already
-                content = b"" if is_head else getattr(response, "content", b"")
-                await send({"type": "http.response.body", "body": content})
-                return
-            if is_head:
-                await send({"type": "http.response.body", "body": b""})
-            elif response.is_async:
-                await hold(aiter(response), receive, send)
-            else:
-                await loop.run_in_executor(self.downloads, stream, response, send, loop)
-            await loop.run_in_executor(self.pages, response.close)
+            try:
+                with self.allowed(response):
+                    await self.send(response, scope, receive, send)
+            except Problem as problem:
+                await refuse(send, problem, scope["path"])
+            finally:
+                if isinstance(response, StreamingHttpResponse):  # any other is closed already
+                    await asyncio.get_running_loop().run_in_executor(self.pages, response.close)
+
+    async def receive(self, scope: Scope, receive: Receive, body: IO[bytes], environ: dict[str, Any]) -> int:
+        """Bytes of the body. What is larger than a form of a stranger's is read only of who is known. Raises TooLarge,
+        TooSlow, TooMany, Full, Gone."""
+        size = intake.announced(scope)
+        if size == 0:
+            return 0
+        address = f"address:{intake.address_of(environ)}"
+        if size is not None and size <= intake.SMALL:
+            with self.bodies.one(address):
+                return await intake.read(scope, receive, body, intake.SMALL)
+        sender = await asyncio.get_running_loop().run_in_executor(self.pages, self.sender_of, {**environ})
+        if sender is None:  # the view says that one has to sign in; what was to be sent is not even read
+            with self.bodies.one(address):
+                return 0 if size is not None else await intake.read(scope, receive, body, intake.SMALL)
+        with self.large.one(sender):
+            return await intake.read(scope, receive, body, intake.limit_for(scope["path"], sender))
+
+    async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
+        """The answer, from the pool of threads that this kind of request has. Raises Full."""
+        loop = asyncio.get_running_loop()
+        if scope["method"] != "POST" or not PASSWORDS.fullmatch(scope["path"]):
+            return await loop.run_in_executor(self.pages, self.respond, environ)
+        try:
+            with self.hashing.one(""):
+                return await loop.run_in_executor(self.passwords, self.respond, environ)
+        except intake.TooMany:
+            raise intake.Full from None
+
+    def allowed(self, response: HttpResponseBase) -> AbstractContextManager[None]:
+        """Raises TooMany, Full."""
+        if not isinstance(response, StreamingHttpResponse):
+            return nullcontext()
+        holder: str = response._holder  # type: ignore[attr-defined]
+        return (self.streaming if response.is_async else self.downloading).one(holder)
+
+    async def send(self, response: HttpResponseBase, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers_of(response)})
+        is_head = scope["method"] == "HEAD"
+        if not isinstance(response, StreamingHttpResponse):  # its content is complete and it is closed already
+            content = b"" if is_head else getattr(response, "content", b"")
+            await send({"type": "http.response.body", "body": content})
+            return
+        if is_head:
+            await send({"type": "http.response.body", "body": b""})
+        elif response.is_async:
+            await hold(aiter(response), receive, send)
+        else:
+            await loop.run_in_executor(self.downloads, stream, response, send, loop)
 
     def respond(self, environ: dict[str, Any]) -> HttpResponseBase:
         """Everything synchronous, in one thread; its database connection is given back before it returns."""
         set_script_prefix("/")
         signals.request_started.send(sender=WSGIHandler, environ=environ)
-        response = self.handler.get_response(WSGIRequest(environ))
+        request = WSGIRequest(environ)
+        response = self.handler.get_response(request)
         response._handler_class = WSGIHandler  # type: ignore[attr-defined]
+        response._holder = intake.holder_of(request)  # type: ignore[attr-defined]
         if isinstance(response, StreamingHttpResponse):
             close_old_connections()
         else:
             response.close()
         return response
-
-
-async def read_body(scope: Scope, receive: Receive, body: IO[bytes]) -> None:
-    """Raises TooLarge, before the body is read when it says its length; Gone."""
-    small = settings.DATA_UPLOAD_MAX_MEMORY_SIZE + (1 << 20)
-    limit = settings.FILE_UPLOAD_LIMIT + (1 << 20) if LARGE_BODIES.search(scope["path"]) else small
-    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    size = int(said) if said.isdigit() else 0
-    if size > limit:
-        raise TooLarge
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        size += len(message.get("body", b""))
-        if size > limit:
-            raise TooLarge
-        body.write(message.get("body", b""))
-        more = message.get("more_body", False)
-    body.seek(0)
-    scope["body_size"] = size
 
 
 def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
@@ -164,7 +197,7 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
             continue
         key = "CONTENT_TYPE" if name == "CONTENT-TYPE" else "HTTP_" + name.replace("-", "_")
         environ[key] = f"{environ[key]}{'; ' if name == 'COOKIE' else ','}{value}" if key in environ else value
-    environ["CONTENT_LENGTH"] = str(scope["body_size"])
+    environ["CONTENT_LENGTH"] = "0"  # set when the body is there: some come without saying their length
     return environ
 
 
@@ -180,7 +213,8 @@ async def hold(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> Non
         with held.held():
             async with aclosing(parts):  # type: ignore[type-var]
                 async for part in parts:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    message = {"type": "http.response.body", "body": part, "more_body": True}
+                    await asyncio.wait_for(send(message), intake.READER)
 
     async def until_gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -202,7 +236,7 @@ def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEv
     """In a download thread: the next part is read when the reader has taken the last one."""
 
     async def put(part: bytes, more: bool) -> None:
-        await send({"type": "http.response.body", "body": part, "more_body": more})
+        await asyncio.wait_for(send({"type": "http.response.body", "body": part, "more_body": more}), intake.READER)
 
     if hasattr(response, "block_size"):
         response.block_size = CHUNK
@@ -215,10 +249,14 @@ def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEv
         close_old_connections()
 
 
-async def refuse(send: Send, status: int, text: bytes) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text + b"\n"})
+async def refuse(send: Send, problem: Problem, path: str) -> None:
+    """Before Django was asked, or instead of what it would have sent."""
+    body = json.dumps(body_of(problem, path)).encode() if path.startswith("/api/") else problem.detail.encode() + b"\n"
+    kind = MEDIA_TYPE if path.startswith("/api/") else "text/plain; charset=utf-8"
+    headers = {"content-type": kind, "connection": "close", **headers_of_problem(problem)}
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
 
 
 def notebook_hosts(notebook_url: str, base_url: str) -> Callable[[str], bool]:

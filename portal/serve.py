@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterable
@@ -17,7 +18,8 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from granian.constants import Interfaces, Loops
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server.embed import Server as InProcess
 from granian.server.mp import MPServer
@@ -25,7 +27,9 @@ from granian.server.mp import MPServer
 from portal import held
 from portal.embedded_runtime import Runtime
 
-BACKLOG = 2048  # connections a process may hold at once; granian's in-process default is 128
+BACKLOG = 2048  # connections that wait to be accepted
+CONNECTIONS = 16_384  # a process holds at once, most of them idle; granian takes no more until one ends
+IDLE = 10_000  # ms without a (whole) request until a connection is closed
 PATIENCE = 3  # seconds for open requests after the word to end: leaves two of the five to end the processes
 LAST_WORD = 0.2  # seconds
 log = structlog.get_logger(__name__)
@@ -48,6 +52,7 @@ class ClosingWorkers(MPServer):
 def processes() -> None:
     """The web server of an installation, on BIND_HOST:PORT; the notebooks' origin is told apart by its host name."""
     refuse_taken(settings.PORT)
+    allow_files(CONNECTIONS + 1024)
     ClosingWorkers(
         "portal.asgi:application",
         address=settings.BIND_HOST,
@@ -56,7 +61,9 @@ def processes() -> None:
         workers=settings.WEB_WORKERS,
         loop=Loops.asyncio,
         backlog=BACKLOG,
-        backpressure=BACKLOG,
+        backpressure=CONNECTIONS,
+        http=HTTPModes.http1,  # where HTTP/2 may come, too, a silent connection is waited for without end
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE),
         workers_kill_timeout=PATIENCE,
         respawn_failed_workers=True,
         log_level=LogLevels.warning,
@@ -123,7 +130,9 @@ def in_process(application: Any, port: int) -> InProcess:
         port=port,
         interface=Interfaces.ASGINL,
         backlog=BACKLOG,
-        backpressure=BACKLOG,
+        backpressure=CONNECTIONS,
+        http=HTTPModes.http1,  # where HTTP/2 may come, too, a silent connection is waited for without end
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE),
         log_level=LogLevels.error,
         log_dictconfig=logging_config(),
     )
@@ -132,6 +141,14 @@ def in_process(application: Any, port: int) -> InProcess:
 def logging_config() -> dict[str, Any]:
     """Granian configures logging again, and adds a logger of its own: it gets a copy of the portal's settings."""
     return copy.deepcopy(settings.LOGGING)
+
+
+def allow_files(number: int) -> None:
+    """Every connection is an open file; most systems start processes with room for 1,024 and let them ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def refuse_taken(port: int) -> None:

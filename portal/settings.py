@@ -26,6 +26,7 @@ BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
 # Notebooks are served from their own origin: a user's script never runs on the portal's. `*` stands for the workload's
 # id, so that each has an origin of its own; browsers take every name below localhost for this machine.
 NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://*.localhost:{NOTEBOOK_PORT}").rstrip("/")
+SENDER_OF = "portal.intake.sender_of"  # whose large body it is
 NOTEBOOK_APPLICATION = "workloads.notebook_proxy.application"
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, 1)  # processes
 WEB_THREADS = env.integer("WEB_THREADS", 4, 1)  # for pages and API, in each
@@ -61,6 +62,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.web.client_address",
     "portal.health.probes",  # a probe comes by address: before hosts are checked
     "portal.web.request_id",
     "portal.web.no_null",
@@ -159,7 +161,11 @@ RESTART_COST = env.integer("RESTART_COST", 60)
 PLAN_DAYS = env.integer("PLAN_DAYS", 90, 1)
 
 AUTH_USER_MODEL = "portal.User"
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = [
+    "portal.guesses.TooManyFromHere",
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -175,6 +181,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_LOCKOUT_CALLABLE = "portal.web.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["password"]
 AXES_VERBOSE = False
+AXES_WHITELIST_CALLABLE = "portal.guesses.knows"
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
@@ -200,7 +207,11 @@ SECURE_BROWSER = BASE_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_BROWSER
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = False  # the proxy in front does it
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.boolean("BEHIND_PROXY") else None
+BEHIND_PROXY = env.boolean("BEHIND_PROXY")
+# The networks our proxies are in: only what comes from there is believed about the client's address and scheme.
+PRIVATE = "127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7"
+PROXY_ADDRESSES = env.networks("PROXY_ADDRESSES", PRIVATE if BEHIND_PROXY else "")
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_BROWSER else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"

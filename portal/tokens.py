@@ -11,7 +11,6 @@ import hmac
 import ipaddress
 import secrets
 
-from django.conf import settings
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
@@ -94,11 +93,7 @@ def is_backed(token: ApiToken) -> bool:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Where the request comes from; the last X-Forwarded-For entry is the one our own proxy wrote."""
-    if settings.SECURE_PROXY_SSL_HEADER:
-        forwarded = str(request.META.get("HTTP_X_FORWARDED_FOR", ""))
-        if forwarded:
-            return forwarded.rsplit(",", 1)[-1].strip()
+    """Where the request comes from (portal.web.client_address has put it there)."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 

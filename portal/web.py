@@ -17,6 +17,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
 from portal.access import NotVisible
+from portal.addresses import believe_only_proxies
 from portal.errors import N_, Problem
 from portal.ids import new_id
 from portal.models import User
@@ -37,6 +38,16 @@ def request_id(get_response: GetResponse) -> GetResponse:
             response = get_response(request)
         response["X-Request-ID"] = identity
         return response
+
+    return middleware
+
+
+def client_address(get_response: GetResponse) -> GetResponse:
+    """The outermost: everything behind it finds the client in REMOTE_ADDR, and no header that a client made up."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        believe_only_proxies(request.META)
+        return get_response(request)
 
     return middleware
 

@@ -1,4 +1,4 @@
-"""In and out. Failed logins are counted by django-axes (portal.web.locked_out shows when it is enough)."""
+"""In and out. Failed logins are counted by django-axes and portal/guesses.py (portal.web.locked_out shows when it is enough)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.middleware.csrf import get_token
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+from portal import guesses
 
 
 class Login(views.LoginView):
@@ -23,6 +25,11 @@ class Login(views.LoginView):
         if htmx and not htmx.boosted:
             return HttpResponse(status=401)
         return super().get(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response = super().form_valid(form)
+        guesses.remember(self.request, response, form.get_user().username)
+        return response
 
     def form_invalid(self, form: Any) -> HttpResponse:
         return self.render_to_response(self.get_context_data(form=form), status=422)

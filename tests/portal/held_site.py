@@ -14,6 +14,8 @@ from django.views.decorators.csrf import csrf_exempt
 from portal.settings import *  # noqa: F403
 
 ROOT_URLCONF = __name__
+SENDER_OF = f"{__name__}.sender_of"
+logins = threading.Event()  # set: passwords are hashed
 closed: list[str] = []
 
 
@@ -22,6 +24,25 @@ def page(request: HttpRequest) -> HttpResponse:
     response.set_cookie("one", "1")
     response.set_cookie("two", "2")
     return response
+
+
+def sender_of(environ: dict[str, str]) -> str | None:
+    return environ.get("HTTP_X_SENDER")
+
+
+@csrf_exempt
+def login(request: HttpRequest) -> HttpResponse:
+    logins.wait(60)
+    return HttpResponse(threading.current_thread().name)
+
+
+def let_in(request: HttpRequest) -> HttpResponse:
+    logins.set()
+    return HttpResponse("")
+
+
+def endless(request: HttpRequest) -> HttpResponseBase:
+    return StreamingHttpResponse((b"x" * (1 << 16) for _ in range(10**6)), content_type="text/plain")
 
 
 @csrf_exempt
@@ -97,6 +118,9 @@ async def notebooks(scope, receive, send) -> None:  # type: ignore[no-untyped-de
 
 NOTEBOOK_APPLICATION = f"{__name__}.notebooks"
 urlpatterns = [
+    path("login/", login),
+    path("let-in/", csrf_exempt(let_in)),
+    path("endless/", endless),
     path("page/", page),
     path("echo/<path:rest>", echo),
     path("held/", held),

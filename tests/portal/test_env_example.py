@@ -13,7 +13,7 @@ from tests.architecture import sources
 
 FILE = sources.ROOT / ".env.example"
 LINE = re.compile(r"^(#?)([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
-READERS = {"text", "boolean", "integer", "words"}
+READERS = {"text", "boolean", "integer", "words", "networks"}
 
 
 def named() -> dict[str, tuple[bool, str]]:

@@ -1,0 +1,134 @@
+"""Nobody keeps a web process busy by sending slowly, reading slowly, or asking for much at once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import select
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
+from typing import Any
+
+import httpx
+import pytest
+
+from portal import intake
+from portal.hybrid import PASSWORDS_WAITING
+from tests.portal.test_hybrid import SITE
+from tests.portal.web_server import WebServer, web_server
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[WebServer]:
+    with web_server(**SITE) as server:
+        yield server
+
+
+def talk(server: WebServer, text: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection.sendall(text.replace("\n", "\r\n").encode())
+    return connection
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The head of the answer at least."""
+    seen = b""
+    while b"\r\n\r\n" not in seen and (part := connection.recv(4096)):
+        seen += part
+    return seen
+
+
+class TestBodies:
+    def test_a_strangers_large_body_is_not_read(self, site: WebServer) -> None:
+        """Nothing of it is ever sent here, and the answer comes all the same."""
+        head = "PUT /echo/files/model.bin HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 400000000\n\n"
+        with talk(site, head) as connection:
+            seen = answer_of(connection)
+        assert seen.startswith(b"HTTP/1.1 200"), seen
+
+    def test_a_strangers_body_of_unknown_length_ends_early(self, site: WebServer) -> None:
+        answer = httpx.put(f"{site.url}/echo/files/x", content=iter([b"x" * 40_000] * 3))
+        assert answer.status_code == 413
+        assert str(intake.SMALL) in answer.text
+
+    def test_who_is_known_sends_files_of_any_size_allowed(self, site: WebServer) -> None:
+        answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers={"X-Sender": "user:1"})
+        assert answer.json()["size"] == 7_000_000
+
+    def test_one_person_sends_only_so_many_at_once(self, site: WebServer) -> None:
+        head = "PUT /echo/files/x HTTP/1.1\nHost: 127.0.0.1\nX-Sender: user:2\nContent-Length: 200000\n\n"
+        stalled = [talk(site, head) for _ in range(intake.LARGE_EACH + 1)]
+        try:
+            refused, _, _ = select.select(stalled, [], [], 15)
+            assert [answer_of(connection)[:12] for connection in refused] == [b"HTTP/1.1 429"]
+            with talk(site, head.replace("user:2", "user:3")) as other:
+                other.sendall(b"x" * 200_000)
+                assert answer_of(other).startswith(b"HTTP/1.1 200")
+        finally:
+            for connection in stalled:
+                connection.close()
+
+    @pytest.mark.parametrize("parts", [[], [b"x" * 10]])
+    def test_a_body_that_stops_arriving_is_given_up(self, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
+        monkeypatch.setattr(intake, "START", 0.2)
+        coming = iter(parts)
+
+        async def receive() -> Any:
+            part = next(coming, None)
+            if part is None:
+                await asyncio.sleep(60)
+            return {"type": "http.request", "body": part, "more_body": True}
+
+        scope = {"headers": [(b"content-length", b"1000")]}
+        with pytest.raises(intake.TooSlow):
+            asyncio.run(intake.read(scope, receive, io.BytesIO(), 2000))
+
+
+class TestPasswords:
+    def test_pages_answer_while_passwords_are_hashed_and_a_queue_of_them_has_an_end(self) -> None:
+        with web_server(**SITE) as site, ThreadPoolExecutor(PASSWORDS_WAITING + 4) as threads:
+            tries = [threads.submit(httpx.post, f"{site.url}/login/", timeout=60) for _ in range(PASSWORDS_WAITING + 4)]
+            refused = [one.result() for one in islice(as_completed(tries, timeout=30), 4)]
+            assert {(answer.status_code, answer.headers["retry-after"]) for answer in refused} == {(503, "3")}
+            assert httpx.get(f"{site.url}/page/").status_code == 200
+            httpx.post(f"{site.url}/let-in/")
+            answers = [one.result() for one in tries]
+            assert {answer.text for answer in answers if answer.status_code == 200} == {"password_0"}
+            assert len(answers) == PASSWORDS_WAITING + 4
+
+
+class TestReaders:
+    def test_slow_downloads_of_one_person_leave_the_others_theirs(self, site: WebServer) -> None:
+        head = "GET /endless/ HTTP/1.1\nHost: 127.0.0.1\n\n"
+        slow = [talk(site, head) for _ in range(intake.DOWNLOADS_EACH + 1)]
+        try:
+            codes = sorted(answer_of(connection)[9:12] for connection in slow)
+            assert codes == [b"200"] * intake.DOWNLOADS_EACH + [b"429"]
+            assert httpx.get(f"{site.url}/page/").status_code == 200
+        finally:
+            for connection in slow:
+                connection.close()
+
+    def test_thousands_of_idle_connections_leave_room_for_requests(self, site: WebServer) -> None:
+        idle = [socket.create_connection(("127.0.0.1", site.port), timeout=30) for _ in range(2500)]
+        try:
+            assert httpx.get(f"{site.url}/page/", timeout=30).status_code == 200
+            closed, _, _ = select.select(idle[:500], [], [], 60)  # select takes no more than some 1,000
+            assert closed
+        finally:
+            for connection in idle:
+                connection.close()
+
+
+def test_an_allowance_is_given_back_and_forgets_who_has_nothing() -> None:
+    allowance = intake.Allowance(2, 3)
+    with allowance.one("a"), allowance.one("a"):
+        with pytest.raises(intake.TooMany), allowance.one("a"):
+            pass
+        with allowance.one("b"), pytest.raises(intake.Full), allowance.one("c"):
+            pass
+    with allowance.one("a"):
+        pass
+    assert not allowance.held
