@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 import yaml
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
-from portal.models import AuditEntry
+from portal.models import AuditEntry, User
 from quotas import claims
 from quotas.admission import run_pass
 from quotas.engine.repartition import layout_of
-from quotas.models import Claim, ClaimState, Cluster, Node, Pool
+from quotas.models import Claim, ClaimState, Cluster, Node, OutsidePod, Pool
 from tests import builders as make
 from workloads import inventory, sharing
 from workloads.clusters.base import Unreachable
@@ -249,6 +251,22 @@ def test_work_that_must_not_be_stopped_is_waited_for(cluster: OneNode, operator:
     claim.refresh_from_db()
     assert claim.state == ClaimState.HOLDING
     claims.release(claim, now=timezone.now())
+    assert tick().stage == Stage.VERIFYING
+
+
+def test_pods_outside_the_quota_are_waited_for_and_never_touched(
+    cluster: OneNode, operator: Actor, client: Client
+) -> None:
+    stranger = OutsidePod.objects.create(node=the_node(), pool=pool(), uid="u", namespace="legacy", name="a", units=2)
+    change = actions.start(actor=operator, node=the_node(), target=to_mig())
+    change = tick(after=86_400)
+    assert (change.stage, change.deadline) == (Stage.DRAINING, None)
+    assert change.written_at is None
+    assert cluster.labels(NAME).get("nvidia.com/mig.config") != "all-balanced"
+    client.force_login(User.objects.get(username="op"))
+    page = client.get(reverse("workloads:mode_change", args=[change.public_id])).content.decode()
+    assert "1 pod outside the quota has cards there" in page
+    stranger.delete()
     assert tick().stage == Stage.VERIFYING
 
 

@@ -13,7 +13,7 @@ from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.draining import on_node, tell_to_go
-from quotas.models import Node
+from quotas.models import Node, OutsidePod
 from workloads.clusters.base import ClusterError
 from workloads.modes.changes import deadline_of, groups_of
 from workloads.modes.course import Stage
@@ -76,8 +76,8 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
             )  # fmt: skip
             Node.objects.filter(pk=node.pk).update(drained=True)
             change.told = tell_to_go(node, {}, now=now)
-            left = on_node(node)
-            change.deadline = deadline_of([c.preemptible for c in left], [(c.leave_by, c.grace) for c in left], now=now)
+            others = OutsidePod.objects.filter(node=node).exists()
+            change.deadline = deadline_of(on_node(node), others=others, now=now)
             change.save(update_fields=["told", "deadline"])
             audit.record(actor, "node.mode_change_asked", node.name, before=before, after=change.target)
             emit("node.mode_change", node=node.name, change=change.public_id, stage=Stage.DRAINING.value)

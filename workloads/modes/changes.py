@@ -7,6 +7,7 @@ transaction is open while the cluster is asked. A process killed between two lin
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -20,7 +21,7 @@ from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
 from quotas.draining import let_stay, on_node, tell_to_go
-from quotas.models import Card, Claim, Node
+from quotas.models import Card, Claim, Node, OutsidePod
 from workloads import inventory
 from workloads.clusters.base import ClusterError
 from workloads.modes.course import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
@@ -141,19 +142,24 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
             locked_group(group_id)
         told = tell_to_go(change.node, change.told, now=now)
         left = on_node(change.node)
-        deadline = deadline_of([c.preemptible for c in left], [(c.leave_by, c.grace) for c in left], now=now)
+        others = OutsidePod.objects.filter(node=change.node).exists()
+        deadline = deadline_of(left, others=others, now=now)
         ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(told=told, deadline=deadline)
     change.told, change.deadline = told, deadline
-    return bool(left)
+    return bool(left) or others
 
 
-def deadline_of(
-    preemptible: list[bool], leaving: list[tuple[dt.datetime | None, int]], *, now: dt.datetime
-) -> dt.datetime | None:
-    """By when the node must be empty; None while somebody is there who must not be stopped."""
-    if not all(preemptible):
+def outside_there(change: ModeChange) -> int:
+    """Pods with a GPU that the portal did not start, for which it waits as well."""
+    return OutsidePod.objects.filter(node=change.node).count() if change.stage == Stage.DRAINING else 0
+
+
+def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.datetime | None:
+    """By when the node must be empty; None while somebody is there who must not be stopped, such as `others`: pods outside
+    the quota, which the portal never touches."""
+    if others or not all(claim.preemptible for claim in left):
         return None
-    ends = [(leave_by or now) + dt.timedelta(seconds=grace) for leave_by, grace in leaving]
+    ends = [(claim.leave_by or now) + dt.timedelta(seconds=claim.grace) for claim in left]
     return max(ends, default=now) + PATIENCE[Stage.DRAINING]
 
 

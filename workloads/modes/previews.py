@@ -15,7 +15,7 @@ from quotas.engine import types as e
 from quotas.engine.mig import PRODUCTS, profile_of
 from quotas.engine.repartition import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
 from quotas.engine.verdict import usage_of
-from quotas.models import Claim, ClaimState, Node, Pool, Quota
+from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.snapshots import load_snapshot
 from workloads.modes.keepers import Keeper
 from workloads.modes.models import ModeChange
@@ -36,6 +36,7 @@ class Leaver:
 @dataclass(frozen=True, slots=True)
 class Preview:
     leavers: tuple[Leaver, ...]
+    outside: int  # pods with a GPU that the portal did not start: it waits for them, too
     empty_by: dt.datetime | None  # None: nobody is there, or it waits for somebody
     labels: dict[str, str | None]
     entry: ConfigEntry | None
@@ -57,8 +58,11 @@ def preview(node: Node, target: Target, keeper: Keeper) -> Preview:
             diff = tuple(difference(data, with_entry(wanted.entry, data)))
         except ValueError as error:
             fault = str(error)
-    waits = any(each.by is None for each in leavers)
-    return Preview(leavers, max(ends) if ends and not waits else None, dict(wanted.labels), wanted.entry, diff, fault)
+    outside = OutsidePod.objects.filter(node=node).count()
+    waits = outside or any(each.by is None for each in leavers)
+    return Preview(
+        leavers, outside, max(ends) if ends and not waits else None, dict(wanted.labels), wanted.entry, diff, fault
+    )
 
 
 def _by(claim: Claim, now: dt.datetime) -> dt.datetime | None:

@@ -19,7 +19,7 @@ from workloads import registry
 from workloads.clusters.base import ClusterError
 from workloads.given import kept, offers
 from workloads.modes import actions
-from workloads.modes.changes import live, still_there
+from workloads.modes.changes import live, outside_there, still_there
 from workloads.modes.course import Stage
 from workloads.modes.forms import ModeForm
 from workloads.modes.keepers import Keeper
@@ -134,6 +134,7 @@ def change(request: HttpRequest, change: str) -> HttpResponse:
         "title": _(SYSTEMS[target.mode].ABOUT.title),
         "steps": _steps(row),
         "leavers": still_there(row),
+        "outside": outside_there(row),
         "labels": [(name, row.before["labels"].get(name), value) for name, value in sorted(row.labels.items())],
     }
     return render_part(request, "workloads/mode_change.html", context, part="progress")
