@@ -158,7 +158,9 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     )  # fmt: skip
     hook = Webhook.objects.create(department=here, name=said, url=f"https://{said}.example.org/")
     token, _secret = token_of(owner, here, name=f"{said}-token")
-    InboxItem.objects.create(user=owner, kind="workload.failed", department=here, data={"name": said, "reason": said})
+    item = InboxItem.objects.create(
+        user=owner, kind="workload.failed", department=here, data={"name": said, "reason": said}
+    )
     image = Image.objects.get(name="python:3.11")
     workload = family.marked[1] if marked else _plain(here, pool, owner, image)
     return {
@@ -168,6 +170,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "username": family.people["team_member"].username if marked else "robot",
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
         "path": "result.json", "kind": "jobset", "change": "no-such-change", "image": str(image.pk), "preset": "0",
+        "item": str(item.pk),
     }  # fmt: skip
 
 
