@@ -154,7 +154,7 @@ class TestThePodThatShowsFiles:
         assert made["spec"]["activeDeadlineSeconds"] == files.DEADLINE
         assert container(made)["command"][-2:] == ["keep", str(files.IDLE)]
         assert container(made)["image"] == "registry.example/python"
-        assert files.command("list", "a b")[-3:] == ("list", "/workdir", "a b")
+        assert files.command("list", "a b")[-4:] == ("list", "/workdir", "a b", "")
 
     def test_mounts_the_claim_that_the_run_mounts(self) -> None:
         volume = volume_of(spec())
