@@ -230,6 +230,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 2**20
+LOG_KEPT = env.integer("LOG_KEPT_MIB", 64, 1) * 2**20  # of a run, before it is compressed; its ranks share it
 FILE_UPLOAD_LIMIT = env.integer("FILE_UPLOAD_LIMIT_MIB", 512, 1) * 2**20
 
 EMAIL_URL = env.text("EMAIL_URL", f"filemail:///{DATA_DIR}/mail" if DEBUG else "dummymail://")

@@ -237,18 +237,34 @@ class Attempt(models.Model):
 
 
 class AttemptLog(models.Model):
-    """The end of one rank's log, kept when the cluster forgets the run. `start` bytes before it are lost."""
+    """The end of one rank's log, kept when the cluster forgets the run, in `parts`. `start` bytes before it are lost."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="kept_logs")
     rank = models.PositiveIntegerField(default=0)
     start = models.PositiveBigIntegerField(default=0)
-    data = models.BinaryField()  # zlib
+    data = models.BinaryField(default=bytes)  # zlib: all of it, of a portal that knew no parts
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="one_log_a_rank")]
 
     def __str__(self) -> str:
         return f"log of {self.attempt} rank {self.rank}"
+
+
+class LogPart(models.Model):
+    """Bytes `start` to `end` of a kept log, so that reading a piece need not unpack the whole."""
+
+    log = models.ForeignKey(AttemptLog, on_delete=models.CASCADE, related_name="parts")
+    start = models.PositiveBigIntegerField()
+    end = models.PositiveBigIntegerField()
+    data = models.BinaryField()  # zlib
+
+    class Meta:
+        ordering = ["start"]
+        constraints = [models.UniqueConstraint(fields=["log", "start"], name="one_part_a_place")]
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end} of a log"
 
 
 from workloads.modes.models import ModeChange  # noqa: E402, F401 - Django looks for models here

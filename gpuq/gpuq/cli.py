@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from gpuq.arguments import amount, body_of, counted_in, in_gib, parser
-from gpuq.follow import Signals, follow, say
-from gpuq.portal import Json, Lost, Portal, segment
-from gpuq.settings import Failure, Misconfigured, without_tokens
+from gpuq.follow import Signals, copy_log, follow, say
+from gpuq.portal import Json, Portal, segment
+from gpuq.settings import Failure, Misconfigured
 from gpuq.words import as_json, columns, harmless, padded
 
 MOST_SHOWN = 500
@@ -77,13 +75,10 @@ def wait(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def logs(portal: Portal, arguments: argparse.Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in ("tail", "attempt", "rank")}
-    try:
-        for piece in portal.log(arguments.id, follow=arguments.follow, **given):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-    except httpx.TransportError as error:
-        raise Lost(without_tokens(f"the stream broke off: {error}")) from error
+    copy_log(
+        portal, arguments.id, sys.stdout.buffer, attempt=arguments.attempt, rank=arguments.rank or 0,
+        tail=arguments.tail, follow=arguments.follow,
+    )  # fmt: skip
     return 0
 
 

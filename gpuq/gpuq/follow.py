@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import BinaryIO
 
@@ -87,22 +88,44 @@ class Logger(threading.Thread):
             self.error = error
 
     def copy(self, attempt: int) -> None:
-        offset = 0
-        pause = threading.Event()
-        while True:
-            try:
-                for piece in self.portal.log(self.identity, follow=True, attempt=attempt, offset=offset):
-                    self.out.write(piece)
-                    self.out.flush()
-                    offset += len(piece)
-            except httpx.TransportError:
-                pass  # the portal was restarted, or a proxy had enough
-            except Refused as refused:
-                if refused.status < 500:
-                    raise
-            if self.portal.log_ended(self.identity, attempt, offset, 0):
-                return
-            pause.wait(1.0)
+        copy_log(self.portal, self.identity, self.out, attempt=attempt)
+
+
+def copy_log(
+    portal: Portal, identity: str, out: BinaryIO, *, attempt: int | None = None, rank: int = 0,
+    tail: int | None = None, follow: bool = True,
+) -> None:  # fmt: skip
+    """Every byte of the log once, up to its end (with `follow` the attempt's), however often the line breaks. What is not
+    kept any more is said. Raises Lost, Refused, Misconfigured."""
+    offset, patience = None if tail is not None else 0, time.monotonic() + portal.patience
+    while True:
+        got = broke = False
+        by_tail = offset is None
+        where = {"tail": tail} if by_tail else {"offset": offset}
+        try:
+            for number, at, piece in portal.log(identity, follow=follow, attempt=attempt, rank=rank or None, **where):
+                attempt, got = number, got or bool(piece)
+                if offset is not None and at > offset:
+                    say(f"bytes {offset} to {at} of the log are not kept")
+                offset = at + len(piece)
+                out.write(piece)
+                out.flush()
+        except httpx.TransportError as error:  # the portal was restarted, or a proxy had enough
+            broke = True
+            if not got and time.monotonic() > patience:
+                raise Lost(without_tokens(f"the stream broke off: {error}")) from error
+        except Refused as refused:
+            broke = True
+            if refused.status < 500 or time.monotonic() > patience:
+                raise
+        if got:
+            patience = time.monotonic() + portal.patience
+        if not broke and not follow and (not got or by_tail):
+            return
+        if follow and offset is not None and portal.log_ended(identity, attempt, offset, rank):
+            return
+        if follow or broke:
+            time.sleep(1.0)
 
 
 def say(text: str) -> None:

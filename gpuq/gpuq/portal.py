@@ -202,8 +202,9 @@ class Portal:
         finally:
             response.close()
 
-    def log(self, identity: str, *, follow: bool = False, **params: Any) -> Iterator[bytes]:
-        """Pieces of the log. Raises httpx.TransportError when the stream breaks, Refused, Misconfigured."""
+    def log(self, identity: str, *, follow: bool = False, **params: Any) -> Iterator[tuple[int, int, bytes]]:
+        """Pieces of the log, each with its attempt and its place in the whole; the first is empty. Raises httpx.TransportError
+        when the stream breaks, Refused, Misconfigured."""
         given = {name: value for name, value in params.items() if value is not None} | ({"follow": 1} if follow else {})
         timeout = httpx.Timeout(10, read=QUIET if follow else 75)
         try:
@@ -213,7 +214,12 @@ class Portal:
                     response.read()
                     raise Refused(response.status_code, self.problem_of(response) or {})
                 self.check_origin(response)
-                yield from response.iter_raw()
+                number = int(response.headers.get("X-Log-Attempt", params.get("attempt") or 1))
+                at = int(response.headers.get("X-Log-Start", params.get("offset") or 0))
+                yield number, at, b""
+                for piece in response.iter_raw():
+                    yield number, at, piece
+                    at += len(piece)
         except httpx.TransportError as error:
             self.give_up_on(error)
             raise
@@ -221,7 +227,7 @@ class Portal:
     def log_path(self, identity: str) -> str:
         return f"workloads/{segment(identity)}/logs/"
 
-    def log_ended(self, identity: str, attempt: int, offset: int, rank: int) -> bool:
+    def log_ended(self, identity: str, attempt: int | None, offset: int, rank: int) -> bool:
         """Whether the attempt is over and nothing lies behind `offset`."""
         response = self.call(
             "GET", self.log_path(identity), params={"attempt": attempt, "offset": offset, "rank": rank}

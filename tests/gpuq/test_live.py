@@ -242,6 +242,21 @@ def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None
     assert "Traceback" in site.run("logs", identity)[1] or "my data" in site.run("logs", identity)[1]
 
 
+def test_logs_are_read_to_their_end_and_what_is_not_kept_is_said(site: Site, settings: Any) -> None:
+    settings.LOG_KEPT = 2 << 20
+    code = "for n in range(30_000): print(f'{n:07}' + 'x' * 92)"
+    words = site.job(code)
+    identity = site.run("submit", *words[1:])[1].strip()
+    site.run("wait", identity)
+    site.bed.until(lambda: Workload.objects.get().attempts.get().removed_at is not None)
+    whole = "".join(f"{n:07}{'x' * 92}\n" for n in range(30_000))
+    for more in ((), ("--follow",)):
+        code, out, err = site.run("logs", identity, *more)
+        assert (code, out) == (0, whole[-(2 << 20) :])
+        assert "bytes 0 to 902848 of the log are not kept" in err
+    assert site.run("logs", identity, "--tail", "15000")[1] == "".join(whole.splitlines(keepends=True)[-15_000:])
+
+
 def test_a_viewers_token_cannot_run_anything(site: Site) -> None:
     viewer = make.member(site.bed.vision, Role.VIEWER)
     token = token_of(viewer, site.bed.vision, ["read"])[1]

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.conf import settings
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -33,7 +33,8 @@ from workloads.exports import EXPORTS
 from workloads.models import Attempt, Workload
 
 TEXT = "text/plain; charset=utf-8"
-PIECE = 1 << 20  # bytes of one answer
+PIECE = 1 << 20  # bytes of one answer with `offset`
+TAIL = 1 << 24  # of one with `tail`
 SOON, LATER = 0.3, 2.0  # s between looks at a log that is followed
 
 
@@ -53,22 +54,37 @@ def piece(
     attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, previous: bool = False
 ) -> LogChunk:
     """A part of the log; empty while nothing was written. Raises ClusterAway."""
+    limit = PIECE if tail is None else TAIL
     try:
-        return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=PIECE, previous=previous)
+        return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
     except NoSuchRun:
         return LogChunk(b"", offset, end=attempt.finished_at is not None)
     except Unreachable as error:
         raise ClusterAway(why=str(error)[:200]) from error
 
 
+def rest(attempt: Attempt, chunk: LogChunk, rank: int, previous: bool) -> Iterator[bytes]:
+    """From `chunk` on to where the log ends now. What breaks off must not look whole: it raises ClusterAway."""
+    while chunk.data:
+        yield chunk.data
+        there = chunk.offset + len(chunk.data)
+        chunk = piece(attempt, offset=there, rank=rank, previous=previous)
+        if chunk.data and chunk.offset != there:  # what lay between is not kept any more
+            raise ClusterAway(why=f"bytes {there} to {chunk.offset} of the log are not kept")
+
+
 class Logs(ApiView):
-    """Bytes of stdout and stderr as text. `X-Log-Offset` says where to go on, `X-Log-End: 1` that nothing will follow."""
+    """Bytes of stdout and stderr as text: all of it, or from `offset` at most 1 MiB, or the last lines, at most 16 MiB.
+
+    `X-Log-Start` is the place of the first byte sent, `X-Log-Offset` where to go on (not with all of a long one),
+    `X-Log-End: 1` says that nothing will follow, `X-Log-Lost: n` that the first n bytes are not kept.
+    """
 
     @extend_schema(
         operation_id="workloads_logs",
         parameters=[
             OpenApiParameter("tail", int, description="Only the last lines."),
-            OpenApiParameter("offset", int, description="Go on from this byte."),
+            OpenApiParameter("offset", int, description="From this byte on, at most 1 MiB."),
             OpenApiParameter("follow", bool, description="Stay, and send what is added until the attempt ends."),
             OpenApiParameter("attempt", int, description="Default: the newest."),
             OpenApiParameter("rank", int, description="Which pod; default 0."),
@@ -76,21 +92,24 @@ class Logs(ApiView):
                 "previous", bool, description="Of a service: before its last start, where a cluster has it."
             ),
         ],
-        responses={(200, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The log, at most 1 MiB without follow.")},
+        responses={(200, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The log.")},
     )
     def get(self, request: Request, workload: str) -> HttpResponseBase:
         row = workload_for(self.actor, workload)
         attempt, rank = self.attempt(row), self.number("rank", 0) or 0
         if rank >= row.pods:
             raise NoSuchRank(field="rank", pods=row.pods)
-        offset, tail = self.number("offset", 0) or 0, self.number("tail", maximum=1_000_000)
+        offset, tail = self.number("offset"), self.number("tail", maximum=1_000_000)
         previous = self.flag("previous")
-        chunk = piece(attempt, offset=offset, tail=tail, rank=rank, previous=previous)
+        chunk = piece(attempt, offset=offset or 0, tail=tail, rank=rank, previous=previous)
         there = chunk.offset + len(chunk.data)
-        headers = {"X-Log-Attempt": str(attempt.number)}
+        headers = {"X-Log-Attempt": str(attempt.number), "X-Log-Start": str(chunk.offset)}
+        if chunk.first:
+            headers["X-Log-Lost"] = str(chunk.first)
         if self.flag("follow") and not previous and streams.can_hold(request):
-            headers["X-Log-Start"] = str(chunk.offset)
             return streams.streaming(follow(attempt, chunk, rank, streams.Standing(self.actor)), TEXT, **headers)
+        if offset is None and tail is None and len(chunk.data) >= PIECE:
+            return StreamingHttpResponse(rest(attempt, chunk, rank, previous), content_type=TEXT, headers=headers)
         headers |= {
             "X-Log-Offset": str(there),
             "X-Log-End": "1" if chunk.end and (previous or attempt.finished_at) else "0",
@@ -120,9 +139,12 @@ class Export(ApiView):
 
 
 async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.Standing) -> AsyncIterator[bytes]:
-    """The log as it grows. Ends with the attempt, the process, the reader's right, or when the reader leaves."""
+    """The log as it grows. Ends with the attempt, the process, the reader's right, when the reader leaves, or before bytes
+    that are not kept any more: who asks again from there is told by X-Log-Start where it goes on."""
     offset, pause = chunk.offset, SOON
     while True:
+        if chunk.data and chunk.offset != offset:
+            return
         if chunk.data:
             yield chunk.data
             offset, pause = chunk.offset + len(chunk.data), SOON

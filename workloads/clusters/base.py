@@ -320,6 +320,7 @@ class LogChunk:
     data: bytes
     offset: int  # of the first byte of `data` in the whole log
     end: bool  # the run is over and nothing will be added
+    first: int = 0  # the first byte that is still there: what was before it is not kept
 
 
 def last_lines(data: bytes, count: int) -> bytes:
