@@ -10,7 +10,8 @@ WSGI handler answers it in a thread of a bounded pool, and the kind of answer de
 | StreamingHttpResponse over an iterator (files, exports) | in one thread of a second pool, at the reader's pace |
 | StreamingHttpResponse over an async iterator (portal/streams.py) | on the event loop: no thread, no connection |
 
-Requests in which a password is hashed have a thread of their own: however many try passwords, pages have theirs.
+Requests in which a password is hashed, and those for files, which may wait for a cluster, have threads of their own: however
+many there are, pages have theirs.
 How much of all this one person or address may keep busy: portal/intake.py.
 
 Requests for the notebooks' origin (settings.NOTEBOOK_URL) never reach Django: they go to their own application.
@@ -51,6 +52,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+)/")  # a POST there hashes a password
+FILE_THREADS = 8
 PASSWORDS_WAITING = 16  # more are told to come back: each takes some 0.1 s of a processor
 IN_MEMORY = 1 << 20  # bytes of a body before it goes to a temporary file
 CHUNK = 1 << 16
@@ -66,10 +68,12 @@ class Hybrid:
         self.notebooks = notebooks
         self.is_notebook_host = notebook_hosts(settings.NOTEBOOK_URL, settings.BASE_URL)
         self.pages = ThreadPoolExecutor(threads, thread_name_prefix="page")
+        self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
         self.passwords = ThreadPoolExecutor(1, thread_name_prefix="password")
         self.downloads = ThreadPoolExecutor(intake.DOWNLOADS_ALL, thread_name_prefix="download")
         self.bodies = intake.Allowance(intake.MOST_BODIES)
         self.large = intake.Allowance(intake.LARGE_EACH, intake.LARGE_ALL)
+        self.filing = intake.Allowance(FILE_THREADS // 2)
         self.hashing = intake.Allowance(PASSWORDS_WAITING, PASSWORDS_WAITING)
         self.streaming = intake.Allowance(intake.STREAMS_EACH)
         self.downloading = intake.Allowance(intake.DOWNLOADS_EACH, intake.DOWNLOADS_ALL)
@@ -123,8 +127,11 @@ class Hybrid:
             return await intake.read(scope, receive, body, intake.limit_for(scope["path"], sender))
 
     async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
-        """The answer, from the pool of threads that this kind of request has. Raises Full."""
+        """The answer, from the pool of threads that this kind of request has. Raises TooMany, Full."""
         loop = asyncio.get_running_loop()
+        if intake.FILES.search(scope["path"]):
+            with self.filing.one(intake.credentials_of(environ)):
+                return await loop.run_in_executor(self.files, self.respond, environ)
         if scope["method"] != "POST" or not PASSWORDS.fullmatch(scope["path"]):
             return await loop.run_in_executor(self.pages, self.respond, environ)
         try:

@@ -5,6 +5,7 @@
 | a body up to SMALL | anybody | MOST_BODIES at once from one address |
 | a larger one | who is signed in or has a live token: looked up first | LARGE_EACH at once, LARGE_ALL in the process |
 | a stream, or a request held open | one person (else one address) | STREAMS_EACH |
+| a request for files | one client | half of the threads for files |
 | a download | the same | DOWNLOADS_EACH of DOWNLOADS_ALL |
 
 A body has to arrive at SLOWEST bytes a second after the first START seconds, and a reader to take a part within
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import re
 import threading
 import time
@@ -167,6 +169,12 @@ def sender_of(environ: dict[str, Any]) -> str | None:
         return f"user:{user.pk}" if user.is_authenticated else None
     finally:
         close_old_connections()
+
+
+def credentials_of(environ: dict[str, Any]) -> str:
+    """Tells clients apart before it is known who they are: by what they send, else by their address."""
+    given = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_COOKIE")
+    return hashlib.sha256(given.encode("latin1")).hexdigest() if given else f"address:{address_of(environ)}"
 
 
 def holder_of(request: WSGIRequest) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
 
@@ -55,6 +56,7 @@ def submit(
     now = now or timezone.now()
     highest = 2**31 - 1 if actor.may(Right.OPERATE, department) else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
+    refuse_crowding(actor)
     workload = request.workload(department, actor.user, now=now)
     refuse_impossible(workload, now=now)
     if before is not None:
@@ -71,6 +73,21 @@ def submit(
         if also is not None:
             also(workload)
     return workload
+
+
+class QueueFull(Invalid):
+    code = "queue_full"
+    message = N_(
+        "You have %(waiting)s workloads waiting already; at most %(most)s may. Submit again when some have started, or stop "
+        "some of them."
+    )
+
+
+def refuse_crowding(actor: Actor) -> None:
+    """Raises QueueFull. Two at once may both get in: it keeps one person from filling the queue, and needs no lock."""
+    waiting = Workload.objects.filter(author=actor.user, state=State.QUEUED).count() if actor.user else 0
+    if waiting >= settings.QUEUED_PER_PERSON:
+        raise QueueFull(waiting=waiting, most=settings.QUEUED_PER_PERSON)
 
 
 def _asked(workload: Workload) -> dict[str, Any]:

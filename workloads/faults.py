@@ -39,6 +39,7 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
         *_amounts(request),
         *_sharing(request),
         *_environment(request),
+        *_size(request),
         *_times(request),
         *kinds.faults(request),
     ]
@@ -142,6 +143,39 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
 def can_arrive(text: str) -> bool:
     """No process can be given a NUL in a word or variable, nor half of a surrogate pair, which is no character."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+TOO_LONG_A_WORD = N_(
+    "One word or variable has %(size)s bytes; Linux takes at most %(most)s. Put what is long into a file of the working "
+    "directory."
+)
+TOO_LONG = N_(
+    "Command and variables have %(size)s bytes together; at most %(most)s. Put what is long into a file of the working "
+    "directory."
+)
+LARGEST_TEXT = 256 * 1024
+LONGEST_WORD = 128 * 1024 - 1
+"""Bytes of the command and all variables together, and of one word or NAME=value (Linux gives no process a longer one)."""
+
+
+def _size(request: WorkloadRequest) -> list[Invalid]:
+    variables = {**request.env, **request.secret_env}
+    sizes = {
+        "command": [len(word.encode(errors="replace")) + 1 for word in request.command],
+        "env": [len(f"{name}={value}".encode(errors="replace")) + 1 for name, value in variables.items()],
+    }
+    too_long = [
+        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(found) - 1, most=LONGEST_WORD)
+        for field, found in sizes.items()
+        if found and max(found) > LONGEST_WORD + 1
+    ]  # fmt: skip
+    total = sum(map(sum, sizes.values()))
+    if too_long or total <= LARGEST_TEXT:
+        return too_long
+    largest = max(sizes, key=lambda field: sum(sizes[field]))
+    return [
+        Invalid(TOO_LONG, code="too_long", field=largest, size=total, most=LARGEST_TEXT)
+    ]  # fmt: skip
 
 
 def _times(request: WorkloadRequest) -> list[Invalid]:

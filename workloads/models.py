@@ -90,6 +90,10 @@ class Preset(models.Model):
         return Setup.from_json(self.setup)
 
 
+TEXTS = ("command", "env", "secret_env")
+"""Columns of a workload that may hold hundreds of KiB: lists leave them where they are."""
+
+
 class Workload(models.Model):
     """One thing a person asked for; it keeps its id through every attempt."""
 

@@ -76,6 +76,20 @@ def api(*replies: Reply | Exception) -> tuple[Api, Server]:
 
 
 class TestAnswers:
+    @pytest.mark.parametrize(
+        "message", ["etcdserver: request is too large", "rpc error: trying to send message larger than max (3 vs. 2)"]
+    )
+    def test_a_request_that_is_too_large_is_refused_for_good(self, message: str) -> None:
+        """It would be too large again: taken for a server that does not answer, it kept its cards for ever."""
+        asked, _server = api((500, {"message": message}))
+        answer = asked.call("POST", "/pods", {})
+        assert (answer.ok, answer.message) == (False, message)
+
+    def test_any_other_500_is_a_server_that_does_not_answer(self) -> None:
+        asked, _server = api((500, {"message": "failed calling webhook"}))
+        with pytest.raises(Unreachable, match="failed calling webhook"):
+            asked.call("POST", "/pods", {})
+
     def test_429_is_unreachable_and_says_when_to_come_again(self) -> None:
         server = Server(lambda method, path: response(429, {"message": "slow down"}, **{"Retry-After": "7"}))
         with pytest.raises(Unreachable, match="slow down") as told:

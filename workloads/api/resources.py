@@ -30,7 +30,7 @@ from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_fo
 from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.faults import InvalidRequest
 from workloads.lifecycle import FINAL
-from workloads.models import State, Workload
+from workloads.models import TEXTS, State, Workload
 from workloads.setups import NAMES
 
 FILTERS = [
@@ -95,7 +95,7 @@ class WorkloadList(ApiView):
     def listing(self, rows: QuerySet[Workload]) -> Response:
         found = conditions(self)
         more = {"facets": facets(rows, found)} if self.flag("facets") else {}
-        page = with_attempts(rows.filter(*found.values()))
+        page = with_attempts(rows.filter(*found.values()).defer(*TEXTS))
         return self.page(page, WorkloadRow, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
 
 

@@ -52,15 +52,13 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
 
 
 class WorkloadRow(serializers.ModelSerializer[Workload]):
-    """One workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
+    """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
     id = serializers.CharField(source="public_id")
     department = serializers.CharField(source="department.slug")
     author = serializers.CharField(source="author.username", default=None, allow_null=True)
     preset = serializers.CharField(source="preset.slug", default=None, allow_null=True)
     image = serializers.CharField(source="image.name")
-    command = serializers.ListField(child=serializers.CharField())
-    env = serializers.SerializerMethodField()
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")
     units = serializers.IntegerField()
@@ -80,7 +78,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
         model = Workload
         fields = [
             "id", "department", "author", "kind", "name", "state", "final", "version", "state_since", "preset", "image",
-            "command", "env", "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
+            "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
             "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims", "restarts", "setup",
@@ -99,10 +97,6 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     def holding(self, workload: Workload) -> Claim | None:
         claim = claim_of(workload)
         return claim if claim is not None and claim.state in {ClaimState.HOLDING, ClaimState.LEAVING} else None
-
-    @extend_schema_field(VARIABLES)
-    def get_env(self, workload: Workload) -> dict[str, Any]:
-        return {**workload.env, **{name: {"secret": True} for name in secret_names(workload)}}
 
     def get_own(self, workload: Workload) -> int:
         claim = self.holding(workload)
@@ -139,13 +133,19 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
 
 
 class WorkloadOut(WorkloadRow):
-    """With the sentence of the workload's page and all its attempts."""
+    """With its command and variables, the sentence of its page and all its attempts."""
 
+    command = serializers.ListField(child=serializers.CharField())
+    env = serializers.SerializerMethodField()
     verdict = serializers.SerializerMethodField()
     attempts = serializers.SerializerMethodField()
 
     class Meta(WorkloadRow.Meta):
-        fields = [*WorkloadRow.Meta.fields, "verdict", "attempts"]
+        fields = [*WorkloadRow.Meta.fields, "command", "env", "verdict", "attempts"]
+
+    @extend_schema_field(VARIABLES)
+    def get_env(self, workload: Workload) -> dict[str, Any]:
+        return {**workload.env, **{name: {"secret": True} for name in secret_names(workload)}}
 
     @extend_schema_field(VerdictOut)
     def get_verdict(self, workload: Workload) -> dict[str, Any]:

@@ -31,7 +31,8 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status below 500 other than 401 and 429, which are Unreachable, and the parsed body."""
+    """A status below 500 other than 401 and 429, which are Unreachable, and the parsed body; or a 500 that says the
+    request is too large, which it would be again."""
 
     status: int
     body: dict[str, Any]
@@ -81,7 +82,7 @@ class Api:
         if self._silent:
             self._knock()
         answer = self._request(method, path, query, body, content_type, read_timeout, stream=stream)
-        if answer.status in (401, 429) or answer.status >= 500:
+        if answer.status in (401, 429) or (answer.status >= 500 and not _is_too_large(answer)):
             raise _no_answer(answer)
         return answer
 
@@ -208,6 +209,15 @@ def said(status: bytes | None) -> str:
         return str(orjson.loads(status or b"{}")["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return (status or b"").decode(errors="replace")[:200]
+
+
+def _is_too_large(answer: urllib3.BaseHTTPResponse) -> bool:
+    """What etcd does not take the API server passes on as an error of its own (etcd: 1.5 MiB, its transport: 2 MiB)."""
+    try:
+        message = said(answer.data)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return "request is too large" in message or "larger than max" in message
 
 
 def _no_answer(answer: urllib3.BaseHTTPResponse) -> Unreachable:

@@ -22,7 +22,7 @@ from portal.models import Department
 from portal.web import render_part
 from workloads import actions
 from workloads.lifecycle import LIVE
-from workloads.models import Kind, State, Workload
+from workloads.models import TEXTS, Kind, State, Workload
 from workloads.views.rows import rows_of
 
 PAGE = 50
@@ -37,7 +37,7 @@ def listing(request: HttpRequest, department: str) -> HttpResponse:
     inside = [here.pk, *below(here)]
     everything = visible(actor, Workload.objects.filter(department__in=inside))
     found = searched(request, everything)
-    page = Paginator(narrow(request, found, PATHS).order_by("-public_id"), PAGE).get_page(request.GET.get("page"))
+    page = Paginator(narrow(request, found, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(request.GET.get("page"))
     rows = rows_of(cast(QuerySet[Workload], page.object_list))
     states = {value: str(label) for value, label in State.choices}
     context = {

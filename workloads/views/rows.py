@@ -11,7 +11,7 @@ from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
 from quotas.models import Claim
 from workloads.lifecycle import State
-from workloads.models import Attempt, Workload
+from workloads.models import TEXTS, Attempt, Workload
 
 
 def workload_for(actor: Actor, slug: str, public_id: str, right: Right = Right.SEE) -> tuple[Department, Workload]:
@@ -70,8 +70,10 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 
 def with_attempts(workloads: QuerySet[Workload]) -> QuerySet[Workload]:
     attempts = Attempt.objects.select_related("claim").order_by("number")
-    return workloads.select_related("department", "author", "pool").prefetch_related(
-        Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
+    return (
+        workloads.defer(*TEXTS)
+        .select_related("department", "author", "pool")
+        .prefetch_related(Prefetch("attempts", queryset=attempts, to_attr="known_attempts"))
     )
 
 
