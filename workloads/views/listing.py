@@ -37,7 +37,9 @@ def listing(request: HttpRequest, department: str) -> HttpResponse:
     inside = [here.pk, *below(here)]
     everything = visible(actor, Workload.objects.filter(department__in=inside))
     found = searched(request, everything)
-    page = Paginator(narrow(request, found, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(request.GET.get("page"))
+    page = Paginator(narrow(request, found, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(
+        request.GET.get("page")
+    )
     rows = rows_of(cast(QuerySet[Workload], page.object_list))
     states = {value: str(label) for value, label in State.choices}
     context = {
