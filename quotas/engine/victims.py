@@ -1,7 +1,8 @@
 """Which of the permitted victim sets: the order of preference, and where to look for the best.
 
 A taker that goes to one place (a pool that only counts, or one node or card) gets the exact optimum of each place from
-exact.py and the best of them all. Trees and gangs are searched, see search.py.
+exact.py and the best of them all. Trees and gangs are searched, see search.py; among many candidates nodes are cleared one by
+one, see clearing.py.
 """
 
 from collections.abc import Collection, Iterable
@@ -9,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
+from quotas.engine.clearing import clear
 from quotas.engine.exact import best_set
 from quotas.engine.permission import (
     Fairness,
@@ -29,6 +31,8 @@ from quotas.engine.space import NOWHERE, Host, Places
 from quotas.engine.types import Claim, DepartmentId
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
+FEW, CROWD = 8, 100
+"""Of so few candidates every set is searched; among more than a crowd a search finds nothing that clearing nodes does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,8 @@ def _best(
     held = (books.holding.get(department, {}).values() for department in sorted(rivals))
     claims = own + [claim for claims in held for claim in open_to(books, taker, claims)]
     if best is None or flat or len(claims) <= MANY:
-        best = _better(books, taker, best, _searched(books, taker, claims, fairness))
+        find = _searched if counted else _found
+        best = _better(books, taker, best, find(books, taker, claims, fairness))
     return None if best is None else best[1]
 
 
@@ -162,6 +167,24 @@ def _has_place(books: Books, taker: Taker) -> bool:
 def _searched(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
     """The best set that a search finds among the claims."""
     victims = search(books, taker, claims, fairness, lambda victims: cost(books, taker, victims))
+    return _settled(books, taker, victims, fairness)
+
+
+def _found(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
+    """The best set that is found for places on nodes: few candidates are searched whole; among many nodes are cleared one by one,
+    and the search may still know better."""
+    if len(claims) <= MANY:
+        found = _searched(books, taker, claims, fairness)
+        return found if found is not None or len(claims) <= FEW else _cleared(books, taker, claims, fairness)
+    best = _better(books, taker, None, _cleared(books, taker, claims, fairness))
+    if len(claims) <= CROWD or not books.ledger.flat:
+        best = _better(books, taker, best, _searched(books, taker, claims, fairness))
+    return None if best is None else best[1]
+
+
+def _cleared(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
+    """The best set that clearing node by node finds among the claims."""
+    victims = clear(books, taker, claims, fairness, lambda victims: cost(books, taker, victims))
     return _settled(books, taker, victims, fairness)
 
 
@@ -230,7 +253,7 @@ def _on_node(
         unsolved = unsolved or (chosen is None and victims is not None)
         best = _better(books, taker, best, chosen)
     if unsolved:
-        best = _better(books, taker, best, _searched(books, taker, [*mine, *open_here], fairness))
+        best = _better(books, taker, best, _found(books, taker, [*mine, *open_here], fairness))
     return best
 
 

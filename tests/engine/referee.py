@@ -1,0 +1,167 @@
+"""Whether a permitted set of victims exists for a claim that stays inside its guarantee, in a flat pool with nodes: decided
+without any of the engine's code, by going through all subsets of the claims on each node.
+
+The rules page in three lines: only claims of departments above their guarantee may go, each while its department still is
+above it, the largest last; its own go as its policy says; and when they are gone every pod must have a place.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, pairwise, product
+
+from quotas.engine.types import Claim, ClaimState, Node, Placed, Snapshot
+
+Taken = tuple[tuple[int, int], ...]
+"""Of each other department (units taken, the largest claim taken)."""
+STARTS = {"1g.10gb": (1, range(7)), "2g.20gb": (2, range(0, 6, 2)), "3g.40gb": (4, (0, 4)), "4g.40gb": (4, (0,))}
+"""A100-80GB: of each profile its memory slices, and where it may start."""
+
+
+class Referee:
+    """One snapshot of one pool without reservations or leaving claims, and the one claim that asks."""
+
+    def __init__(self, snapshot: Snapshot, taker: Claim) -> None:
+        self.snapshot, self.taker = snapshot, taker
+        (self.pool,) = snapshot.pools
+        self.holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
+        self.promised = {d.id: d.quotas[self.pool.id].guaranteed for d in snapshot.departments}
+        self.others = sorted(self.promised.keys() - {taker.department})
+        self.used = {d: sum(c.units for c in self.holding if c.department == d) for d in self.promised}
+        self.candidates = [claim for claim in self.holding if self._open(claim)]
+
+    @property
+    def inside(self) -> bool:
+        mine = self.taker.department
+        return self.used[mine] + self.taker.units <= self.promised[mine]
+
+    def _open(self, claim: Claim) -> bool:
+        """Whether the claim may go alone."""
+        (policy,) = {d.policy for d in self.snapshot.departments if d.id == self.taker.department}
+        if not claim.preemptible or (claim.started_at or 0) + claim.min_runtime > self.snapshot.now:
+            return False
+        lower = claim.priority < self.taker.priority
+        if claim.department == self.taker.department:
+            newer = claim.priority == self.taker.priority and claim.submitted_at > self.taker.submitted_at
+            within = policy.within if policy else "lower_priority"
+            return {"never": False, "lower_priority": lower, "lower_or_newer_equal": lower or newer}[within]
+        reclaim = policy.reclaim if policy else "any"
+        return reclaim == "any" or (reclaim == "lower_priority" and lower)
+
+    def finds(self) -> bool:
+        """Whether some permitted set, the empty one included, lets all pods fit."""
+        wide = [claim for claim in self.candidates if len({p.node for p in claim.placement or ()}) > 1]
+        return any(self._with(gone) for many in range(len(wide) + 1) for gone in combinations(wide, many))
+
+    def _with(self, gone: tuple[Claim, ...]) -> bool:
+        """The same, where of the claims on several nodes just these go."""
+        nodes = self.pool.nodes or ()
+        domains: list[tuple[Node, ...]] = [nodes]
+        if self.taker.same_domain:
+            names = {node.domain for node in nodes if node.domain is not None}
+            domains = [tuple(node for node in nodes if node.domain == name) for name in names]
+        start = self._taken(gone)
+        return self._bears(start) and any(self._on(domain, start, gone) for domain in domains)
+
+    def _on(self, nodes: tuple[Node, ...], start: Taken, gone: tuple[Claim, ...]) -> bool:
+        """Node by node: all that can be taken, by the number of pods that get a place."""
+        states = {(0, start)}
+        for node in nodes:
+            ways = self._ways(node, gone)
+            sums = {
+                (min(pods + more, self.taker.pods), _both(taken, added))
+                for pods, taken in states
+                for more, added in ways
+            }
+            states = {state for state in sums if self._bears(state[1])}
+        return any(pods >= self.taker.pods for pods, _ in states)
+
+    def _ways(self, node: Node, gone: tuple[Claim, ...]) -> set[tuple[int, Taken]]:
+        """Every subset of the claims on this node alone: how many pods fit then, and what is taken."""
+        here = [c for c in self.holding if any(p.node == node.name for p in c.placement or ()) and c not in gone]
+        narrow = [c for c in here if c in self.candidates and len({p.node for p in c.placement or ()}) == 1]
+        found = set()
+        for many in range(len(narrow) + 1):
+            for victims in combinations(narrow, many):
+                taken = self._taken(victims)
+                if self._bears(taken):
+                    found.add((self._pods(node, [c for c in here if c not in victims]), taken))
+        return found
+
+    def _taken(self, victims: Iterable[Claim]) -> Taken:
+        units = {d: [v.units for v in victims if v.department == d] for d in self.others}
+        return tuple((sum(units[d]), max(units[d], default=0)) for d in self.others)
+
+    def _bears(self, taken: Taken) -> bool:
+        """Each while its department still stands above its guarantee, the largest last."""
+        return all(
+            not units or self.used[d] - (units - largest) > self.promised[d]
+            for d, (units, largest) in zip(self.others, taken, strict=True)
+        )
+
+    def may_go(self, victims: Iterable[Claim]) -> bool:
+        victims = list(victims)
+        return all(victim in self.candidates for victim in victims) and self._bears(self._taken(victims))
+
+    def fits_without(self, victims: Iterable[Claim]) -> bool:
+        """Whether all pods have a place once these are gone."""
+        ids, nodes = {victim.id for victim in victims}, self.pool.nodes or ()
+        staying = [claim for claim in self.holding if claim.id not in ids]
+        names = {node.domain for node in nodes if node.domain is not None} if self.taker.same_domain else {None}
+        return any(
+            sum(self._pods(node, staying) for node in nodes if name is None or node.domain == name) >= self.taker.pods
+            for name in names
+        )
+
+    # How many pods fit on a node --------------------------------------------------------------------------------------
+
+    def _pods(self, node: Node, staying: Iterable[Claim]) -> int:
+        standing = [
+            (claim, placed) for claim in staying for placed in claim.placement or () if placed.node == node.name
+        ]
+        cpu = (node.cpu_milli or 10**9) - sum(claim.cpu_milli for claim, _ in standing)
+        memory = (node.memory_mib or 10**9) - sum(claim.memory_mib for claim, _ in standing)
+        many = self._on_cards(node, standing)
+        if node.pods is not None:
+            many = min(many, node.pods - len(standing))
+        if self.taker.cpu_milli:
+            many = min(many, cpu // self.taker.cpu_milli)
+        return min(many, memory // self.taker.memory_mib) if self.taker.memory_mib else many
+
+    def _on_cards(self, node: Node, standing: list[tuple[Claim, Placed]]) -> int:
+        asked, whole = self.taker.units_per_pod, max(card.units for card in node.cards)
+        if self.pool.mig is not None:
+            return sum(self._instances(card, standing) for card in range(len(node.cards)))
+        left = [card.units for card in node.cards]
+        cores = [card.cores for card in node.cards]
+        for claim, placed in standing:
+            for card in placed.cards:
+                left[card] -= claim.units_per_pod // len(placed.cards)
+                cores[card] = (cores[card] or 0) - (claim.cores_per_pod or 0)
+        if whole > 1 and asked <= whole:
+            compute = self.taker.cores_per_pod
+            return sum(
+                min(units // asked, (c or 0) // compute if compute else units)
+                for units, c in zip(left, cores, strict=True)
+            )
+        return left.count(whole) // (asked // whole)
+
+    def _instances(self, card: int, standing: list[tuple[Claim, Placed]]) -> int:
+        """How many instances of the profile still fit beside those on the card: the most of all choices of starts."""
+        busy: set[int] = set()
+        for claim, placed in standing:
+            if placed.cards == (card,) and placed.start is not None:
+                busy |= set(range(placed.start, placed.start + STARTS[claim.profile or ""][0]))
+        size, starts = STARTS[self.taker.profile or ""]
+        free = [start for start in starts if busy.isdisjoint(range(start, start + size))]
+        return max(len(chosen) for chosen in _apart(free, size))
+
+
+def _apart(starts: list[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Every choice of starts that do not overlap."""
+    for taken in product((False, True), repeat=len(starts)):
+        chosen = tuple(start for start, is_taken in zip(starts, taken, strict=True) if is_taken)
+        if all(second - first >= size for first, second in pairwise(chosen)):
+            yield chosen
+
+
+def _both(one: Taken, other: Taken) -> Taken:
+    return tuple((a + b, max(large, larger)) for (a, large), (b, larger) in zip(one, other, strict=True))

@@ -1,0 +1,51 @@
+"""Cases from the field: every snapshot of cases/field, decided as its `.expected.json` says (see cases/README.md)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quotas.engine import invariants
+from quotas.engine.admission import decide
+from quotas.engine.types import Snapshot
+from quotas.engine.wire import decision_to_json, parse_snapshot
+
+FIELD = Path(__file__).parent / "cases" / "field"
+
+
+def _cases() -> list[Any]:
+    """One for each snapshot of which decisions are expected."""
+    found = []
+    for file in sorted(FIELD.glob("*.jsonl")):
+        expected = json.loads(file.with_suffix(".expected.json").read_text())
+        for line in file.read_text().splitlines():
+            data = json.loads(line)
+            wanted = {claim: want for claim, want in expected[data["id"]].items() if isinstance(want, dict)}
+            if wanted:
+                found.append(pytest.param(data, wanted, id=f"{file.stem}: {data['id']}"))
+    return found
+
+
+def _facts(snapshot: Snapshot, decision: dict[str, Any]) -> dict[str, Any]:
+    """What can be expected of one decision."""
+    domain = {node.name: node.domain for pool in snapshot.pools for node in pool.nodes or ()}
+    on = {placed["node"] for placed in decision.get("placement") or ()}
+    reasons = decision.get("reasons", [])
+    return decision | {
+        "victims_count": len(decision.get("victims") or ()),
+        "nodes": len(on),
+        "domains": len({domain[name] for name in on}),
+        "short_by": next((reason["short_by"] for reason in reasons if "short_by" in reason), None),
+        "reason": next((reason["code"] for reason in reasons), None),
+    }
+
+
+@pytest.mark.parametrize(("data", "wanted"), _cases())
+def test_it_is_decided_as_the_field_expects(data: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
+    snapshot = parse_snapshot(data)
+    plan = decide(snapshot)
+    decisions = {str(decision.claim): _facts(snapshot, decision_to_json(decision)) for decision in plan.decisions}
+    for claim, facts in wanted.items():
+        assert {fact: decisions[claim].get(fact) for fact in facts} == facts, claim
+    assert invariants.of_plan(snapshot, plan) == ()
