@@ -42,7 +42,7 @@ NOT_PASSED_ON = HOP_BY_HOP | {
     b"origin",
     b"referer",
     b"forwarded",
-    b"x-forwarded-user",
+    b"proxy",  # many programs take it for the variable HTTP_PROXY
 }
 NOT_PASSED_BACK = HOP_BY_HOP | {b"set-cookie", b"server", b"service-worker-allowed", b"access-control-allow-origin"}
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -138,10 +138,12 @@ def raw_path(scope: Scope) -> bytes:
 
 
 def upstream_headers(scope: Scope, seat: Seat) -> list[tuple[bytes, bytes]]:
+    """What the server behind gets. Nothing that it could take for our word: WSGI and CGI read X_Forwarded_User as they read
+    X-Forwarded-User, so no name with an underscore is passed on."""
     kept = [
         (name, value)
         for name, value in scope["headers"]
-        if name not in NOT_PASSED_ON and not name.startswith((b"sec-websocket", b"x-forwarded"))
+        if b"_" not in name and name not in NOT_PASSED_ON and not name.startswith((b"sec-websocket", b"x-forwarded"))
     ]
     others = "; ".join(f"{name}={value}" for name, value in cookies_of(scope).items() if name not in portal_cookies())
     if others:

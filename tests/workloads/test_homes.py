@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from ipaddress import ip_address, ip_network
 
 import pytest
 from hypothesis import given, settings
@@ -78,7 +79,7 @@ def test_every_systems_proportions_can_be_worked_out_or_are_left_out() -> None:
 def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
     home = Home("gqp-vision", "vision", {"requests.nvidia.com/gpu": 4})
     _quota, _limits, wall, silent = homes.furniture(home, Options())
-    assert wall["spec"]["policyTypes"] == ["Ingress"]
+    assert wall["spec"]["policyTypes"] == ["Ingress", "Egress"]
     (rule,) = wall["spec"]["ingress"]
     assert rule["from"] == [
         {"podSelector": {}},
@@ -89,5 +90,41 @@ def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
         },
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gpu-quota-portal"}}},
     ]
+    dns, out = wall["spec"]["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert out["to"][:3] == rule["from"]
     assert "ingress" not in silent["spec"]
     assert "egress" not in silent["spec"]
+
+
+def reaches(options: Options, address: str) -> bool:
+    """Whether a workload may open a connection to an address outside of the cluster's pods, by Kubernetes' rules."""
+    where = ip_address(address)
+    wall = homes.furniture(Home("gqp-vision", "vision", {}), options)[2]["spec"]
+    return any(
+        where in ip_network(block["cidr"]) and not any(where in ip_network(net) for net in block.get("except", ()))
+        for rule in wall["egress"]
+        for block in [to["ipBlock"] for to in rule.get("to", ()) if "ipBlock" in to]
+    )
+
+
+@pytest.mark.parametrize("opened", [(), ("10.1.2.0/24",), ("0.0.0.0/0", "::/0"), ("100.64.0.0/10", "169.254.0.0/16")])
+@pytest.mark.parametrize(
+    "metadata", ["169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "fe80::1"]
+)
+def test_no_workload_reaches_where_clouds_give_out_a_nodes_credentials(opened: tuple[str, ...], metadata: str) -> None:
+    assert not reaches(Options(egress_addresses=opened), metadata)
+
+
+def test_workloads_reach_the_world_and_of_private_networks_what_is_opened() -> None:
+    assert reaches(Options(), "151.101.0.223")
+    assert reaches(Options(), "2a04:4e42::223")
+    closed = ["10.1.2.3", "172.18.0.5", "192.168.1.1", "fd12::1"]
+    assert not any(reaches(Options(), address) for address in closed)
+    opened = Options(egress_addresses=("10.1.2.0/24", "fd12::/64"))
+    assert [address for address in closed if reaches(opened, address)] == ["10.1.2.3", "fd12::1"]
+
+
+def test_what_is_no_network_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"option egress_addresses: '10\.0\.0\.300/24'"):
+        Options.from_json({"egress_addresses": ["10.0.0.300/24"]})

@@ -17,6 +17,9 @@ from workloads.setups import Setup
 from workloads.specs import tokens_of
 
 
+POSING = {"X-Forwarded-User": "somebody", "X_Forwarded_User": "owner", "Proxy": "http://192.0.2.1:80"}
+
+
 def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site) -> None:  # noqa: F811
     bed = site.bed
     setup = Setup(port=8000)
@@ -39,8 +42,9 @@ def test_a_service_is_its_departments_and_has_the_whole_of_its_origin(site: Site
     answer = reader.get(address.split(f":{site.port}")[1])
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     reader.cookie = answer.headers["set-cookie"].split(";")[0]
-    told = reader.get("/v1/models?x=1", Authorization="Bearer mine", **{"X-Forwarded-User": "somebody"}).json()
+    told = reader.get("/v1/models?x=1", Authorization="Bearer mine", **POSING).json()
     given = {name.lower(): value for name, value in told["headers"]}
+    assert not {name for name in given if "_" in name or name == "proxy"}
     assert told["path"] == "/v1/models?x=1"
     assert given["x-forwarded-user"] == "vera"
     assert given["authorization"] == f"Bearer {tokens_of(work.attempts.get())['notebook']}"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from workloads import sharing
@@ -96,9 +97,20 @@ _DEFAULTS: Json = {
 _SILENT: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
 
 
+METADATA = tuple(
+    map(ip_network, ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "fe80::/10", "fd00:ec2::254/128"))
+)
+"""Where clouds answer with a node's credentials: nobody's workload may ask there, whatever else is opened."""
+
+PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
+"""Networks of the cluster and of the house: closed but for what `egress_addresses` names."""
+
+_DNS: Json = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+
+
 def _wall(home: Home, options: Options) -> Json:
-    """In come the department's own pods and the portal (notebooks), and what the operator lets in; out goes everything:
-    other departments do not let it in."""
+    """In come the department's own pods and the portal (notebooks), and what the operator lets in. Out it goes to the same,
+    to name servers, to the world outside of private networks, and to what the operator opens."""
     friends = [options.portal_namespace, *options.ingress_namespaces]
     own = {INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}  # both of its namespaces
     sources: list[Json] = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": own}}]
@@ -106,7 +118,21 @@ def _wall(home: Home, options: Options) -> Json:
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in friends if name
     ]
     sources += [{"ipBlock": {"cidr": cidr}} for cidr in options.portal_addresses]
-    return {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": sources}]}
+    world = [_block(cidr, (*PRIVATE, *METADATA)) for cidr in ("0.0.0.0/0", "::/0")]
+    opened = [_block(cidr, METADATA) for cidr in options.egress_addresses]
+    return {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": sources}],
+        "egress": [_DNS, {"to": [*sources, *world, *opened]}],
+    }
+
+
+def _block(cidr: str, closed: Iterable[IPv4Network | IPv6Network]) -> Json:
+    """Every address of `cidr` but those of the closed networks, of which Kubernetes takes only such as lie inside."""
+    inside = [net for net in closed if net.version == ip_network(cidr).version and net.subnet_of(ip_network(cidr))]  # type: ignore[arg-type]
+    outer = [str(net) for net in inside if not any(net != other and net.subnet_of(other) for other in inside)]  # type: ignore[arg-type]
+    return {"ipBlock": {"cidr": cidr, **({"except": outer} if outer else {})}}
 
 
 def priority_class(options: Options) -> Json:

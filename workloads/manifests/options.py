@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_network
 from typing import Any
 
 from workloads.sharing import SYSTEMS, Settings
@@ -31,6 +32,7 @@ class Options:
     priority: int = 1000  # of our pods among others of the cluster, when its scheduler has to choose
     portal_namespace: str = "gpu-quota-portal"  # may reach every pod of ours; "": the portal is outside
     portal_addresses: tuple[str, ...] = ()  # CIDRs that may, too: of a portal outside of the cluster
+    egress_addresses: tuple[str, ...] = ()  # CIDRs of private networks that workloads may reach: storage, mirrors
     ingress_namespaces: tuple[str, ...] = ()  # may, too: of the controller that leads to services
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
@@ -72,6 +74,9 @@ class Options:
         _one_of("service_scheme", options.service_scheme, ("http", "https"))
         if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
             raise ValueError("option service_domain needs one of ingress_class and gateway")
+        for key in ("portal_addresses", "egress_addresses"):
+            for cidr in getattr(options, key):
+                _network(key, cidr)
         check(settings)
         return options
 
@@ -89,6 +94,13 @@ def check(settings: Settings) -> None:
     for node, cards in settings.cards.items():
         if not isinstance(cards, int) or isinstance(cards, bool) or not 1 <= cards <= MOST_CARDS:
             raise ValueError(f"option cards: {node}: give a number of cards from 1 to {MOST_CARDS}")
+
+
+def _network(key: str, cidr: Any) -> None:
+    try:
+        ip_network(cidr)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"option {key}: {cidr!r} is no network such as 10.0.0.0/24 ({error})") from None
 
 
 def _one_of(key: str, value: Any, allowed: tuple[str, ...]) -> None:
