@@ -16,7 +16,6 @@ from workloads import notebooks
 from workloads.setups import Setup
 from workloads.specs import tokens_of
 
-
 POSING = {"X-Forwarded-User": "somebody", "X_Forwarded_User": "owner", "Proxy": "http://192.0.2.1:80"}
 
 
