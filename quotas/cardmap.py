@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from portal.models import Department, User
@@ -192,8 +192,46 @@ def _label(node: Node, *names: str) -> str:
 def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
     """Every pool with its nodes and cards; `seen`: ids of the departments whose workloads the reader may know."""
     live = read(pools)
-    cards = cards_of(live)
-    return [_overview(live, pool, cards[pool], seen) for pool in live.pools]
+    cards, left = cards_of(live), _left_beside(live)
+    strangers: dict[int, list[OutsidePod]] = defaultdict(list)
+    for stranger in OutsidePod.objects.filter(pool__in=live.pools).select_related("node"):
+        strangers[stranger.pool_id].append(stranger)
+    return [_overview(live, pool, cards[pool], seen, left, strangers[pool]) for pool in live.pools]
+
+
+BESIDE = ("cpu_milli", "memory_mib", "pods")
+
+
+def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
+    """(cluster, node name) → what a machine that says how much it has beside its cards has left of it. Two queries."""
+    clusters = {pool.group.cluster_id for pool in live.pools.values()}
+    left: dict[tuple[int, str], dict[str, int]] = {}
+    for node in Node.objects.filter(cluster__in=clusters).only("cluster_id", "name", "outside", *BESIDE):
+        has = {what: getattr(node, what) for what in BESIDE}
+        left[node.cluster_id, node.name] = {
+            what: amount - node.outside.get(what, 0) for what, amount in has.items() if amount is not None
+        }
+    standing = Claim.objects.filter(pool__group__cluster__in=clusters, state__in=OCCUPYING, pods__gt=0)
+    for cluster, places, cpu, memory in standing.values_list(
+        "pool__group__cluster", "placement", "cpu_milli", "memory_mib"
+    ):
+        for place in places or ():
+            here = left.get((cluster, place["node"]), {})
+            for what, amount in zip(BESIDE, (cpu or 0, memory or 0, 1), strict=True):
+                if what in here:
+                    here[what] -= amount
+    return left
+
+
+def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
+    """The most units for which a machine with so much left has the CPU and memory that come with them, and a pod."""
+    if left.get("pods", 1) < 1:
+        return 0
+    shares = dict(zip(BESIDE, pool.with_a_card, strict=False))
+    bounds = [
+        max(0, left[what]) * pool.units_per_card // share for what, share in shares.items() if share and what in left
+    ]
+    return min(bounds, default=2**31)
 
 
 def cards_of(live: Live) -> dict[int, list[Card]]:
@@ -207,7 +245,14 @@ def cards_of(live: Live) -> dict[int, list[Card]]:
     return found
 
 
-def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -> PoolOverview:
+def _overview(
+    live: Live,
+    pool: int,
+    cards: list[Card],
+    seen: Collection[int],
+    left: Mapping[tuple[int, str], Mapping[str, int]],
+    strangers: Collection[OutsidePod],
+) -> PoolOverview:
     claims = [claim for claim in live.claims_of(pool) if not claim.is_recall]
     occupying = [claim for claim in claims if claim.state in OCCUPYING]
     waiting = [claim for claim in claims if claim.state == ClaimState.PENDING]
@@ -218,8 +263,7 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
     rows = [_row(here, places, cut, live.pools[pool].mig) for here in nodes.values()]
     rows.sort(key=lambda row: row.node.name)
     unheld = free(live, pool)
-    strangers = tuple(OutsidePod.objects.filter(pool=pool).select_related("node"))
-    best = max((row.largest if live.pools[pool].unit == "card" else _largest_share(row) for row in rows), default=0)
+    best = max((_largest(live.pools[pool], row, left) for row in rows), default=0)
     return PoolOverview(
         pool=live.pools[pool],
         rows=tuple(rows),
@@ -233,7 +277,7 @@ def _overview(live: Live, pool: int, cards: list[Card], seen: Collection[int]) -
         queue_len=len(waiting),
         largest=min(best, unheld),
         outside=sum(stranger.units for stranger in strangers),
-        outside_pods=strangers,
+        outside_pods=tuple(strangers),
     )
 
 
@@ -260,6 +304,12 @@ def _row(
         if (found := profile_of(table, profile)) is not None
     ]
     return NodeRow(node, tuple(cells), tuple(instances))
+
+
+def _largest(pool: Pool, row: NodeRow, left: Mapping[tuple[int, str], Mapping[str, int]]) -> int:
+    """The most units one pod could get on a node, with the CPU and memory that come with them."""
+    most = row.largest if pool.unit == "card" else _largest_share(row)
+    return min(most, _most_beside(pool, left.get((row.node.cluster_id, row.node.name), {})))
 
 
 def _largest_share(row: NodeRow) -> int:

@@ -170,6 +170,11 @@ class Workload(models.Model):
         return f"w-{self.public_id}"
 
     @property
+    def asked_units(self) -> int:
+        """What its pods take of their cards: less than the charge where compute, CPU or memory are the larger share."""
+        return (self.asked_per_pod or self.units_per_pod) * self.pods
+
+    @property
     def units(self) -> int:
         return self.pods * self.units_per_pod
 

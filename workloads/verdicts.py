@@ -347,7 +347,7 @@ def _alternatives(
         most = _largest_now(snapshot, asked)
         if most:
             yield Alternative(pool, most, _("%(amount)s here") % {"amount": amount(most, pool)})
-    cards = -(-request.charge // pool.units_per_card)
+    cards = -(-request.card_charge // pool.units_per_card)
     others = Pool.objects.filter(quotas__department=department, mig="").exclude(pk=pool.pk).select_related("group")
     for other in others[:2]:
         units = cards if other.unit == "card" else other.units_per_card

@@ -104,3 +104,18 @@ def test_compute_has_a_bar_of_its_own_where_it_is_limited():
     [view] = pool_overview([pool])
     [cell] = view.rows[0].cells
     assert [(box.x, box.width) for box in cell.core_boxes] == [("2.00", "72.00")]
+
+
+def test_the_largest_that_fits_has_the_cpu_and_memory_that_come_with_its_cards() -> None:
+    pool = make.pool("a100", cards=16, nodes=2, cpu_per_card=8_000, memory_per_card=64_000)
+    Node.objects.update(cpu_milli=64_000, memory_mib=512_000, pods=10)
+    vision = make.department("vision")
+    make.quota(vision, pool, 16)
+    for node in ("a100-n1", "a100-n2"):
+        make.holding(vision, pool, own=1, placement=on(node, 0), cpu_milli=40_000)
+    [view] = pool_overview([pool])
+    assert (view.free, view.cards_free, view.largest) == (14, 14, 3)
+    Node.objects.filter(name="a100-n1").update(outside={"memory_mib": 400_000})
+    Node.objects.filter(name="a100-n2").update(outside={"pods": 9})
+    [view] = pool_overview([pool])
+    assert view.largest == 1

@@ -136,3 +136,12 @@ def test_the_form_says_what_comes_with_a_card(pool: Pool, vision: Department, cl
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(reverse("workloads:new", args=["vision"])).content.decode()
     assert "With each card come 32 CPU and 250 GiB of memory" in page
+
+
+def test_the_page_of_a_workload_tells_what_it_got_and_what_it_is_charged(
+    pool: Pool, vision: Department, client: Client
+) -> None:
+    workload = ask(vision, pool, cpu_milli=48_000)
+    client.force_login(make.member(vision, Role.MEMBER))
+    page = client.get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
+    assert "1 card, charged 2 cards" in page
