@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from django.forms import BaseForm
+from typing import Any
 
+from portal import versions
 from portal.errors import Problem
 
 
-def blame(form: BaseForm, problem: Problem) -> None:
-    """Puts the problem's sentence beside the field it names, or above the form."""
+def blame(form: Any, problem: Problem) -> None:
+    """Puts the problem's sentence beside the field it names, or above the form; both versions where it came too late."""
     form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
+    if isinstance(problem, versions.Conflict):
+        versions.show(form, seen=versions.mark(problem.stored))
+    elif problem.code == "stale":
+        versions.show(form, version=form.initial["version"])

@@ -116,7 +116,8 @@ def problems(get_response: GetResponse) -> GetResponse:
             return None
         if isinstance(exception, NotVisible):
             return render(request, "404.html", status=404)
-        return render(request, "problem.html", {"problem": exception}, status=exception.status)
+        status = 409 if exception.code == "stale" else exception.status  # there is no If-Match in a form
+        return render(request, "problem.html", {"problem": exception}, status=status)
 
     middleware.process_exception = process_exception  # type: ignore[attr-defined]
     return middleware

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Sum
 from django.utils import timezone
 
-from portal import audit, notices
+from portal import audit, notices, versions
 from portal.access import Actor, Right
 from portal.errors import N_, Problem
 from portal.events import emit
@@ -239,13 +239,14 @@ def _over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverP
     )  # fmt: skip
 
 
-def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> None:
-    """How much each single user of the department may hold; None lifts the cap."""
+def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None, seen: str = "") -> None:
+    """How much each single user of the department may hold; None lifts the cap. Raises Conflict, Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     with durable():
         locked_group(pool.group_id)
         caps = UserCap.objects.filter(department=department, pool=pool)
         before = caps.values_list("units", flat=True).first()
+        versions.check({"units": before}, seen)
         check_sizes(pool, {"units": before}, units=units)
         if units is None:
             caps.delete()
@@ -302,12 +303,13 @@ def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
     return claim
 
 
-def set_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Pool:
-    """What may be promised of a pool, in units. Raises OverPromised."""
+def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Pool:
+    """What may be promised of a pool, in units. Raises OverPromised, Conflict."""
     actor.require_operator()
     with durable():
         locked_group(pool.group_id)
         pool = Pool.objects.get(pk=pool.pk)
+        versions.check({"nominal": pool.nominal}, seen)
         promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
         if promised > nominal:
             raise _over_promised("nominal", pool, promised, nominal)
@@ -320,13 +322,14 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Pool:
     return pool
 
 
-def set_drained(*, actor: Actor, node: Node, drained: bool) -> Node:
-    """Takes a node out of (or back into) present capacity. What runs on it stays; nothing new goes there."""
+def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:
+    """Takes a node out of (or back into) present capacity. What runs on it stays; nothing new goes there. Raises Conflict."""
     actor.require_operator()
     groups = sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
     with durable():
         for group_id in groups:
             locked_group(group_id)
+        versions.check({"drained": Node.objects.select_for_update().get(pk=node.pk).drained}, seen)
         if Node.objects.filter(pk=node.pk, drained=not drained).update(drained=drained):
             audit.record(actor, "node.drained" if drained else "node.returned", node.name)
             emit("node.changed", node=node.name)

@@ -14,6 +14,7 @@ from django.utils.translation import pgettext_lazy
 from portal import zones
 from portal.errors import Invalid
 from portal.names import LineInput
+from portal.versions import SeenField
 from quotas.amounts import LONGEST, counted_in, first_amount, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool
@@ -221,7 +222,9 @@ class ZoneForm(forms.Form):
 
 class CapForm(AmountsForm):
     units = AmountField(label=_("Each user may hold"), required=False)
+    seen = SeenField()
 
 
 class NominalForm(AmountsForm):
     nominal = AmountField(label=_("May be promised"), help_text=_("Guarantees never add up to more."))
+    seen = SeenField()

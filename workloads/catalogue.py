@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from portal import audit
+from portal import audit, versions
 from portal.access import Actor
 from portal.locks import durable
 from workloads.models import Image, Preset
@@ -16,26 +16,34 @@ PRESET_FIELDS = (
 )  # fmt: skip
 
 
-def save_image(*, actor: Actor, image: Image) -> Image:
-    """Makes it, or changes the one with its key. Raises NotVisible for anybody but operators."""
+def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
+    """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     with durable():
-        before = _facts(Image.objects.filter(pk=image.pk).first(), IMAGE_FIELDS)
+        before = _facts(Image.objects.select_for_update().filter(pk=image.pk).first(), IMAGE_FIELDS)
+        versions.check(before or {}, seen)
         image.save()
         after = _facts(image, IMAGE_FIELDS)
         audit.record(actor, "image.changed" if before else "image.added", image.name, before=before, after=after)
     return image
 
 
-def save_preset(*, actor: Actor, preset: Preset) -> Preset:
-    """Makes it, or changes the one with its key. Raises NotVisible for anybody but operators."""
+def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
+    """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     with durable():
-        before = _facts(Preset.objects.filter(pk=preset.pk).first(), PRESET_FIELDS)
+        before = _facts(Preset.objects.select_for_update(of=("self",)).filter(pk=preset.pk).first(), PRESET_FIELDS)
+        versions.check(before or {}, seen)
         preset.save()
         after = _facts(preset, PRESET_FIELDS)
         audit.record(actor, "preset.changed" if before else "preset.added", preset.slug, before=before, after=after)
     return preset
+
+
+def mark_of(row: Image | Preset) -> str:
+    """What a form about it carries; "" of one that is not there yet."""
+    facts = _facts(row, IMAGE_FIELDS if isinstance(row, Image) else PRESET_FIELDS) if row.pk else None
+    return versions.mark(facts) if facts else ""
 
 
 def _facts(row: Image | Preset | None, fields: tuple[str, ...]) -> dict[str, Any] | None:

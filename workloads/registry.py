@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.text import slugify
 
-from portal import audit
+from portal import audit, versions
 from portal.access import Actor
 from portal.crypt import encrypt
 from portal.errors import N_, Invalid
@@ -66,8 +66,9 @@ def change_cluster(
     kubeconfig: str | None = None,
     options: dict[str, Any] | None = None,
     active: bool | None = None,
+    seen: str = "",
 ) -> Cluster:
-    """None leaves a value as it is. Raises NoConnection, NotVisible for anybody but operators."""
+    """None leaves a value as it is. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     before = {"active": cluster.active, "options": cluster.options}
     if kubeconfig is not None:
@@ -77,10 +78,21 @@ def change_cluster(
     if kubeconfig is not None or options is not None:
         nodes_of(cluster)
     with durable():
+        stored = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+        versions.check(_shown(stored), seen)
         cluster.save(update_fields=["connection", "options", "active"])
         after = {"active": cluster.active, "options": cluster.options, "new_connection": kubeconfig is not None}
         audit.record(actor, "cluster.changed", cluster.name, before=before, after=after)
     return cluster
+
+
+def mark_of(cluster: Cluster) -> str:
+    """What a form about it carries."""
+    return versions.mark(_shown(cluster))
+
+
+def _shown(cluster: Cluster) -> dict[str, Any]:
+    return {"active": cluster.active, "options": cluster.options}
 
 
 def pin_node(*, actor: Actor, node: Node, system: str | None = None, product: str | None = None) -> Node:

@@ -11,7 +11,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from portal import audit, names, notices
+from portal import audit, names, notices, versions
 from portal.access import Actor, NotVisible, Right
 from portal.actions.tokens import end_what_rested_on
 from portal.actions.users import require_free
@@ -159,8 +159,8 @@ def _join(actor: Actor, department: Department, user: User, role: Role) -> Membe
     return membership
 
 
-def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Raises LastOwner, Invalid, Forbidden, NotVisible. The same role again changes nothing."""
+def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = "") -> Membership:
+    """Raises Conflict, LastOwner, Invalid, Forbidden, NotVisible. The same role again changes nothing."""
     department = membership.department
     actor.require(Right.STEER, department)
     chosen = role_named(role)
@@ -169,6 +169,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
         row = members.get(membership.pk)
         if row is None:
             raise NotVisible
+        versions.check({"role": row.role}, seen)
         if row.role == chosen:
             return row
         _keep_an_owner(actor, members, row)

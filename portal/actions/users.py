@@ -6,7 +6,7 @@ import secrets
 
 from django.core.exceptions import ValidationError
 
-from portal import audit, names
+from portal import audit, names, versions
 from portal.access import Actor
 from portal.actions.tokens import end_tokens, end_what_rested_on
 from portal.errors import N_, Invalid, Problem
@@ -59,10 +59,11 @@ def reset_password(*, actor: Actor, user: User) -> str:
     return password
 
 
-def set_active(*, actor: Actor, user: User, active: bool) -> None:
-    """Raises LastOperator. Locking ends the tokens; what runs goes on."""
+def set_active(*, actor: Actor, user: User, active: bool, seen: str = "") -> None:
+    """Raises LastOperator, Conflict. Locking ends the tokens; what runs goes on."""
     actor.require_operator()
     with durable():
+        _check_seen(user, seen)
         if not active:
             _keep_an_operator(user)
             end_tokens(ApiToken.objects.filter(holder=user))
@@ -71,16 +72,30 @@ def set_active(*, actor: Actor, user: User, active: bool) -> None:
             end_what_rested_on(user)
 
 
-def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
-    """Raises LastOperator."""
+def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") -> None:
+    """Raises LastOperator, Conflict."""
     actor.require_operator()
     with durable():
+        _check_seen(user, seen)
         if not operator:
             _keep_an_operator(user)
         changed = User.objects.filter(pk=user.pk, is_operator=not operator)
         if changed.update(is_operator=operator, is_staff=operator):
             audit.record(actor, "user.operator" if operator else "user.no_operator", f"user {user.username}")
             end_what_rested_on(user)
+
+
+def mark_of(user: User) -> str:
+    """What a form about the account carries."""
+    return versions.mark(_standing(user))
+
+
+def _standing(user: User) -> dict[str, bool]:
+    return {"active": user.is_active, "operator": user.is_operator}
+
+
+def _check_seen(user: User, seen: str) -> None:
+    versions.check(_standing(User.objects.select_for_update(no_key=True).get(pk=user.pk)), seen)
 
 
 def _keep_an_operator(user: User) -> None:

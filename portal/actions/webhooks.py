@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from portal import audit, names, notices, outbox, outgoing
+from portal import audit, names, notices, outbox, outgoing, versions
 from portal.access import Actor, Right
 from portal.crypt import encrypt
 from portal.errors import N_, Invalid, Problem
@@ -72,14 +72,18 @@ def change_webhook(
     secret: str | None,
     kinds: Sequence[str],
     active: bool,
+    seen: str = "",
 ) -> Webhook:
-    """`secret` None keeps the one there is. What waits to be sent goes to the new address."""
+    """Raises Conflict besides what add_webhook raises. `secret` None keeps the one there is. What waits to be sent goes to
+    the new address."""
     actor.require(Right.STEER, webhook.department)
     name = checked(name, url, shape, kinds)
     if secret is None and outgoing.host_of(url) != outgoing.host_of(webhook.url) and webhook.secret:
         raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
-    before, was_active = _shown(webhook), webhook.active
+    was_active = webhook.active
     with durable():
+        before = _shown(Webhook.objects.select_for_update(of=("self",)).get(pk=webhook.pk))
+        versions.check(before, seen)
         webhook.name, webhook.url, webhook.shape = name, url, shape
         webhook.kinds, webhook.active = list(kinds), active
         if active and not was_active:  # switched on again: what waits is tried now
@@ -120,6 +124,11 @@ def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
         audit.record(actor, "webhook.tested", str(webhook.pk), department=webhook.department)
         wake("portal.deliver")
     return row
+
+
+def mark_of(webhook: Webhook) -> str:
+    """What a form about it carries."""
+    return versions.mark(_shown(webhook))
 
 
 def _shown(webhook: Webhook) -> dict[str, object]:

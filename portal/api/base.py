@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ParseError
@@ -173,6 +174,17 @@ class ApiView(APIView):
 
 class FreeText(serializers.CharField):
     """A text with lines, or one that a program reads: a script, a kubeconfig."""
+
+
+class Moment(serializers.DateTimeField):
+    """A time with its zone: whoever leaves it out means some clock, and nobody knows which."""
+
+    default_error_messages = {"zone": _("Say the zone of this time too, such as 2026-01-31T18:00:00Z or …+08:00.")}
+
+    def enforce_timezone(self, value: Any) -> Any:
+        if timezone.is_naive(value):
+            self.fail("zone")
+        return super().enforce_timezone(value)
 
 
 class Strict(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.actions import tokens as actions
-from portal.api.base import ApiView, Strict
+from portal.api.base import ApiView, Moment, Strict
 from portal.idempotency import idempotent
 from portal.models import ApiToken, Role, User
 from portal.schema import IDEMPOTENCY_KEY, page_of
@@ -59,7 +59,7 @@ class TokenIn(Strict):
     )
     name = serializers.CharField(max_length=80)
     scopes = serializers.ListField(child=serializers.CharField(), allow_empty=False, help_text=", ".join(SCOPES))
-    expires_at = serializers.DateTimeField(help_text="At most one year ahead.")
+    expires_at = Moment(help_text="At most one year ahead.")
     addresses = serializers.ListField(child=serializers.CharField(), default=list, help_text="Networks; empty: any.")
     holder = serializers.CharField(required=False, help_text="A service account of the department; absent: yourself.")
 

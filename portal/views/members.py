@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal import once
+from portal import once, versions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.actions import departments, members, tokens
 from portal.errors import Problem
@@ -72,7 +72,7 @@ def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 20
     may_steer = actor.may(Right.STEER, here)
     context = {
         "department": here,
-        "rows": rows,
+        "rows": [(row, versions.mark({"role": row.role})) for row in rows],
         "above": _owners_above(here),
         "may_steer": may_steer,
         "roles": Role.choices,
@@ -169,7 +169,8 @@ def change_role(request: HttpRequest, department: str, username: str) -> HttpRes
     actor = actor_of(request)
     row = membership_for(actor, department, username)
     try:
-        members.change_role(actor=actor, membership=row, role=request.POST.get("role", ""))
+        seen = request.POST.get(versions.FIELD, "")
+        members.change_role(actor=actor, membership=row, role=request.POST.get("role", ""), seen=seen)
     except Problem as problem:
         return _page(request, actor, row.department, problem.status, refusal=problem)
     messages.success(request, _("%(name)s has a new role.") % {"name": row.user.label})

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal import once
+from portal import once, versions
 from portal.access import Actor, actor_of
 from portal.actions import departments as department_actions
 from portal.actions import users as user_actions
@@ -135,7 +135,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
     context: dict[str, Any] = {}
     if request.method == "POST":
         try:
-            password = _change(actor, row, request.POST.get("change", ""))
+            password = _change(actor, row, request.POST.get("change", ""), request.POST.get(versions.FIELD, ""))
         except Problem as problem:
             context["refusal"] = problem
         else:
@@ -147,6 +147,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
             return once.redirect_with(request, request.path, made=row.username, password=password)
     context |= _made(request) | {
         "person": row,
+        "seen": user_actions.mark_of(row),
         "memberships": row.memberships.select_related("department"),
         "tokens": row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count(),
     }
@@ -157,15 +158,15 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
 
 
 @sensitive_variables()
-def _change(actor: Actor, row: User, change: str) -> str:
+def _change(actor: Actor, row: User, change: str, seen: str) -> str:
     """The new password, if that was the change."""
     match change:
         case "password":
             return user_actions.reset_password(actor=actor, user=row)
         case "lock" | "unlock":
-            user_actions.set_active(actor=actor, user=row, active=change == "unlock")
+            user_actions.set_active(actor=actor, user=row, active=change == "unlock", seen=seen)
         case "operator" | "no_operator":
-            user_actions.set_operator(actor=actor, user=row, operator=change == "operator")
+            user_actions.set_operator(actor=actor, user=row, operator=change == "operator", seen=seen)
     return ""
 
 
@@ -255,4 +256,4 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
             messages.success(request, _("%(name)s is changed.") % {"name": data["name"]})
             return redirect("portal:operator_departments")
     context = {"department": row, "form": form}
-    return render(request, "portal/operator_department.html", context, status=422 if form.errors else 200)
+    return render(request, "portal/operator_department.html", context, status=versions.status_of(form))

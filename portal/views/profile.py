@@ -17,8 +17,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import audit, zones
+from portal import audit, versions, zones
 from portal.access import actor_of
+from portal.forms import blame
 from portal.locks import durable
 from portal.models import User
 
@@ -32,6 +33,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
         choices=[("", gettext_lazy("as the browser")), ("en", "English"), ("zh-hans", "简体中文")],
     )
     time_zone = forms.ChoiceField(label=gettext_lazy("Time zone"), required=False)
+    seen = versions.SeenField()
 
     class Meta:
         model = User
@@ -44,20 +46,33 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
 
 
+def _stored(user: User) -> dict[str, Any]:
+    return {name: getattr(user, name) for name in ProfileForm.Meta.fields}
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     user = User.objects.get(username=actor.name)  # a copy: a refused form must not change the name in the frame
     wants_password = request.POST.get("form") == "password"
-    form = ProfileForm(None if wants_password else request.POST or None, instance=user)
+    seen = {versions.FIELD: versions.mark(_stored(user))}
+    form = ProfileForm(None if wants_password else request.POST or None, instance=user, initial=seen)
     password = PasswordChangeForm(user, request.POST if wants_password else None)
     password.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page is about more than the password
     chosen = password if wants_password else form
     if request.method == "POST" and chosen.is_valid():
-        with durable():
-            user = chosen.save()
-            audit.record(actor, "user.password_changed" if wants_password else "user.changed", f"user {user.username}")
+        try:
+            with durable():
+                if not wants_password:
+                    now = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+                    versions.check(_stored(now), chosen.cleaned_data[versions.FIELD])
+                user = chosen.save()
+                what = "user.password_changed" if wants_password else "user.changed"
+                audit.record(actor, what, f"user {user.username}")
+        except versions.Conflict as conflict:
+            blame(form, conflict)
+            return render(request, "portal/profile.html", {"form": form, "password": password}, status=409)
         if wants_password:
             update_session_auth_hash(request, user)
         with override(user.language or None):

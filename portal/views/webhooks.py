@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import notices
+from portal import notices, versions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.actions import webhooks as actions
 from portal.errors import Problem
@@ -76,7 +76,7 @@ def _page(request: HttpRequest, here: Department, form: WebhookForm, status: int
     context = {
         "department": here,
         "form": form,
-        "hooks": [(hook, f"remove-{hook.pk}") for hook in hooks],
+        "hooks": [(hook, f"remove-{hook.pk}", actions.mark_of(hook)) for hook in hooks],
         "deliveries": deliveries,
         "on_their_way": any(row.sent_at is None and not row.error for row in deliveries),
         "may_steer": True,
@@ -113,6 +113,7 @@ def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
         secret=None,
         kinds=hook.kinds,
         active=bool(request.POST.get("active")),
+        seen=request.POST.get(versions.FIELD, ""),
     )
     return redirect("portal:webhooks", department)
 

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
-from portal.api.base import ApiView, Strict
+from portal.api.base import ApiView, Moment, Strict
 from portal.idempotency import idempotent
 from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from quotas import actions, previews
@@ -75,7 +75,7 @@ class RecallIn(Strict):
     department = serializers.SlugField()
     pool = serializers.SlugField()
     units = serializers.IntegerField(min_value=1, max_value=MOST, help_text=IN_UNITS)
-    until = serializers.DateTimeField(allow_null=True, default=None, help_text="It ends then by itself.")
+    until = Moment(allow_null=True, default=None, help_text="It ends then by itself.")
 
 
 def recalls() -> QuerySet[Claim]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal import versions
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.forms import blame
@@ -32,13 +35,18 @@ def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department, Right.STEER)
     rule = rule_of(here, pool)
-    form = CapForm(request.POST, prefix=pool, pool=rule.pool)
+    units = UserCap.objects.filter(department=here, pool=rule.pool).values_list("units", flat=True).first()
+    form = CapForm(request.POST, prefix=pool, pool=rule.pool, initial=_initial(units))
     if form.is_valid():
         try:
-            actions.set_user_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
+            actions.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
         except Problem as problem:
             blame(form, problem)
     return _caps(request, actor, here, (rule.pool, form))
+
+
+def _initial(units: int | None) -> dict[str, Any]:
+    return {"units": units, versions.FIELD: versions.mark({"units": units})}
 
 
 def _caps(
@@ -51,7 +59,7 @@ def _caps(
             rule.pool,
             bad[1]
             if bad and bad[0] == rule.pool
-            else CapForm(prefix=rule.pool.slug, pool=rule.pool, initial={"units": units.get(rule.pool.pk)}),
+            else CapForm(prefix=rule.pool.slug, pool=rule.pool, initial=_initial(units.get(rule.pool.pk))),
             units.get(rule.pool.pk),
         )
         for rule in rules_of(department)
@@ -63,4 +71,4 @@ def _caps(
         "saved": sent[0] if sent and not bad else None,
         "may_steer": actor.may(Right.STEER, department),
     }
-    return render(request, "quotas/caps.html", context, status=422 if bad else 200)
+    return render(request, "quotas/caps.html", context, status=versions.status_of(bad[1]) if bad else 200)

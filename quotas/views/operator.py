@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
+from portal import versions
 from portal.access import Actor, actor_of
 from portal.errors import Problem
 from portal.forms import blame
@@ -67,21 +68,25 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     sent = request.POST.get("form")
     rules = _rules_form(row, request.POST if sent == "rules" else None)
-    nominal = NominalForm(request.POST if sent == "nominal" else None, pool=row, initial={"nominal": row.nominal})
+    nominal = NominalForm(request.POST if sent == "nominal" else None, pool=row, initial=_nominal(row))
     try:
         if sent == "rules" and rules.is_valid():
             version = rules.cleaned_data["version"]
             policies.set_pool_rules(actor=actor, pool=row, rules=rules.rules(), expected_version=version)
             return _saved(request, row)
         if sent == "nominal" and nominal.is_valid():
-            actions.set_nominal(actor=actor, pool=row, nominal=nominal.cleaned_data["nominal"])
+            actions.set_nominal(actor=actor, pool=row, **nominal.cleaned_data)
             return _saved(request, row)
     except Problem as problem:
         blame(rules if sent == "rules" else nominal, problem)
     [overview] = pool_overview([row])
     shared = Pool.objects.filter(group=row.group).exclude(pk=row.pk)
     context = {"pool": row, "rules": rules, "nominal": nominal, "overview": overview, "shared": shared}
-    return render(request, "quotas/operator_pool.html", context, status=422 if rules.errors or nominal.errors else 200)
+    return render(request, "quotas/operator_pool.html", context, status=versions.status_of(rules, nominal))
+
+
+def _nominal(pool: Pool) -> dict[str, Any]:
+    return {"nominal": pool.nominal, versions.FIELD: versions.mark({"nominal": pool.nominal})}
 
 
 def _rules_form(pool: Pool, data: Any) -> RulesForm:
@@ -123,13 +128,13 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     if request.method == "POST":
         drained = bool(request.POST.get("drained"))
-        actions.set_drained(actor=actor, node=row, drained=drained)
+        actions.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
         done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
         messages.success(request, done % {"node": row.name})
         return redirect("quotas:operator_nodes")
     cards = list(row.cards.select_related("pool"))
     preview = preview_drain(actor=actor, node=row)
-    context = {"node": row, "cards": cards, "preview": preview}
+    context = {"node": row, "cards": cards, "preview": preview, "seen": versions.mark({"drained": row.drained})}
     return render(request, "quotas/operator_node.html", context)
 
 

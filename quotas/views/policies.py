@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
+from portal import versions
 from portal.access import Actor
 from portal.errors import Problem
 from portal.forms import blame
@@ -113,7 +114,7 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
             return redirect("quotas:policies")
     only = Pool.objects.filter(quotas__department=scope.department) if scope.department and not scope.pool else ()
     context = {"scope": scope, "form": form, "source": source, "present": explained.policy(present), "pools": only}
-    return render(request, "quotas/policy.html", context, status=422 if form.errors else 200)
+    return render(request, "quotas/policy.html", context, status=versions.status_of(form))
 
 
 def _preview(request: HttpRequest, actor: Actor, scope: Scope, form: PolicyForm) -> HttpResponse:

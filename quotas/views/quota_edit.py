@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
+from portal import versions
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.forms import blame
@@ -59,6 +60,11 @@ class Forms:
     def errors(self) -> bool:
         return bool(self.quota.errors or any(self.windows.errors) or self.windows.non_form_errors() or self.zone.errors)
 
+    @property
+    def status(self) -> int:
+        found = versions.status_of(self.quota)
+        return 422 if found == 200 and self.errors else found
+
     def asked(self) -> dict[str, Any]:
         """What valid forms mean, as set_quota and preview_quota take it."""
         asked = self.quota.numbers() | {"expected_version": self.quota.cleaned_data["version"]}
@@ -94,7 +100,12 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
         "department": here, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
         "may_promise": may_promise(actor, here), "giver": None if actor.is_operator else here.parent,
     }  # fmt: skip
-    return render(request, "quotas/quota_edit.html", context, status=422 if forms.errors else 200)
+    return render(
+        request,
+        "quotas/quota_edit.html",
+        context,
+        status=forms.status,
+    )
 
 
 @login_required

@@ -127,7 +127,7 @@ def test_an_owner_pauses_the_department(client, world):
     assert client.post("/d/vision/pause/", {"paused": "1", "version": "1"}).headers["Location"] == "/d/vision/"
     world["vision"].refresh_from_db()
     assert world["vision"].paused
-    assert text(client.post("/d/vision/pause/", {"paused": "", "version": "1"}), 412)
+    assert text(client.post("/d/vision/pause/", {"paused": "", "version": "1"}), 409)
     client.post("/d/vision/pause/", {"paused": "", "version": "2"})
     world["vision"].refresh_from_db()
     assert not world["vision"].paused

@@ -98,7 +98,7 @@ def test_policies_change_with_the_version_that_was_seen(client, operator):
     assert client.post("/operator/pools/a100/", form).status_code == 302
     pool = Pool.objects.get()
     assert (pool.notice, pool.grace, pool.max_reclaims, pool.version) == (60, 30, 3, 2)
-    assert "version 2" in text(client.post("/operator/pools/a100/", form), 422)
+    assert "version 2" in text(client.post("/operator/pools/a100/", form), 409)
     assert "promised 4" in text(client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 3}), 422)
     assert client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 9}).status_code == 302
     assert text(client.post("/operator/pools/a100/", {"form": "rules", "notice": -1, "version": 2}), 422)
@@ -125,7 +125,7 @@ def test_a_department_is_made_moved_and_renamed(client, operator):
     change = {"name": "Vision 2", "parent": top.pk, "weight": 2, "version": 1}
     assert client.post("/operator/departments/vision/", change).status_code == 302
     assert Department.objects.get(slug="vision").parent == top
-    assert "somebody else" in text(client.post("/operator/departments/vision/", change), 422)
+    assert "somebody else" in text(client.post("/operator/departments/vision/", change), 409)
 
 
 def test_an_account_is_made_locked_and_unlocked(client, operator):

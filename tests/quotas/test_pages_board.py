@@ -236,7 +236,7 @@ def test_an_edit_of_something_newer_is_refused_not_overwritten(client, world):
     client.force_login(world["operator"])
     assert client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=3)).status_code == 302
     answer = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=2))
-    assert answer.status_code == 422
+    assert answer.status_code == 409
     assert "version 2" in answer.content.decode()
     quota.refresh_from_db()
     assert quota.guaranteed == 3

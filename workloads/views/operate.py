@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from portal import versions
 from portal.access import Actor, actor_of
 from portal.errors import Problem
 from portal.forms import blame
@@ -78,7 +79,11 @@ def clusters(request: HttpRequest) -> HttpResponse:
                 return redirect("workloads:clusters")
         except Problem as problem:
             blame(form, problem)
-    context = {"clusters": Cluster.objects.prefetch_related("nodes"), "form": form, "found": found}
+    context = {
+        "clusters": [(each, registry.mark_of(each)) for each in Cluster.objects.prefetch_related("nodes")],
+        "form": form,
+        "found": found,
+    }
     return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
 
 
@@ -89,7 +94,8 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Cluster, name=cluster)
     if "active" in request.POST:
-        registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]))
+        seen = request.POST.get(versions.FIELD, "")
+        registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]), seen=seen)
         messages.success(request, _("%(name)s is changed.") % {"name": row.name})
         return redirect("workloads:clusters")
     try:
@@ -105,6 +111,7 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
 
 
 class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+    seen = versions.SeenField()
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("For"),
         required=False,
@@ -125,6 +132,7 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
 
 
 class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+    seen = versions.SeenField()
     command = CommandField(
         label=gettext_lazy("Command"),
         required=False,
@@ -211,11 +219,16 @@ def images(request: HttpRequest) -> HttpResponse:
 def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Image, pk=image) if image else Image()
-    form = ImageForm(request.POST or None, instance=row)
+    form = ImageForm(request.POST or None, instance=row, initial={versions.FIELD: catalogue.mark_of(row)})
     if request.method == "POST" and form.is_valid():
-        catalogue.save_image(actor=actor, image=form.save(commit=False))
-        messages.success(request, _("%(name)s is saved.") % {"name": row.title})
-        return redirect("workloads:images")
+        seen = form.cleaned_data[versions.FIELD]
+        try:
+            catalogue.save_image(actor=actor, image=form.save(commit=False), seen=seen)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            return redirect("workloads:images")
     return _form(request, form, row.title if image else _("New image"))
 
 
@@ -224,14 +237,19 @@ def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
 def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Preset, pk=preset) if preset else Preset()
-    form = PresetForm(request.POST or None, instance=row)
+    form = PresetForm(request.POST or None, instance=row, initial={versions.FIELD: catalogue.mark_of(row)})
     if request.method == "POST" and form.is_valid():
-        catalogue.save_preset(actor=actor, preset=form.save(commit=False))
-        messages.success(request, _("%(name)s is saved.") % {"name": row.title})
-        return redirect("workloads:images")
+        seen = form.cleaned_data[versions.FIELD]
+        try:
+            catalogue.save_preset(actor=actor, preset=form.save(commit=False), seen=seen)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            return redirect("workloads:images")
     return _form(request, form, row.title if preset else _("New preset"))
 
 
 def _form(request: HttpRequest, form: forms.BaseForm, title: str) -> HttpResponse:
     context = {"form": form, "title": title}
-    return render(request, "workloads/operator_form.html", context, status=422 if form.errors else 200)
+    return render(request, "workloads/operator_form.html", context, status=versions.status_of(form))

@@ -1,0 +1,249 @@
+"""Two tabs change the same thing: every form that edits something stored says what it has seen, and the second is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal import spreadsheets, versions
+from portal.api.base import Moment
+from portal.models import Membership, Role, User, Webhook
+from quotas.models import Cluster, Quota, UserCap
+from tests import builders as make
+from tests.architecture.doors import World, all_doors, build
+from tests.clients import person
+from workloads.models import Image, Preset
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def world(settings: object, tmp_path: Path) -> World:
+    settings.DATA_DIR, settings.DEBUG = tmp_path, True  # type: ignore[attr-defined]
+    return build()
+
+
+class Forms(HTMLParser):
+    """The forms of a page that POST: where to, and what they would send as they stand."""
+
+    def __init__(self, page: str, path: str) -> None:
+        super().__init__()
+        self.path, self.found = path, list[tuple[str, dict[str, str]]]()
+        self.inside, self.select = False, ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.inside = given.get("method", "").lower() == "post" or "hx-post" in given
+            if self.inside:
+                self.found.append((given.get("hx-post") or given.get("action") or self.path, {}))
+        elif self.inside and tag in ("input", "button", "textarea") and given.get("name"):
+            if given.get("type") in ("checkbox", "radio") and "checked" not in given:
+                return
+            self.found[-1][1].setdefault(given["name"], given.get("value", ""))
+        elif self.inside and tag == "select":
+            self.select = given.get("name", "")
+        elif self.inside and tag == "option" and ("selected" in given or self.select not in self.found[-1][1]):
+            self.found[-1][1][self.select] = given.get("value", "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self.inside = False
+
+
+def forms_of(world: World, who: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """(page, where it goes, what it would send) of every form on every page of this person."""
+    client = world.client(who)
+    for door in all_doors(world):
+        if door.is_api or door.name in {"events", "portal:events", "portal:logout", "portal:login"}:
+            continue
+        answer = client.get(door.path)
+        if answer.status_code == 200 and not answer.streaming and "html" in answer.headers.get("Content-Type", ""):
+            for action, fields in Forms(answer.content.decode(), door.path).found:
+                yield door.path, action.split("?")[0], fields
+
+
+ADDS_OR_ACTS = (
+    # end of the address: what it does instead of editing
+    ("/preferences/", "the reader's own switches"), ("/logout/", "ends"), ("/login/", "begins"), ("/invite/", "adds"),
+    ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
+    ("/try/", "sends a test"), ("/remove/", "removes, after a page that says what"), ("/withdraw/", "withdraws"),
+    ("/recall/", "adds"), ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
+    ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/inbox/settings/", "the reader's own"), ("/revoke/", "ends"),
+    ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
+    ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"), ("/share/", "says which"),
+    ("/pin/", "says which"), ("/files/", "adds"), ("/an-invitation-that-nobody-knows/", "joins"), ("/upload/", "adds"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("who", ["owner", "operator"])
+def test_every_form_that_edits_something_carries_what_was_seen_and_is_told_when_that_is_old(
+    world: World, who: str
+) -> None:
+    client, without, wrong, tried = world.client(who), set(), set(), set()
+    for page, action, fields in forms_of(world, who):
+        marks = [name for name in fields if name.split("-")[-1] in ("seen", "version")]
+        if not marks:
+            known = action.endswith(tuple(end for end, _why in ADDS_OR_ACTS)) or set(fields) <= {"csrfmiddlewaretoken"}
+            if not known and "password" not in str(fields.get("form", "")):
+                without.add(f"{page} → {action} {sorted(fields)}")
+            continue
+        old = {name: "0123456789abcdef" if name.endswith("seen") else "99999" for name in marks if fields[name]}
+        if not old:
+            continue  # about something that is not there yet
+        answer = client.post(action, fields | old)
+        tried.add(action)
+        if answer.status_code != 409 or ("data-conflict" not in answer.content.decode() and "version" not in marks):
+            wrong.add(f"{page} → {action}: {answer.status_code}")
+    assert without == set()
+    assert wrong == set()
+    assert len(tried) > (4 if who == "owner" else 12), tried
+
+
+def sent(client: Client, path: str, action: str = "") -> dict[str, str]:
+    """What the form on the page would send as it stands."""
+    for to, fields in Forms(client.get(path).content.decode(), path).found:
+        if to == (action or path) and any(name.split("-")[-1] in ("seen", "version") for name in fields):
+            return fields
+    raise AssertionError(f"no form on {path} leads to {action}")
+
+
+def changed(kind: str, world: World) -> Any:
+    """What is stored, to be read again afterwards."""
+    return {
+        "image": lambda: Image.objects.get().title, "preset": lambda: Preset.objects.get().title,
+        "cluster": lambda: Cluster.objects.get().active, "webhook": lambda: Webhook.objects.get().active,
+        "member": lambda: Membership.objects.get(user__username="member").role,
+        "cap": lambda: UserCap.objects.values_list("units", flat=True).first(),
+        "quota": lambda: Quota.objects.get().lend_limit,
+    }[kind]()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("image", {"title": "Python A"}, {"title": "Python B"}),
+        ("preset", {"title": "Small A"}, {"title": "Small B"}),
+        ("cluster", {"active": ""}, {"active": ""}),
+        ("webhook", {"active": ""}, {"active": ""}),
+        ("member", {"role": "viewer"}, {"role": "owner"}),
+        ("cap", {"a100-units": "2"}, {"a100-units": "3"}),
+        ("quota", {"lend_limit": "1"}, {"lend_limit": "2"}),
+    ],
+)
+def test_the_second_tab_sees_both_and_may_then_replace(
+    world: World, kind: str, first: dict[str, str], second: dict[str, str]
+) -> None:
+    values, client = world.values, world.client("operator")
+    page, action = {
+        "image": (f"/operator/images/{values['image']}/",) * 2,
+        "preset": (f"/operator/presets/{values['preset']}/",) * 2,
+        "cluster": ("/operator/clusters/", f"/operator/clusters/{values['cluster']}/"),
+        "webhook": ("/d/vision/webhooks/", f"/d/vision/webhooks/{values['webhook']}/switch/"),
+        "member": ("/d/vision/members/", "/d/vision/members/member/role/"),
+        "cap": ("/d/vision/caps/", "/d/vision/caps/a100/"),
+        "quota": ("/d/vision/quotas/a100/",) * 2,
+    }[kind]  # fmt: skip
+    one, two = sent(client, page, action), sent(client, page, action)
+    assert client.post(action, one | first).status_code in (200, 302)
+    kept = changed(kind, world)
+    answer = client.post(action, two | second)
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert "data-conflict" in text
+    assert changed(kind, world) == kept
+    if kind in ("image", "preset", "cap", "quota"):  # the form again, with what was typed
+        again = next(fields for to, fields in Forms(text, page).found if to == action and set(second) <= set(fields))
+        assert [again[name] for name in second] == list(second.values())
+        assert all(value in text for value in first.values())
+        assert client.post(action, again).status_code in (200, 302)
+        assert changed(kind, world) != kept
+
+
+def test_marks_differ_when_anything_differs() -> None:
+    assert versions.mark({"a": 1, "b": [1]}) == versions.mark({"b": [1], "a": 1})
+    assert len({versions.mark({"a": value}) for value in (None, 0, "", "0", False, [], {})}) == 7
+    versions.check({"a": 1}, "")
+    with pytest.raises(versions.Conflict):
+        versions.check({"a": 2}, versions.mark({"a": 1}))
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_without_zone_is_422_at_every_door_of_the_api() -> None:
+    from rest_framework import serializers
+
+    from portal.api.base import Strict
+    from tests.portal.test_names import ours
+
+    naive = [
+        f"{shape.__qualname__}.{name}"
+        for shape in ours(Strict)
+        for name, field in shape().fields.items()
+        if isinstance(field, serializers.DateTimeField) and not isinstance(field, Moment)
+    ]
+    assert naive == []
+    vision = make.department("vision")
+    olga = make.member(vision, Role.OWNER, "olga")
+    pool = make.pool("a100", cards=4)
+    make.quota(vision, pool, 4)
+    for text in ("2999-01-31T18:00:00", "2999-01-31T18:00", "2999-01-31 18:00"):
+        body = {"department": "vision", "pool": "a100", "units": 1, "until": text}
+        answer = person(olga).post("/api/v1/recalls/", body)
+        assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, "until"), text
+        body = {"department": "vision", "name": "ci", "scopes": ["read"], "expires_at": text}
+        answer = person(olga).post("/api/v1/tokens/", body)
+        assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, "expires_at"), text
+    for text in ("2999-01-31T18:00:00Z", "2999-01-31T18:00:00+08:00"):
+        assert person(olga).post("/api/v1/recalls/?dry_run=1", body | {"until": text}).status_code != 400
+
+
+# CSV -----------------------------------------------------------------------------------------------------------------
+
+EVIL = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "  =1", "＝1+1", "＋1", "－1", "＠x", "\u3000=1", "\u00a0+1"]
+
+
+@pytest.mark.parametrize("text", EVIL, ids=ascii)
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert spreadsheets.cell(text) == f"'{text}"
+
+
+@given(st.text(max_size=20))
+def test_a_cell_is_the_text_or_the_text_after_a_quote(text: str) -> None:
+    assert spreadsheets.cell(text) in (text, f"'{text}")
+    assert not spreadsheets.cell(text).lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
+
+
+def test_every_csv_of_every_page_has_a_mark_and_no_formula(world: World) -> None:
+    """Found by their addresses: whatever ends in .csv, or says that it is CSV."""
+    User.objects.filter(username="owner").update(first_name="=cmd", last_name="＝x")
+    client, seen = world.client("operator"), []
+    client.post("/operator/departments/", {"slug": "nlp", "name": "＝HYPERLINK(1)", "parent": "", "weight": 1})
+    for door in all_doors(world):
+        answer = client.get(door.path)
+        if answer.headers.get("Content-Type", "").startswith("text/csv"):
+            seen.append(str(door))
+            whole = b"".join(answer.streaming_content) if answer.streaming else answer.content
+            assert whole.startswith(b"\xef\xbb\xbf"), door
+            for row in csv.reader(io.StringIO(whole.decode("utf-8-sig"))):
+                assert [text for text in row if text.lstrip().startswith(spreadsheets.FORMULA)] == []
+    assert "portal:operator_audit_export" in seen
+
+
+def test_only_one_place_writes_csv() -> None:
+    from tests.architecture.sources import files, imports, name
+
+    assert [name(path) for path in files("portal", "quotas", "workloads") if "csv" in set(imports(path))] == [
+        "portal/spreadsheets.py"
+    ]
