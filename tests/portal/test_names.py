@@ -142,7 +142,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
     "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "outcome", "stage", "method", "path", "key"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",
-                 "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind"},
+                 "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane"},
     "choices": {"language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip
 NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name"}
