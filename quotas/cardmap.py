@@ -14,6 +14,7 @@ from portal.models import Department, User
 from quotas.engine.mig import profile_of
 from quotas.live import Live, coming, free, held, read
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool
+from quotas.tree import upwards
 
 OUTSIDE = "outside"  # the kind of a box: what no quota counts
 
@@ -328,9 +329,8 @@ def _by_card(
     cut: dict[tuple[str, str], list[Share]] = defaultdict(list)
     unplaced = 0
     for claim in claims:
-        own = sum(
-            e.units for e in live.entries.get((claim.department_id, pool), ()) if e.claim_id == claim.pk and e.own
-        )
+        entries = live.entries.get((claim.department_id, pool), ())
+        own = sum(entry.units for entry in entries if entry.claim_id == claim.pk and _is_own(live, entry))
         if not claim.placement:
             unplaced += claim.units
         for placed in claim.placement or ():
@@ -369,12 +369,17 @@ def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int
     )
 
 
+def _is_own(live: Live, entry: LedgerEntry) -> bool:
+    """Whether the units are the department's own, or promised to one that it is a team of."""
+    return entry.own or any(above.pk == entry.lender_id for above in upwards(live.departments, entry.department_id))
+
+
 def _shares(live: Live, pool: int, seen: Collection[int]) -> tuple[DepartmentShare, ...]:
     rows = []
     for pk, department in live.departments.items():
         entries: list[LedgerEntry] = live.entries.get((pk, pool), [])
-        own = sum(entry.units for entry in entries if entry.own)
-        borrowed = sum(entry.units for entry in entries if not entry.own)
+        own = sum(entry.units for entry in entries if _is_own(live, entry))
+        borrowed = sum(entry.units for entry in entries) - own
         quota = live.quotas.get((pk, pool))
         if quota or entries:
             guaranteed = (quota.guaranteed if quota else 0) if pk in seen else None

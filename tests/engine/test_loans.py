@@ -1,11 +1,21 @@
 """Who lends to whom: the ledger's pairs add up."""
 
-from hypothesis import given, settings
+import json
+from pathlib import Path
 
-from quotas.engine.loans import loans_of
-from quotas.engine.types import ClaimState, Snapshot
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quotas.engine.admission import decide
+from quotas.engine.ledger import Account, Ledger
+from quotas.engine.loans import Loan, loans_of
+from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot
+from quotas.engine.verdict import usage_of
+from quotas.engine.wire import decision_to_json, parse_snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding
 from tests.engine.effort import examples
+from tests.engine.forward import GPU, World, a_crowd
 from tests.engine.strategies import snapshots
 
 
@@ -28,8 +38,103 @@ def test_what_was_lent_before_a_limit_fell_is_still_the_owners() -> None:
     assert {loan.lender: loan.units for loan in loans} == {"c": 2, "b": 3}
 
 
+CASES = Path(__file__).parent / "cases" / "field" / "ledger-in-trees-names-the-wrong-lender.jsonl"
+
+
+@pytest.mark.parametrize("line", CASES.read_text().splitlines(), ids=lambda line: json.loads(line)["id"])
+def test_a_decision_names_the_nearest_lender(line: str) -> None:
+    expected = json.loads(CASES.with_suffix(".expected.json").read_text())[json.loads(line)["id"]]
+    decided = {
+        decision.claim: decision_to_json(decision) for decision in decide(parse_snapshot(json.loads(line))).decisions
+    }
+    for claim, facts in expected.items():
+        assert {fact: decided[claim][fact] for fact in facts} == facts  # type: ignore[index]
+
+
+def lenders_of(departments: list[Department], capacity: int, *borrowed: tuple[str, int]) -> dict[str, int]:
+    claims = [holding(f"x{n}", department, units) for n, (department, units) in enumerate(borrowed)]
+    found: dict[str, int] = {}
+    for loan in loans_of(a_snapshot(a_pool(capacity), departments, claims), GPU):
+        found[loan.lender] = found.get(loan.lender, 0) + loan.units
+    return found
+
+
+LAB = [a_department("lab", 2), a_department("one", 1, parent="lab"), a_department("two", 2, parent="lab")]
+
+
+def test_nearest_first_and_the_unpromised_rest_last() -> None:
+    """Its sibling's two, its parent's two, the stranger's four, and only then the rest."""
+    departments = [*LAB, a_department("guest", 4)]
+    for units, lenders in (
+        (3, {"two": 2}),
+        (5, {"two": 2, "lab": 2}),
+        (9, {"two": 2, "lab": 2, "guest": 4}),
+        (12, {"two": 2, "lab": 2, "guest": 4, "": 3}),
+    ):
+        assert lenders_of(departments, 12, ("one", units)) == lenders
+
+
+def test_a_department_without_parent_borrows_the_unpromised_rest_first() -> None:
+    assert lenders_of([*LAB, a_department("guest")], 8, ("guest", 5)) == {"": 3, "lab": 2}
+
+
+def test_of_a_department_that_lends_two_its_teams_lend_no_more() -> None:
+    """Each of them would; all teams together, and what is promised to the department itself, lend two."""
+    lab = [a_department("lab", 2, lend_limit=2), *LAB[1:]]
+    departments = [*lab, a_department("guest"), a_department("other", 4)]
+    assert lenders_of(departments, 9, ("guest", 6)) == {"other": 4, "lab": 2}
+
+
+def test_what_others_borrow_leaves_a_team_what_its_siblings_leave() -> None:
+    """`guest` began before: of lab's five it has the three that lab's teams do not use themselves."""
+    departments = [*LAB, a_department("guest")]
+    claims = [holding("g", "guest", 3, started_at=-900), holding("x", "one", 3)]
+    loans = loans_of(a_snapshot(a_pool(6), departments, claims), GPU)
+    assert sum(loan.units for loan in loans if loan.borrower == "one" and loan.lender in ("two", "lab")) == 2
+
+
+@settings(max_examples=examples(300, 5000), deadline=None)
+@given(st.integers(0, 10**6), st.booleans())
+def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_is_idle_inside(
+    seed: int, placed: bool
+) -> None:
+    """Where the limits are kept: what a department and its teams have of others is what they use above all that is promised
+    to them, and what others have of them neither more than they leave idle nor than they lend."""
+    snapshot = a_crowd(seed, World(fair=False, nested=True, placed=placed))
+    ledger, loans = usage_of(snapshot, GPU), loans_of(snapshot, GPU)
+    assume(not any(ledger.is_overdrawn(id) for id in ledger.accounts) and ledger.root.guaranteed >= 0)
+    for account in ledger.accounts.values():
+        inside = _inside(account)
+        lent = sum(loan.units for loan in loans if loan.lender in inside and loan.borrower not in inside)
+        borrowed = sum(loan.units for loan in loans if loan.borrower in inside and loan.lender not in inside)
+        limit = account.quota.lend_limit
+        idle = account.subtree - max(account.usage, account.kept)
+        assert lent <= max(0, idle)
+        assert limit is None or lent <= limit
+        assert borrowed == max(0, account.usage - account.subtree)
+        own = sum(loan.units for loan in loans if loan.lender == account.id)
+        assert own <= max(0, account.guaranteed - account.direct)
+    assert sum(loan.units for loan in loans if loan.lender == UNPROMISED) <= ledger.root.guaranteed
+    assert all(_nobody_nearer_has_any(ledger, loans, loan) for loan in loans)
+
+
+def _inside(account: Account) -> set[str]:
+    return {str(account.id)}.union(*(_inside(child) for child in account.children))
+
+
+def _nobody_nearer_has_any(ledger: Ledger, loans: tuple[Loan, ...], loan: Loan) -> bool:
+    """Whether every parent of the borrower that is nearer than the lender has lent all that is promised to it itself."""
+    above = ledger[loan.borrower].parent
+    while above is not None and above.parent is not None and str(loan.lender) not in _inside(above):
+        lent = sum(other.units for other in loans if other.lender == above.id)
+        if lent < above.guaranteed - above.direct:
+            return False
+        above = above.parent
+    return True
+
+
 @settings(max_examples=examples(60, 1000), deadline=None)
-@given(snapshots())
+@given(snapshots() | snapshots(nested=True))
 def test_what_is_borrowed_is_what_departments_use_above_their_guarantee(snapshot: Snapshot) -> None:
     borrowed: dict[str, int] = {}
     for loan in loans_of(snapshot, snapshot.pools[0].id):

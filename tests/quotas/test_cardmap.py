@@ -30,6 +30,17 @@ def test_cells_say_own_borrowed_and_leaving():
     assert (view.free, view.largest, view.cards_free, view.own, view.borrowed) == (4, 3, 4, 3, 1)
 
 
+def test_what_is_promised_to_the_department_itself_is_its_teams_own():
+    pool = make.pool("a100")
+    lab, other = make.department("lab"), make.department("other")
+    team = make.department("team", parent=lab)
+    make.quota(lab, pool, 2)
+    make.holding(team, pool, borrowed={lab: 2, other: 1}, placement=on("a100-n1", 0, 1, 2))
+    [view] = pool_overview([pool])
+    assert [cell.shares[0].kind for cell in view.rows[0].cells if cell.shares] == ["own", "own", "borrowed"]
+    assert (view.own, view.borrowed) == (2, 1)
+
+
 def test_names_are_on_cells_of_seen_departments_only():
     pool, vision, nlp = make.pool("a100"), make.department("vision"), make.department("nlp")
     alice = make.member(vision, username="alice")
