@@ -86,6 +86,7 @@ class PoolPass:
                 self.answers[claim.id] = self._wait(claim)
             return
         self.answers.update(impossible(books))
+        books.impossible.update(self.answers)
         for claim in [claim for claim in self._held() if claim.id in self.answers]:
             books.give_up(claim)
         before: dict[ClaimId, Decision] | None = None
@@ -148,8 +149,8 @@ class PoolPass:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
         books, taken = self.books, list[Claim]()
         for claim in books.starts_without_right():
-            account, free = books.ledger[claim.department], books.ledger.available(claim.department)
-            if (free < 0 and account.usage > account.subtree) or books.left_its_guarantee(claim):
+            free = books.ledger.available(claim.department)
+            if (free < 0 or claim.must_stay_inside) and books.starts_above_guarantee(claim):
                 books.take_back(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
@@ -173,13 +174,29 @@ class PoolPass:
         """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
         depends on it may call it back, too."""
         books = self.books
-        for victim in [books.told[id] for id in victims if not books.departures.awaited.get(id)]:
+        told = [books.told[id] for id in victims]
+        for victim in told:
+            self._give_up_what_comes_before(victim)
+        for victim in [victim for victim in told if not books.departures.awaited.get(victim.id)]:
             depending = books.depending_on(victim, books.standing.charges[victim.id])
             heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
             if heir is None:
                 books.untell(victim)
             else:
                 self._wait_for(heir, victim)
+
+    def _give_up_what_comes_before(self, victim: Claim) -> None:
+        """Whoever counts on a victim that comes before it in its own department competes anew if that one is not told for
+        another any more: else it would go for a claim that it stops itself as soon as it waits again."""
+        books = self.books
+        if victim.id in books.departures.holder:
+            return
+        for id in sorted(books.departures.awaited.get(victim.id, ())):
+            claim = books.holds[id].claim if id in books.holds else victim
+            if claim.department == victim.department and queue_order(claim) > queue_order(victim):
+                self.answers.pop(id, None)
+                books.give_up(claim)
+                books.openings += 1
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
@@ -226,6 +243,8 @@ class PoolPass:
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
         books, before = self.books, self.answers.get(claim.id)
+        if claim.id not in books.holds:
+            return None  # it counted on whom another needs no more
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
             if self._stays_as_it_is(claim):
                 books.settle(claim)

@@ -12,6 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
+from quotas.engine.ledger import Ledger
+from quotas.engine.ordering import line_of
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers
@@ -27,7 +29,7 @@ class Books(Rights):
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
     `offered` what claims on nodes. `young` has those whose minimum runtime is not over. `sums`
-    is how many sums were compared for victims (problem.py).
+    is how many sums were compared for victims (problem.py). `impossible` are those that can never run.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
@@ -41,6 +43,7 @@ class Books(Rights):
         self.leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = self.sums = 0
+        self.impossible: set[ClaimId] = set()
         self.versions: dict[DepartmentId, int] = {}
         self.offers: dict[tuple[object, ...], Any] = {}
         self.offered: dict[Any, Any] = {}
@@ -125,6 +128,17 @@ class Books(Rights):
     @cached_property
     def borrowers(self) -> Borrowers:
         return Borrowers(self.ledger)
+
+    @cached_property
+    def line(self) -> Mapping[ClaimId, int]:
+        """The place in line of every claim that could run (ordering.py)."""
+        ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
+        standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
+        return line_of(ledger, standing, self.settings.fair_sharing)
+
+    def stands_behind(self, claim: Claim, taker: Claim) -> bool:
+        """Whether a claim comes after the taker in line."""
+        return self.line[claim.id] > self.line[taker.id]
 
     @cached_property
     def sizes(self) -> frozenset[tuple[int, int]]:
@@ -222,13 +236,13 @@ class Books(Rights):
         return [
             claim
             for claim in reversed(self.started.values())
-            if self.ledger.available(claim.department) < 0 or self.left_its_guarantee(claim)
+            if (self.ledger.available(claim.department) < 0 or claim.must_stay_inside)
+            and self.starts_above_guarantee(claim)
         ]
 
-    def left_its_guarantee(self, claim: Claim) -> bool:
-        """Whether a claim that is to start, and must stay inside the guarantee, is not any more beside those who came before."""
-        if not claim.must_stay_inside:
-            return False
+    def starts_above_guarantee(self, claim: Claim) -> bool:
+        """Whether a claim that is to start does not stay inside the guarantee beside those of its department who hold or are to
+        start before it. What others have only reserved since does not count: they come after it."""
         mine, charges, started = claim.department, self.standing.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))

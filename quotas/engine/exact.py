@@ -62,8 +62,13 @@ def _combined(problem: Problem, below: int | None, own: Table, tables: dict[obje
         if key not in tables:
             tables[key] = others_table(problem, below, right, usage_after)
         problem.compare(len(tables[key]))
+        spared = [*_without_one(mine)] if right is Right.FAIR else []
         for theirs, their_value in tables[key].items():
-            if _enough(problem, mine, theirs) and not any(_enough(problem, mine, less) for less in _smaller(theirs)):
+            if (
+                _enough(problem, mine, theirs)
+                and not any(_enough(problem, mine, less) for less in _smaller(theirs))
+                and not any(_enough(problem, less, theirs) for less in spared)
+            ):
                 ranked = _rank(problem, mine, my_value, theirs, their_value)
                 if best is None or (ranked.first, ranked.rest) < (best.first, best.rest):
                     best = ranked
@@ -96,6 +101,13 @@ def _enough(problem: Problem, mine: State, theirs: State) -> bool:
     if problem.limit is not None:
         above = min(above, account.subtree - account.kept - max(0, usage - account.kept) + problem.limit)
     return max(0, account.kept - usage) + above >= problem.taker.asked
+
+
+def _without_one(mine: State) -> Iterator[State]:
+    """What is left of the taker's own without one claim. Who would start again on what is freed counts as staying: with fair
+    sharing no own work is stopped only to look as if the department borrowed less."""
+    given, right_given, units, parts = mine
+    return ((given - gives, right_given - own, units - own, ()) for gives, own in parts)
 
 
 def _smaller(state: State) -> Iterator[State]:

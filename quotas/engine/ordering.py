@@ -23,6 +23,18 @@ def queue_order(claim: Claim) -> tuple[int, int, str]:
     return -claim.priority, claim.submitted_at, claim.id
 
 
+def line_of(ledger: Ledger, claims: Iterable[Claim], fair: bool) -> dict[ClaimId, int]:
+    """Everybody's place in line: the order in which all claims would start if nobody ran yet and there were room for all.
+    It does not depend on who runs, so two claims never change places because one is stopped for the other. The `ledger` is
+    empty, and filled."""
+    competition, line = Competition(ledger, claims, fair, lambda claim: claim.units), dict[ClaimId, int]()
+    while (claim := competition.next()) is not None:
+        line[claim.id] = len(line)
+        ledger.add(claim.department, 0 if claim.is_recall else claim.units)  # workloads will use what it calls back
+        competition.again(claim.department)
+    return line
+
+
 class Competition:
     """Yields the pending claims of one pool, each when its turn comes.
 

@@ -108,7 +108,7 @@ def open_to(books: Books, taker: Taker, claims: Iterable[Claim], right: "Right |
     return [
         claim
         for claim in claims
-        if (open_by(right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
+        if (open_by(books, right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
         and stoppable(books, taker.patient, claim)
     ]
 
@@ -162,19 +162,27 @@ def right_of(taker: Taker, fair: bool, standing: Account, usage_after: int) -> R
     return Right.NONE if taker.policy.borrow_preempt is None else Right.PRIORITY
 
 
-def open_by(right: Right, taker: Taker, claim: Claim) -> bool:
-    """Whether priorities open another department's claim to the taker by this right."""
-    if right in (Right.RECLAIM, Right.FAIR):
-        return _reclaimable(taker, claim)
-    return right is Right.PRIORITY and _outranked(taker, claim)
+def open_by(books: Books, right: Right, taker: Taker, claim: Claim) -> bool:
+    """Whether another department's claim is open to the taker by this right: as far as priorities go and, between borrowers
+    by their shares, only if it stands behind the taker in line. That is what brings them to rest."""
+    if right is Right.FAIR:
+        return _reclaimable(taker, claim) and books.stands_behind(claim, taker.claim)
+    return (
+        _reclaimable(taker, claim) if right is Right.RECLAIM else right is Right.PRIORITY and _outranked(taker, claim)
+    )
 
 
 def may_go(
     right: Right, fairness: Fairness, lender: Account, usage: int, units: int, taking: tuple[Account, int]
 ) -> bool:
-    """Whether `lender`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`."""
-    if right is not Right.FAIR:
-        return right is not Right.NONE and usage > lender.subtree
+    """Whether `lender`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`. Who borrows leaves
+    it what it is promised."""
+    if right is Right.RECLAIM:
+        return usage > lender.subtree
+    if right is Right.NONE or usage - units < lender.subtree:
+        return False
+    if right is Right.PRIORITY:
+        return True
     mine = share(*taking)
     if fairness is Fairness.AFTER:
         return mine <= share(lender, usage - units)
@@ -215,11 +223,12 @@ def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Cl
     """Whether the taker, already charged in the ledger, may take this one victim now."""
     mine, theirs = _paths_meet(towards, books.ledger[victim.department])
     right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
-    if not (taker.told and right is not Right.PRIORITY) and not open_by(right, taker, victim):
+    if not (taker.told and right is not Right.PRIORITY) and not open_by(books, right, taker, victim):
         return False
     units = books.standing.charges[victim.id]
     *below, top = theirs
-    return all(account.usage > account.subtree for account in below) and may_go(
+    left = 1 if right is Right.RECLAIM else units  # the last one taken by right may overshoot
+    return all(account.usage - left >= account.subtree for account in below) and may_go(
         right, fairness, top, top.usage, units, (mine, mine.usage)
     )
 
@@ -252,11 +261,11 @@ def within_reach(books: Books, taker: Taker, claims: Iterable[Claim], fairness: 
 def _reached(
     books: Books, taker: Taker, towards: dict[str, Account], claims: list[Claim], fairness: Fairness
 ) -> list[Claim]:
-    """Those of one department's claims that may go now; size and priority decide."""
-    known: dict[tuple[int, int], bool] = {}
+    """Those of one department's claims that may go now; size, priority and whether they stand behind the taker decide."""
+    known: dict[tuple[int, int, bool], bool] = {}
     found: list[Claim] = []
     for claim in claims:
-        kind = books.standing.charges[claim.id], claim.priority
+        kind = books.standing.charges[claim.id], claim.priority, books.stands_behind(claim, taker.claim)
         if kind not in known:
             known[kind] = _reaches(books, taker, towards, claim, fairness)
         if known[kind]:

@@ -46,6 +46,11 @@ class Problem:
         fresh = self.books.sums < max(TIRED, FOR_EACH * len(self.books.claims))
         self.sums = SUMS if fresh else SUMS // 50
 
+    @property
+    def wants_own_needed(self) -> bool:
+        """Whether own claims may be stopped beside others' by who would borrow with fair sharing: then each must be needed."""
+        return self.books.settings.fair_sharing and bool(self.rivals) and not self.taker.inside
+
     def compare(self, sums: int) -> None:
         """So many sums are to be compared next. Raises TooManySets, unless the candidates are few."""
         self.books.sums += sums

@@ -2,7 +2,7 @@
 get better. Greedy then put back, from several starting orders; then set by set, in the order of preference, what may
 still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
@@ -151,7 +151,20 @@ def _most_needed(books: Books, taker: Taker) -> int:
 
 
 def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
-    return may_go(victims) and makes_room(books, taker, victims) is not None
+    return may_go(victims) and makes_room(books, taker, victims) is not None and needs_own(books, taker, victims)
+
+
+def needs_own(books: Books, taker: Taker, victims: Collection[Claim]) -> bool:
+    """Whether the taker needs each of its own claims among the victims to make room. With fair sharing who borrows beside
+    others' claims stops no own work that would start again on what is freed, only to look as if it borrowed less."""
+    mine = [victim for victim in victims if victim.department == taker.account.id]
+    if not books.settings.fair_sharing or taker.told or not mine or len(mine) == len(victims):
+        return True
+    gone = sum(books.standing.charges[victim.id] for victim in mine)
+    if taker.account.usage + taker.asked - gone <= taker.account.subtree:
+        return True
+    rests = ([other for other in victims if other is not victim] for victim in mine)
+    return all(makes_room(books, taker, rest) is None for rest in rests)
 
 
 def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
@@ -196,7 +209,7 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tu
             and makes_room(books, taker, rest) is not None
         ):
             victims, given = rest, spared
-    return tuple(victims)
+    return tuple(victims) if needs_own(books, taker, victims) else None
 
 
 def _touched(books: Books, taker: Taker, victims: list[Claim], moved: Claim) -> list[Claim]:

@@ -39,7 +39,8 @@ def own_table(problem: Problem, claims: list[Claim]) -> Table:
         problem.compare(len(table))
         for state, old in list(table.items()):
             if state[1] < right or (gives and state[0] < lacking):
-                _offer(table, _plus(state, (gives, units, units, ())), join(old, value))
+                part = ((gives, units),) if problem.wants_own_needed else ()
+                _offer(table, _plus(state, (gives, units, units, part)), join(old, value))
         if not problem.rivals and not problem.taker.inside:
             table = _undominated(problem, table, max(lacking, right))
     return table
@@ -166,13 +167,14 @@ def _asking(problem: Problem, below: int | None, right: Right, usage_after: int)
     need is rounded up so that takers of like size share what is remembered."""
     books, taker = problem.books, problem.taker
     need = 1 << (max(problem.of_others) - 1).bit_length()
+    by_guarantee, by_share = right is Right.RECLAIM, right is Right.FAIR
     least = share(taker.account, usage_after) if right is Right.FAIR else 0
     last_too = right is Right.FAIR and problem.fairness is Fairness.AFTER
     words = taker.policy.reclaim, taker.policy.borrow_preempt
     like = None if words == ("any", None) else (words, taker.claim.priority, right is Right.PRIORITY)
     everywhere = problem.gives is None  # what they give depends on the place else
     known: dict[object, Table] = (
-        books.offers.setdefault((need, below, like, taker.patient, last_too), {}) if everywhere else {}
+        books.offers.setdefault((need, below, like, taker.patient, last_too, by_guarantee), {}) if everywhere else {}
     )
 
     def ask(department: DepartmentId) -> Table:
@@ -182,23 +184,25 @@ def _asking(problem: Problem, below: int | None, right: Right, usage_after: int)
             return NOTHING
         if not account.kept:  # more than this is not asked of it
             spare = min(spare, need + books.largest)
-        key = department, books.versions.get(department, 0), account.usage, spare
+        most = None if by_guarantee else account.usage - account.subtree  # who borrows leaves it what it is promised
+        behind = sum(books.stands_behind(claim, taker.claim) for claim in problem.rivals[department]) if by_share else 0
+        key = department, books.versions.get(department, 0), account.usage, spare, behind
         if key not in known:
             claims = open_to(books, taker, problem.rivals[department], right if books.ledger.flat else None)
             claims = claims if below is None else [claim for claim in claims if claim.priority < below]
             if last_too:
                 claims = [claim for claim in claims if books.standing.charges[claim.id] <= spare]
-            known[key] = dict(_all_offers(problem, account, claims, spare, last_too, need))
+            known[key] = dict(_all_offers(problem, account, claims, spare, last_too, need, most))
         return known[key]
 
     return ask
 
 
 def _all_offers(
-    problem: Problem, account: Account, claims: list[Claim], spare: int, last_too: bool, need: int
+    problem: Problem, account: Account, claims: list[Claim], spare: int, last_too: bool, need: int, most: int | None
 ) -> Iterator[tuple[State, Value]]:
     """Nothing, and every sum of claims of which those before the last (or the last, too) take no more than what the
-    department can spare. They go smallest first, so the last to go is the largest."""
+    department can spare, and all together no more than the `most`. They go smallest first, so the last to go is the largest."""
     fair = problem.books.settings.fair_sharing
     table: Table = {START: EMPTY}
     for claim in sorted(_worth_trying(problem, claims, need), key=lambda claim: (claim.units, claim.id)):
@@ -206,6 +210,8 @@ def _all_offers(
         value: Value = (NO_CHANGE, 0, problem.books.lost_work(claim), 1, (claim.id,))
         problem.compare(len(table))
         for (given, right_given, total, parts), old in list(table.items()):
+            if most is not None and total + units > most:
+                continue
             if min(given, right_given) < need and total + units * last_too <= spare:
                 of_right = by_right(account, total + units)
                 least: tuple[Part, ...] = ()

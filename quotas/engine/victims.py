@@ -24,7 +24,7 @@ from quotas.engine.permission import (
 from quotas.engine.problem import Problem, TooManySets, lacking_of_pool, need_of
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
-from quotas.engine.search import MANY, cheapest, makes_room, search
+from quotas.engine.search import MANY, cheapest, makes_room, needs_own, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
@@ -315,6 +315,6 @@ def _settled(books: Books, taker: Taker, victims: tuple[Claim, ...] | None, fair
             room = makes_room(books, taker, rest)
             if room is not None:
                 kept, places, spare = rest, room, spare - charges[victim.id]
-    if not permitted(books, taker, kept, fairness):
+    if not (permitted(books, taker, kept, fairness) and needs_own(books, taker, kept)):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)

@@ -131,7 +131,37 @@ class Brute:
             if not self._reached(victim, self.usage(staying, self.asked), self.usage(rest, self.asked), fairness):
                 return False
             staying = rest
-        return True
+        return not others or self._needs(own, victims)
+
+    def _needs(self, own: list[Claim], victims: Victims) -> bool:
+        """With fair sharing who would borrow stops none of its own work but what it needs to be gone."""
+        after = self.usage([claim for claim in self.holding if claim not in own], self.asked)[self.mine]
+        if not self.fair or after <= self.subtree[self.mine]:
+            return True
+        return not any(self.fits(tuple(v for v in victims if v is not spared)) for spared in own)
+
+    @cached_property
+    def line(self) -> list[Claim]:
+        """In what order all would start if nobody ran yet and there were room for all."""
+        order = sorted([*self.holding, self.taker], key=lambda c: (-c.priority, c.submitted_at, c.id))
+        line: list[Claim] = []
+
+        def next_of(node: str, usage: Usage) -> Claim | None:
+            mine = [claim for claim in order if claim.department == node and claim not in line]
+            found = [(child, next_of(child, usage)) for child in self.children(node)]
+            waiting = [(child, claim) for child, claim in found if claim is not None]
+
+            def rank(one: tuple[str, Claim]) -> tuple[Any, ...]:
+                (child, claim), leaf = one, str(one[1].department)
+                then = usage | {child: usage[child] + claim.units}
+                borrows = usage[leaf] + claim.units > self.subtree[leaf]
+                return borrows, self.share(child, then) if self.fair else 0, order.index(claim)
+
+            return mine[0] if mine else min(waiting, key=rank)[1] if waiting else None
+
+        while (claim := next_of(ROOT, self.usage(line))) is not None:
+            line.append(claim)
+        return line
 
     def path(self, department: str) -> list[str]:
         return [department, *(self.path(self.parent(department)) if department != ROOT else [])]
@@ -149,8 +179,12 @@ class Brute:
             return False
         if before[mine] <= self.subtree[mine]:
             return self._reclaim(victim) and before[top] > self.subtree[top]
+        if any(before[node] - victim.units < self.subtree[node] for node in (*below, top)):
+            return False  # who borrows leaves everybody what is promised
         if not self.fair:
-            return self._borrow(victim) and before[top] > self.subtree[top]
+            return self._borrow(victim)
+        if self.line.index(victim) < self.line.index(self.taker):
+            return False
         if fairness is Fairness.AFTER:
             return self._reclaim(victim) and self.share(mine, before) <= self.share(top, after)
         return self._reclaim(victim) and self.share(mine, before) < self.share(top, before)

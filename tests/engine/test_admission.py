@@ -156,7 +156,8 @@ def test_a_borrower_may_take_from_lower_borrowers_where_the_policy_says_so() -> 
     ]
     for priority, victims in ((3, ("h",)), (4, ())):
         claims = [
-            holding("h", "nlp", 6, priority=priority),
+            holding("own", "nlp", 2, priority=9),
+            holding("h", "nlp", 4, priority=priority),
             holding("s", "speech", 2),
             pending("w", "vision", 2, priority=9),
         ]

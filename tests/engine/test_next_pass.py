@@ -388,8 +388,8 @@ def test_who_was_asked_before_a_department_began_to_borrow_is_asked_again() -> N
     """The borrower of higher priority comes before `v`, when `a` does not borrow yet; `h` did not start in this pass."""
     policy = a_policy(within="never", borrow_preempt=BorrowPreempt())
     departments = [a_department("a", 2), a_department("b", policy=policy), a_department("c", 2)]
-    claims = [holding("h", "a", 2), holding("i", "b", 1), pending("w", "b", 4, priority=1), pending("v", "a", 1)]
-    snapshot = a_snapshot(a_pool(6), departments, claims)
+    claims = [here("h", "a", "n1", 0, 1), pending("w", "b", 3, priority=1), pending("v", "a", 2)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(3, 2)), departments, claims)
     plan = decide(snapshot)
     decided = {decision.claim: decision for decision in plan.decisions}
     assert (decided["v"].decision, decided["w"].victims) == ("admit", ("h",))
