@@ -1,0 +1,76 @@
+"""No thread of the watcher ends because something went wrong, and none keeps a connection while it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import InterfaceError, OperationalError, connection
+
+from quotas.models import Cluster
+from tests import builders as make
+from workloads import drivers, watcher
+from workloads.clusters.errors import Unreachable
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+ERRORS = [
+    Unreachable("away"),
+    OperationalError("gone"),
+    InterfaceError("connection already closed"),
+    KeyError("metadata"),
+]
+
+
+class Moody:
+    """Its watch fails in each of the ways in turn, then tells of a change and goes on."""
+
+    def __init__(self) -> None:
+        self.errors = list(ERRORS)
+        self.watching, self.connected = threading.Event(), list[bool]()
+
+    def watch(self, tell: Any, over: threading.Event) -> None:
+        self.connected.append(connection.connection is not None)
+        if self.errors:
+            raise self.errors.pop(0)
+        tell(None)
+        self.watching.set()
+        over.wait(60)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Moody, threading.Event]]:
+    driver, closing, row = Moody(), threading.Event(), make.cluster("here")
+
+    def reading_driver(cluster: Cluster) -> Any:
+        Cluster.objects.count()  # as a driver of which something was changed is made anew
+        return drivers.Lending(driver)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(watcher, "driver_for", reading_driver)
+    monkeypatch.setattr(watcher.random, "uniform", lambda low, high: 0.01)
+    yield row, driver, closing
+    closing.set()
+
+
+def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, driver, closing = cluster
+    hints, told = Counter[str](), threading.Event()
+
+    def wake(name: str, **_: object) -> None:
+        hints[name] += 1
+        if hints[name] == 1:
+            raise KeyError(name)
+        told.set()
+
+    monkeypatch.setattr(watcher, "wake", wake)
+    watch = watcher.ClusterWatch(row, closing)
+    watch.start()
+    assert driver.watching.wait(60), driver.errors
+    assert driver.connected == [False] * (len(ERRORS) + 1)
+    watch._tell(None)
+    assert told.wait(30), "the thread that gives hints ended with its first error"
+    assert watch.is_alive()
+    closing.set()
+    watch.join(30)
