@@ -6,9 +6,11 @@
 2. Then the departments' next claims compete; each is answered before the next is chosen.
 3. A claim starts if its department is entitled to it and it fits where nobody else holds.
 4. If not, what already leaves for nobody is reserved for it; only then are victims named.
-5. If not, it waits, says why, and holds what it may hold.
+5. If not, it waits, and holds what it may hold.
 6. What was freed beyond need is offered again to those who wait.
 7. Who was told to leave and is not needed any more may stay.
+
+Why a claim waits is said when all have their answers.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,7 +22,7 @@ from quotas.engine.holds import Holds
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_stop_own
-from quotas.engine.reasons import LentOutReturning
+from quotas.engine.reasons import LentOutReturning, Reason
 from quotas.engine.reservations import could_start, may_stay, needs_all
 from quotas.engine.room import rooms_of
 from quotas.engine.space import Places
@@ -37,7 +39,7 @@ from quotas.engine.types import (
 )
 from quotas.engine.units import entered_at, told_at
 from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
-from quotas.engine.why import impossible, not_any_more, not_now, waiting_reasons
+from quotas.engine.why import impossible, impossible_now, not_any_more, not_now, waiting_reasons
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -47,6 +49,7 @@ def decide(snapshot: Snapshot) -> Plan:
     passes = [PoolPass(Books(snapshot, pool, *rooms)) for pool in pools]
     for planned in passes:
         planned.run()
+        planned.explain()
     decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]
     stay = [claim for done in passes for claim in withdrawn(done.books, done.answers)]
     for done in passes:
@@ -59,7 +62,7 @@ ROUNDS = 20
 
 
 AGAIN = Decision(ClaimId(""), DecisionKind.WAIT)
-"""What who waits is told in a round after which another comes."""
+"""The answer to who waits in a round after which another comes."""
 
 
 class PoolPass:
@@ -106,7 +109,7 @@ class PoolPass:
 
     @property
     def _is_last(self) -> bool:
-        """Whether no round comes after this one, as far as is known. Else who waits is asked again, and why is of no use."""
+        """Whether no round comes after this one, as far as is known. Else who waits is asked again."""
         return self._openings in (None, self.books.openings)
 
     def _forget_those_who_wait(self) -> None:
@@ -386,21 +389,39 @@ class PoolPass:
         """Step 5."""
         if not self._is_last:
             return AGAIN
-        reasons = waiting_reasons(self.books, claim)
         ahead = tuple(self._line[:AHEAD_SHOWN])
         self._line.append(claim.id)
-        return Decision(claim.id, DecisionKind.WAIT, reasons=reasons, position=len(self._line), ahead=ahead)
+        return Decision(claim.id, DecisionKind.WAIT, position=len(self._line), ahead=ahead)
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
         """Step 5, for a claim whose limits would let it start."""
         books = self.books
         decision = self._wait(claim)
-        returning = self._returning(claim) if self._is_last else None
         if books.inside(claim):
             self._holds.make(claim, starving=False)
         elif books.now - claim.waiting_since > books.settings.starvation_after and not claim.must_stay_inside:
             self._holds.make(claim, starving=True)
-        return replace(decision, reasons=(returning, *decision.reasons)) if returning else decision
+        return decision
+
+    # Reasons ----------------------------------------------------------------------------------------------------------
+
+    def explain(self) -> None:
+        """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
+        number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
+        books, self._hopeless = self.books, set()
+        for claim in books.pending:
+            decision = self.answers[claim.id]
+            if decision.decision is DecisionKind.WAIT:
+                with books.without_its_hold(claim):
+                    self.answers[claim.id] = replace(decision, reasons=self._reasons(claim))
+            elif decision.decision is DecisionKind.IMPOSSIBLE:
+                self.answers[claim.id] = replace(decision, reasons=impossible_now(books, claim, decision.reasons))
+
+    def _reasons(self, claim: Claim) -> tuple[Reason, ...]:
+        reasons = waiting_reasons(self.books, claim)
+        held_up = self.books.pool.cluster_unreachable_since is not None or not_now(self.books, claim) is not None
+        returning = None if held_up else self._returning(claim)
+        return (returning, *reasons) if returning else reasons
 
     def _returning(self, claim: Claim) -> LentOutReturning | None:
         """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""

@@ -64,6 +64,13 @@ def never(books: Books, claim: Claim) -> Never | None:
     return Never(Fragmented(books.ledger.capacity, most, machine=machine, empty=True), most)
 
 
+def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """The reasons why a claim can never run, with what its department uses now."""
+    account = books.ledger[claim.department]
+    moving = NotPreemptible, OverBorrowLimit
+    return tuple(_outside(account, claim) if isinstance(reason, moving) else reason for reason in reasons)
+
+
 def _outside(account: Account, claim: Claim) -> Reason:
     """What to say to a claim that must stay inside its guarantee and would not."""
     if not claim.preemptible:
@@ -143,7 +150,7 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
     if free + books.held_now < asked:
         yield NotEnough(books.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(iter(books.holding_now)))
+        yield HeldFor(next(id for id in books.holding_now if id != claim.id))
     else:  # where units are only counted, it would start
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, books.pool, books.free_now), claim.pods)

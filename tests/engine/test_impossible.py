@@ -41,7 +41,7 @@ def test_who_waits_behind_what_could_never_run_keeps_what_it_holds() -> None:
 
 
 def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked_at_first() -> None:
-    """A quota was cut: the reservation goes, and counted while the others were refused."""
+    """A quota was cut: the reservation goes, and nothing of it counts in the numbers."""
     claims = [
         pending("other", "a", 1, preemptible=False),
         pending("reserved", "a", 2, preemptible=False, reserved=Reservation(2, ())),
@@ -50,5 +50,5 @@ def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked
     snapshot = a_snapshot(a_pool(4), [a_department("a", 0), a_department("b", 4)], claims)
     for given in (claims, claims[::-1]):
         decided = answers(replace(snapshot, claims=tuple(given)))
-        assert decided["other"].reasons == (NotPreemptible(0, 3),)
-        assert decided["reserved"].reasons == (NotPreemptible(0, 4),)
+        assert decided["other"].reasons == (NotPreemptible(0, 1),)
+        assert decided["reserved"].reasons == (NotPreemptible(0, 2),)

@@ -1,11 +1,36 @@
 """Who waits, with whom others get on all the same, and what is said to whom."""
 
+from dataclasses import replace
+
 import pytest
 
 from quotas.engine.admission import decide
-from quotas.engine.reasons import ClusterUnreachable, Fragmented, LentOutReturning
-from quotas.engine.types import BorrowPreempt
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
+from quotas.engine.reasons import (
+    ClusterUnreachable,
+    Fragmented,
+    HeldFor,
+    LentOutReturning,
+    NotPreemptible,
+    OverBorrowLimit,
+    Reason,
+    UserCap,
+)
+from quotas.engine.types import BorrowPreempt, DecisionKind, Plan
+from tests.engine.builders import (
+    a_department,
+    a_policy,
+    a_pool,
+    a_snapshot,
+    answers,
+    carried_out,
+    holding,
+    leaving,
+    nodes,
+    pending,
+)
+from tests.engine.effort import examples
+from tests.engine.test_properties import news
+from tests.engine.towns import a_town
 
 
 def test_who_finds_no_victims_keeps_nobody_else_from_theirs() -> None:
@@ -99,3 +124,51 @@ def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_wai
         ]
         snapshot = a_snapshot(a_pool(8), [*tree, a_department("other")], claims, starvation_after=600)
         assert str(answers(snapshot)["small"].decision) == expected, (own, group)
+
+
+def of_those_who_wait(plan: Plan) -> dict[str, tuple[Reason, ...]]:
+    """Their reasons, without the moves that would help, and without the name of one of those for whom something is held: these
+    hang on an order."""
+
+    def plain(reason: Reason) -> Reason:
+        if isinstance(reason, HeldFor):
+            return HeldFor("")
+        return replace(reason, moves=None) if isinstance(reason, Fragmented) else reason
+
+    return {
+        decision.claim: tuple(map(plain, decision.reasons))
+        for decision in plan.decisions
+        if decision.decision in (DecisionKind.WAIT, DecisionKind.IMPOSSIBLE)
+    }
+
+
+def test_numbers_in_reasons_are_those_after_all_who_start() -> None:
+    """The next pass, in which nothing is decided any more, says the same to everybody."""
+    settled = said = 0
+    for seed in range(examples(60, 2_000)):
+        plan = decide(town := a_town(seed))
+        after = decide(carried_out(town, plan))
+        if set(of_those_who_wait(plan)) != set(of_those_who_wait(after)) or news(after):
+            continue
+        settled += 1
+        said += len(of_those_who_wait(plan))
+        assert of_those_who_wait(plan) == of_those_who_wait(after), town.id
+    assert settled * 2 > examples(60, 2_000)
+    assert said > settled
+
+
+def test_what_colleagues_take_after_it_counts_in_a_cap_a_limit_and_a_guarantee() -> None:
+    departments = [a_department("a", 4, borrow_limit=1, policy=a_policy(within="never")), a_department("b", 5)]
+    claims = [
+        holding("h", "a", 1, user="u"),
+        pending("over", "a", 5, user="v", priority=3),
+        pending("small", "a", 2, user="u", priority=1),
+        pending("strict", "a", 5, user="w", preemptible=False),
+    ]
+    decided = answers(a_snapshot(a_pool(9), departments, claims))
+    assert decided["small"].decision is DecisionKind.ADMIT
+    assert decided["over"].reasons == (OverBorrowLimit(1, 4),)
+    assert decided["strict"].reasons == (NotPreemptible(4, 8),)
+    departments[0] = replace(departments[0], user_caps={"gpu": 3})  # type: ignore[dict-item]
+    capped = pending("capped", "a", 3, user="u", priority=2)
+    assert answers(a_snapshot(a_pool(9), departments, [*claims, capped]))["capped"].reasons == (UserCap(3, 3),)
