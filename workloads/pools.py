@@ -19,17 +19,20 @@ from portal.errors import N_, Invalid
 from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
+from quotas.engine.mig import KNOWN
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import SYSTEMS
 from workloads.sharing.mig import slices, told_table
 
 Key = tuple[str, str, int]
-"""(product, sharing system, replicas of a card, MiB of one whose product is not known, or 0): alike for a request."""
+"""(product, sharing system, replicas of a card, its slices where they are derived, MiB of one whose product is not known, or
+0): alike for a request."""
 
 
 def key_of(kind: Offer | Pool) -> Key:
-    counts = kind.unit == "replica" or (kind.unit == "MiB" and not kind.product)
+    guessed = kind.unit == "slice" and (kind.mig or "") not in KNOWN  # by what it is cut into, and so by node
+    counts = kind.unit == "replica" or guessed or (kind.unit == "MiB" and not kind.product)
     return kind.product, kind.sharing, kind.units_per_card if counts else 0
 
 

@@ -159,3 +159,26 @@ class TestThePod:
     def test_asks_gkes_label_for_gkes_names(self) -> None:
         made = manifests.pod(spec(product="nvidia-tesla-t4", units_per_pod=1), Options())
         assert made["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
+
+
+def cut(name: str, profile: str, count: int) -> dict[str, Any]:
+    """One card of a product that nobody has a table of."""
+    found = node(
+        0,
+        name,
+        **{"nvidia.com/gpu.product": "NVIDIA-X9", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "98304"},
+    )
+    for of in ("capacity", "allocatable"):
+        found["status"][of][f"nvidia.com/mig-{profile}"] = str(count)
+    return found
+
+
+def test_cards_whose_slices_are_derived_differently_are_not_counted_in_one_pool(machines: Machines) -> None:
+    """By 1g.24gb alone a card of 96 GB may have eight slices or four; one of 4g.96gb has four."""
+    look(machines, cut("a", "1g.24gb", 4), cut("b", "4g.96gb", 1), cut("c", "1g.12gb", 7))
+    assert {pool.mig: (pool.units_per_card, pool.nominal) for pool in Pool.objects.all()} == {
+        "derived-96GB-8": (8, 16), "derived-96GB-4": (4, 4),
+    }  # fmt: skip
+    assert dict(Card.objects.values_list("node__name", "pool__units_per_card")) == {
+        "a": 8, "b": 4, "c": 8,
+    }  # fmt: skip

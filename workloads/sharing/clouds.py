@@ -109,7 +109,7 @@ def in_nvidias_words(labels: Mapping[str, str], offered: int) -> dict[str, str]:
 
     Where GKE shares or cuts the cards its own device plugin runs, so its labels count before those of feature discovery."""
     told = dict(labels)
-    if not told.get(PRODUCT) and (product := product_of(labels)):
+    if not told.get(PRODUCT, "").strip() and (product := product_of(labels)):
         told[PRODUCT] = product
     base = labels.get(ACCELERATOR) or told.get(PRODUCT, "")
     if partition := labels.get(PARTITION, ""):
