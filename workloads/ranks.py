@@ -7,8 +7,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from workloads import distributed
+from workloads.clusters.gangs import was_stopped
 from workloads.models import Attempt, Kind
-from workloads.situation import place_text
+from workloads.situation import meaning_of, place_text
 
 
 def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
@@ -17,8 +18,11 @@ def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
         row
         | {
             "role": role_of(attempt, row["rank"]),
-            "state": {"pending": "starting", "lost": "failed"}.get(row["phase"], row["phase"]),
-            "said": phase_word(row["phase"]),
+            "state": "cancelled"
+            if was_stopped(row)
+            else {"pending": "starting", "lost": "failed"}.get(row["phase"], row["phase"]),
+            "said": _("stopped") if was_stopped(row) else phase_word(row["phase"]),
+            "meaning": "" if was_stopped(row) else meaning_of(row["exit_code"]),
             "place": place_text(row["node"], row["cards"]),
         }
         for row in attempt.ranks

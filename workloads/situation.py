@@ -19,8 +19,9 @@ from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.telling import Teller, clock, goes_back, named_claims
 from quotas.windows import next_return
+from workloads.clusters.gangs import first_failed, was_stopped
 from workloads.lifecycle import State
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, Kind, Workload
 from workloads.modes.models import ModeChange
 
 IMAGE = gettext_lazy(
@@ -228,13 +229,44 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
         numbers["by"] = by
     elif state is State.REJECTED:
         text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
+    elif workload.kind == Kind.DISTRIBUTED and (rank := first_failed(attempt.ranks)) is not None:
+        numbers |= {"rank": rank["rank"], "code": rank["exit_code"], "reason": reason_word(rank["reason"])}
+        text = (
+            _("Rank %(rank)s failed with %(code)s.") if rank["exit_code"] is not None else _("Rank %(rank)s was lost.")
+        )
+        if numbers["reason"]:
+            text = _("Rank %(rank)s failed with %(code)s: %(reason)s.")
+        if numbers["reason"] and rank["exit_code"] is None:
+            text = _("Rank %(rank)s was lost: %(reason)s.")
+        if any(map(was_stopped, attempt.ranks)):
+            details.append(_("The other ranks were stopped for it. The log below is that of rank %(rank)s.") % numbers)
     elif numbers["reason"] and code:
         text = _("Failed with exit code %(code)s: %(reason)s.")
     elif code:
         text = _("Failed with exit code %(code)s. The log below says more.")
     else:
         text = _("Failed: %(reason)s.") if workload.reason else _("Failed.")
+    if state is State.FAILED and (meaning := meaning_of(numbers["code"])):
+        details.append(meaning)
     return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
+
+
+def meaning_of(code: object) -> str:
+    """What an exit code says that is a signal's; "" for others."""
+    return {
+        "126": _("Exit code 126: the command is there but cannot be run."),
+        "127": _("Exit code 127: the command was not found in the image."),
+        "134": _("Exit code 134: it broke off by itself (SIGABRT), as libraries do after an internal error."),
+        "137": _(
+            "Exit code 137: it was killed (SIGKILL), mostly because it used more memory than it asked for,"
+            " or had not ended when its grace was over."
+        ),
+        "139": _(
+            "Exit code 139: it crashed (SIGSEGV, a segmentation fault), mostly in native code such as a CUDA"
+            " or Python extension that does not fit."
+        ),
+        "143": _("Exit code 143: it was asked to end (SIGTERM) and did not say that its work was done."),
+    }.get(str(code), "")  # fmt: skip
 
 
 def obstacle(reason: str, message: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,7 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         {
             "rank": each.rank,
             "phase": each.phase.value,
+            "told": each.told,
             "node": each.node,
             "cards": list(each.cards),
             "exit_code": each.exit_code,
@@ -87,3 +88,14 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         }
         for each in ranks
     ]
+
+
+def was_stopped(row: Mapping[str, Any]) -> bool:
+    """Of a row: it did not end by itself. Rows of an older portal do not say whether it was told."""
+    return row["phase"] in (Phase.FAILED, Phase.LOST) and bool(row.get("told", row["reason"] == "Stopped"))
+
+
+def first_failed(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The rank that failed by itself before the others; None if none did."""
+    bad = [row for row in rows if row["phase"] in (Phase.FAILED, Phase.LOST) and not was_stopped(row)]
+    return min(bad, key=lambda row: (row["finished_at"] or "~", row["rank"]), default=None)

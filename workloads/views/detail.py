@@ -15,12 +15,14 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, Right, actor_of, visible
 from portal.models import Department, Event
+from portal.numbers import natural
 from portal.shell import address
 from portal.web import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads import copies, previews
 from workloads.actions import request_of
+from workloads.clusters.gangs import first_failed
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks import origin_of
@@ -58,6 +60,8 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "plain_reasons": ("Completed", "Stopped", "Error"),
         "service": service_of(row, last),
         "log_ranks": range(row.pods) if row.pods > 1 else (),
+        "log_rank": log_rank(row, shown_attempt(attempts, request.GET.get("attempt", "")), request.GET.get("rank", "")),
+        "log_attempt": shown_attempt(attempts, request.GET.get("attempt", "")),
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, here, row),
@@ -83,6 +87,21 @@ def by_id(request: HttpRequest, workload: str) -> HttpResponse:
     if row is None:
         raise NotVisible
     return redirect("workloads:detail", row.department.slug, row.public_id)
+
+
+def shown_attempt(attempts: list[Attempt], number: str) -> Attempt | None:
+    """The one whose log is shown: the one asked for, else the newest."""
+    found = [each for each in attempts if str(each.number) == number]
+    return found[0] if found else attempts[-1] if attempts else None
+
+
+def log_rank(workload: Workload, attempt: Attempt | None, asked: str) -> int:
+    """The rank asked for; else the one that failed, whose log says why."""
+    number = natural(asked, workload.pods - 1)
+    if number is not None:
+        return number
+    failed = first_failed(attempt.ranks) if attempt is not None and workload.kind == Kind.DISTRIBUTED else None
+    return failed["rank"] if failed else 0
 
 
 def rights(actor: Actor, department: Department, workload: Workload) -> dict[str, Any]:
