@@ -73,6 +73,7 @@ class Actor:
 
     user: User | None
     token: ApiToken | None = None
+    session: str = ""  # key of the session that the person acts through, if it is one
 
     @property
     def name(self) -> str:
@@ -178,7 +179,10 @@ def actor_of(request: HttpRequest) -> Actor:
     if actor is None:
         user: Any = request.user
         token = getattr(request, "auth", None)
-        actor = Actor(user if user.is_authenticated else None, token if isinstance(token, ApiToken) else None)
+        token = token if isinstance(token, ApiToken) else None
+        session = getattr(request, "session", None)
+        key = (session.session_key or "") if session is not None and token is None else ""
+        actor = Actor(user if user.is_authenticated else None, token, key)
         if actor.user is None:  # never let a missing login become the system
             raise NotVisible
         request._actor = actor  # type: ignore[attr-defined]

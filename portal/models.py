@@ -32,6 +32,12 @@ class User(AbstractUser):
         choices=[("", _("as the system")), ("light", _("light")), ("dark", _("dark"))],
     )
     time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
+    sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all were ended at once
+
+    def _get_session_auth_hash(self, secret: str | None = None) -> str:
+        """What a session must hold to live on: made of the password (Django's), and of how often all were ended."""
+        kept: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
+        return f"{kept}-{self.sessions_ended}" if self.sessions_ended else kept
 
     @property
     def label(self) -> str:

@@ -56,6 +56,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/users/<str:username>/", operator.user, name="operator_user"),
     path("preferences/", profile.preferences, name="preferences"),
     path("profile/", profile.profile, name="profile"),
+    path("profile/sessions/end/", profile.end_sessions, name="end_sessions"),
     path("session/", login.session, name="session"),
     path("search/", search.search, name="search"),
     path("tokens/", tokens.tokens, name="tokens"),

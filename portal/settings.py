@@ -206,6 +206,10 @@ WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = DEBUG
 
 SECURE_BROWSER = BASE_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_BROWSER
+# Browsers take such a name from this very host over HTTPS only, never from a host beside or below it through `domain=`.
+SESSION_COOKIE_NAME = "__Host-sessionid" if SECURE_BROWSER else "sessionid"
+CSRF_COOKIE_NAME = "__Host-csrftoken" if SECURE_BROWSER else "csrftoken"
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie that others could set
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = False  # the proxy in front does it
 BEHIND_PROXY = env.boolean("BEHIND_PROXY")

@@ -27,7 +27,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import translation
 from rest_framework.request import Request
 
-from portal import bus
+from portal import bus, sessions
 from portal.access import Actor
 from portal.models import ApiToken, User
 from portal.tokens import may_be_used
@@ -36,7 +36,7 @@ T = TypeVar("T")
 LOOK_EVERY = 2.0  # s without a ring
 SETTLE = 0.03  # s after a ring, so that a burst is one look
 KEEP_ALIVE = 15.0  # s
-CHECK_EVERY = 10.0  # s
+CHECK_EVERY = 5.0  # s
 LONGEST_WAIT = 55  # s, below the usual time-out of proxies
 _database = ThreadPoolExecutor(4, thread_name_prefix="streams")
 _clusters = ThreadPoolExecutor(16, thread_name_prefix="followers")
@@ -125,18 +125,21 @@ def message(data: Any, *, event: str = "", id: str = "") -> bytes:
 class Standing:
     """Whether the reader of a long answer still may: looked up again every few seconds."""
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: Actor, *, checked: bool = True) -> None:
+        """`checked`: just now, as at the beginning of a request."""
         self._actor: Actor | None = actor
-        self._checked = time.monotonic()
+        self._checked = time.monotonic() if checked else float("-inf")
 
     def actor(self) -> Actor | None:
-        """The reader with the rights of at most CHECK_EVERY ago; None once the account or token has ended."""
+        """The reader with the rights of at most CHECK_EVERY ago; None once the account, session or token has ended."""
         known = self._actor
         if known is not None and known.user is not None and time.monotonic() - self._checked > CHECK_EVERY:
             user = User.objects.filter(pk=known.user.pk, is_active=True).first()
             token = ApiToken.objects.filter(pk=known.token.pk).first() if known.token else None
-            ended = user is None or (known.token and (token is None or not may_be_used(token)))
-            self._actor = None if ended else Actor(user, token)
+            ended = user is None or (known.token is not None and (token is None or not may_be_used(token)))
+            if user is not None and known.session:
+                ended = ended or not sessions.lives(known.session, user)
+            self._actor = None if ended else Actor(user, token, known.session)
             self._checked = time.monotonic()
         return self._actor
 

@@ -27,7 +27,7 @@ from portal.hybrid import Receive, Scope, Send, hold
 from portal.streams import look
 from workloads import notebooks
 from workloads.models import Kind
-from workloads.notebook_sockets import pass_socket
+from workloads.notebook_sockets import pass_socket, watch
 from workloads.notebooks import FromElsewhere, Holder, NoTicket, Seat, StillStarting, Unanswered
 
 COOKIE_LIFE = 12 * 3600  # seconds; the portal's session may end it earlier
@@ -44,7 +44,16 @@ NOT_PASSED_ON = HOP_BY_HOP | {
     b"forwarded",
     b"proxy",  # many programs take it for the variable HTTP_PROXY
 }
-NOT_PASSED_BACK = HOP_BY_HOP | {b"set-cookie", b"server", b"service-worker-allowed", b"access-control-allow-origin"}
+NOT_PASSED_BACK = HOP_BY_HOP | {
+    b"set-cookie",
+    b"server",
+    b"service-worker-allowed",
+    b"access-control-allow-origin",
+    b"x-frame-options",
+}
+IN_ITS_OWN_FRAMES = [(b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN")]
+"""What its server says of itself counts too: of several policies the strictest holds."""
+FRAMES = frozenset({b"iframe", b"frame", b"embed", b"object", b"fencedframe"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 log = logging.getLogger(__name__)
 _clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
@@ -59,6 +68,8 @@ def portal_cookies() -> set[str]:
     return {
         settings.SESSION_COOKIE_NAME,
         settings.CSRF_COOKIE_NAME,
+        "sessionid",
+        "csrftoken",
         settings.LANGUAGE_COOKIE_NAME,
         "messages",
         "theme",
@@ -81,7 +92,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await pass_socket(scope, receive, send, seat, upstream_headers(scope, seat), cookie)
         else:
-            await pass_request(scope, receive, send, seat)
+            await pass_request(scope, receive, send, seat, cookie)
     except Problem as problem:
         await refuse(scope, send, problem, headers)
 
@@ -107,11 +118,12 @@ def refuse_other_origins(scope: Scope, headers: dict[bytes, bytes], holder: Hold
     if origin != own and (origin or unsafe):
         raise FromElsewhere
     site, mode = headers.get(b"sec-fetch-site", b"none"), headers.get(b"sec-fetch-mode", b"")
-    if site not in {b"none", b"same-origin"} and mode != b"navigate":
+    framed = headers.get(b"sec-fetch-dest", b"") in FRAMES
+    if site not in {b"none", b"same-origin"} and (mode != b"navigate" or framed):
         raise FromElsewhere
 
 
-async def pass_request(scope: Scope, receive: Receive, send: Send, seat: Seat) -> None:
+async def pass_request(scope: Scope, receive: Receive, send: Send, seat: Seat, cookie: str) -> None:
     url = httpx.URL(scheme="http", host=seat.host, port=seat.port, raw_path=raw_path(scope))
     request = client().build_request(
         scope["method"], url, headers=upstream_headers(scope, seat), content=body_of(scope, receive)
@@ -126,10 +138,29 @@ async def pass_request(scope: Scope, receive: Receive, send: Send, seat: Seat) -
             (b"set-cookie", cookie.encode("latin1")) for cookie in own_cookies(answer.headers.get_list("set-cookie"))
         ]
         headers.append((b"referrer-policy", b"same-origin"))
+        headers += IN_ITS_OWN_FRAMES
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-        await hold(answer.aiter_raw(), receive, send)
+        await hold(while_seated(answer.aiter_raw(), cookie), receive, send)
     finally:
         await answer.aclose()
+
+
+async def while_seated(parts: AsyncIterator[bytes], cookie: str) -> AsyncIterator[bytes]:
+    """The answer as it comes; one that goes on for long breaks off when the reader's right has ended."""
+    watching = asyncio.create_task(watch(cookie))
+    try:
+        while True:
+            part = asyncio.ensure_future(anext(parts, None))
+            await asyncio.wait({part, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not part.done():
+                part.cancel()
+                await asyncio.gather(part, return_exceptions=True)
+                raise httpx.ReadError("the reader's right has ended")
+            if (found := part.result()) is None:
+                return
+            yield found
+    finally:
+        watching.cancel()
 
 
 def raw_path(scope: Scope) -> bytes:
@@ -234,6 +265,8 @@ async def refuse(scope: Scope, send: Send, problem: Problem, headers: dict[bytes
             {"problem": problem, "page": page_of(scope, headers), "again": isinstance(problem, StillStarting)},
         ).encode()
     answer = [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store")]
-    answer.append((b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"))
+    answer.append(
+        (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+    )
     await send({"type": "http.response.start", "status": problem.status, "headers": answer})
     await send({"type": "http.response.body", "body": page})

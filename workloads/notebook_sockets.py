@@ -16,7 +16,7 @@ from portal.streams import look
 from workloads import notebooks
 from workloads.notebooks import Seat
 
-RECHECK = 10.0  # seconds
+RECHECK = 5.0  # seconds
 LARGEST = 64 << 20  # bytes of one message
 GOING_AWAY, NOT_ALLOWED, INTERNAL = 1001, 4403, 1011
 

@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 import orjson
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from portal import sessions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for, visible
 from portal.crypt import Undecryptable, decrypt, encrypt
 from portal.errors import N_, Problem
@@ -185,8 +185,7 @@ def seat_of(cookie: str) -> Seat:
 
 def _find_seat(holder: Holder) -> Seat:
     user = User.objects.filter(pk=holder.user, is_active=True).first()
-    signed_in = Session.objects.filter(session_key=holder.session, expire_date__gt=timezone.now()).exists()
-    if user is None or not signed_in:
+    if user is None or not sessions.lives(holder.session, user):
         raise NoTicket
     attempt = running_attempt(Actor(user), holder.workload)
     if attempt.number != holder.attempt:

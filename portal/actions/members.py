@@ -45,6 +45,10 @@ class InvitationOver(Problem):
     message = N_("This invitation was used, withdrawn or has expired. Ask %(inviter)s for a new one.")
 
 
+class InvitationRevoked(InvitationOver):
+    message = N_("Who made this invitation may not invite any more. Ask a quota owner of %(department)s for a new one.")
+
+
 def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -96,7 +100,14 @@ def invitation_for(secret: str) -> Invitation:
         raise NotVisible from None
     if row.accepted_at is not None or row.expires_at <= timezone.now():
         raise InvitationOver(inviter=row.created_by.label)
+    if not still_stands(row):
+        raise InvitationRevoked(department=row.department.name)
     return row
+
+
+def still_stands(invitation: Invitation) -> bool:
+    """Whether the person who made it may still invite: it rests on their right, which may have ended meanwhile."""
+    return Actor(User.objects.get(pk=invitation.created_by_id)).may(Right.STEER, invitation.department)
 
 
 def accept(*, actor: Actor, secret: str) -> Membership:
@@ -128,6 +139,8 @@ def accept_as_new(*, secret: str, username: str, password: str, full_name: str =
 
 
 def _join_by(invitation: Invitation, user: User) -> Membership:
+    if not still_stands(invitation):
+        raise InvitationRevoked(department=invitation.department.name)
     used = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, expires_at__gt=timezone.now()).update(
         accepted_at=timezone.now(), accepted_by=user
     )

@@ -6,7 +6,7 @@ import secrets
 
 from django.core.exceptions import ValidationError
 
-from portal import audit, names, versions
+from portal import audit, names, sessions, versions
 from portal.access import Actor
 from portal.actions.tokens import end_tokens, end_what_rested_on
 from portal.errors import N_, Invalid, Problem
@@ -60,16 +60,26 @@ def reset_password(*, actor: Actor, user: User) -> str:
 
 
 def set_active(*, actor: Actor, user: User, active: bool, seen: str = "") -> None:
-    """Raises LastOperator, Conflict. Locking ends the tokens; what runs goes on."""
+    """Raises LastOperator, Conflict. Locking ends the tokens and, for good, the sessions; what runs goes on."""
     actor.require_operator()
     with durable():
         _check_seen(user, seen)
         if not active:
             _keep_an_operator(user)
             end_tokens(ApiToken.objects.filter(holder=user))
+            sessions.end_all(user)
         if User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
             audit.record(actor, "user.unlocked" if active else "user.locked", f"user {user.username}")
             end_what_rested_on(user)
+
+
+def end_sessions(*, actor: Actor, user: User) -> None:
+    """Logs a person out everywhere: themselves, or an operator does. Tokens go on. Raises NotVisible."""
+    if actor.token is not None or actor.user != user:
+        actor.require_operator()
+    with durable():
+        sessions.end_all(user)
+        audit.record(actor, "user.sessions_ended", f"user {user.username}")
 
 
 def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django import forms
@@ -80,13 +81,15 @@ def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 20
         "add": AddForm(prefix="add"),
         "invite": InviteForm(prefix="invite"),
         "service": ServiceForm(prefix="service"),
-        "invitations": Invitation.objects.filter(department=here, accepted_at=None, expires_at__gt=now).select_related(
-            "created_by"
-        )
-        if may_steer
-        else [],
+        "invitations": _invitations(here, now) if may_steer else [],
     }
     return render(request, "portal/members.html", context | more, status=status)
+
+
+def _invitations(department: Department, now: dt.datetime) -> list[Invitation]:
+    """Those whose link works."""
+    rows = Invitation.objects.filter(department=department, accepted_at=None, expires_at__gt=now)
+    return [row for row in rows.select_related("created_by", "department") if members.still_stands(row)]
 
 
 def _owners_above(department: Department) -> list[Membership]:

@@ -165,6 +165,8 @@ def _change(actor: Actor, row: User, change: str, seen: str) -> str:
             return user_actions.reset_password(actor=actor, user=row)
         case "lock" | "unlock":
             user_actions.set_active(actor=actor, user=row, active=change == "unlock", seen=seen)
+        case "sessions":
+            user_actions.end_sessions(actor=actor, user=row)
         case "operator" | "no_operator":
             user_actions.set_operator(actor=actor, user=row, operator=change == "operator", seen=seen)
     return ""

@@ -7,7 +7,7 @@ from typing import Any, cast
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -19,6 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal import audit, versions, zones
 from portal.access import actor_of
+from portal.actions import users
 from portal.forms import blame
 from portal.locks import durable
 from portal.models import User
@@ -80,6 +81,18 @@ def profile(request: HttpRequest) -> HttpResponse:
         return redirect("portal:profile")
     status = 422 if request.method == "POST" else 200
     return render(request, "portal/profile.html", {"form": form, "password": password}, status=status)
+
+
+@login_required
+@require_POST
+def end_sessions(request: HttpRequest) -> HttpResponse:
+    """Logs out everywhere, here too."""
+    actor = actor_of(request)
+    if actor.user is not None:
+        users.end_sessions(actor=actor, user=actor.user)
+    logout(request)
+    messages.success(request, _("You are logged out everywhere."))
+    return redirect("portal:login")
 
 
 @require_POST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.http import HttpResponseBase, StreamingHttpResponse
@@ -27,6 +28,7 @@ PUBLIC = {
     "api:docs": "the same",
     "/metrics": "has its own key (tests/portal/test_metrics.py)",
 }
+SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.
 OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix", "item"}
 # What a member without a higher role may do in the department with empty requests.
@@ -116,9 +118,25 @@ def test_no_address_breaks_for_anybody(world: World, who: str) -> None:
         said(door, method, answer)
         for door in all_doors(world)
         for method in (("GET",) if who == "member" else ("GET", *UNSAFE))
-        if str(door) != "portal:logout" and (answer := knock(client, door, method)).status_code >= 500
+        if str(door) not in SESSION_ENDS and (answer := knock(client, door, method)).status_code >= 500
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("who", ["anonymous", "owner", "operator"])
+def test_no_answer_of_the_portal_may_stand_in_a_frame(world: World, who: str, settings: Any) -> None:
+    """Not even in one of a notebook's page, whose requests carry the session where it is of the same site."""
+    settings.DEBUG = False  # django-csp leaves the pages of errors alone that are for developers
+    client, wrong = world.client(who), []
+    for door in [*all_doors(world), Door("/admin/", "", frozenset()), Door("/no/such/page/", "", frozenset())]:
+        for method in ("GET", "POST"):
+            if str(door) in SESSION_ENDS:
+                continue
+            answer = knock(client, door, method)
+            policy = answer.headers.get("Content-Security-Policy", "")
+            if answer.headers.get("X-Frame-Options") != "DENY" or "frame-ancestors 'none'" not in policy:
+                wrong.append(said(door, method, answer))
+    assert wrong == []
 
 
 def test_a_post_from_elsewhere_is_refused(world: World) -> None:
@@ -171,7 +189,7 @@ def readings(client: Client, door: Door, family: Family) -> Iterator[tuple[str, 
         stream = {"Accept": "text/event-stream", "Last-Event-ID": "0-0"}
         yield "GET stream", client.get(door.path, headers=stream)
     for method in UNSAFE:
-        if str(door) == "portal:logout":
+        if str(door) in SESSION_ENDS:
             continue
         if door.is_api:
             send = getattr(client, method.lower())

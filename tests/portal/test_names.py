@@ -139,7 +139,8 @@ def test_every_text_in_a_body_of_the_api_refuses_them() -> None:
 
 MACHINES = {  # columns that no person types: ids, codes, what clusters tell, and the audit's copies
     "audit": {"actor_name", "token_name", "action", "target", "request_id"},
-    "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "outcome", "stage", "method", "path", "key"},
+    "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "outcome", "stage", "method", "path", "key",
+              "lane"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",
                  "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane"},

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.test import Client
 
+from tests import builders as make
 from tests.architecture import sources
 
 
@@ -40,3 +43,34 @@ def test_secrets_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://u:p@db/portal\n")
     ran = load(SECRET_KEY_FILE=str(tmp_path / "key"), DATABASE_URL_FILE=str(tmp_path / "url"))
     assert ran.stdout.split() == ["from-a-file", "django.db.backends.postgresql"]
+
+
+@pytest.mark.parametrize(
+    ("address", "names"),
+    [
+        ("https://gpu.example.org", "__Host-sessionid __Host-csrftoken True True"),
+        ("http://127.0.0.1:8000", "sessionid csrftoken False False"),
+    ],
+)
+def test_over_https_no_other_host_can_set_the_portals_cookies(address: str, names: str, tmp_path: Path) -> None:
+    """A page of a host below or beside the portal's may set cookies with `domain=`, but none whose name begins like this."""
+    told = (
+        "from portal import settings as s;"
+        " print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE)"
+    )
+    environment = {"PATH": os.environ["PATH"], "DEBUG": "true", "DATA_DIR": str(tmp_path), "BASE_URL": address}
+    ran = subprocess.run(
+        [sys.executable, "-c", told], cwd=sources.ROOT, env=environment, capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == names, ran.stderr
+
+
+def test_the_session_cookie_is_for_this_host_alone(settings: Any, db: None) -> None:
+    settings.SESSION_COOKIE_NAME, settings.SESSION_COOKIE_SECURE = "__Host-sessionid", True
+    mia = make.user("mia")
+    mia.set_password("correct horse battery")
+    mia.save()
+    answer = Client().post("/login/", {"username": "mia", "password": "correct horse battery"})
+    assert answer.status_code == 302
+    kept = answer.cookies["__Host-sessionid"]
+    assert (kept["path"], kept["domain"], kept["secure"], kept["httponly"]) == ("/", "", True, True)

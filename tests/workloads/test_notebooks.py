@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from django.contrib.auth import SESSION_KEY
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 from django.urls import reverse
@@ -23,7 +23,7 @@ from django.utils import timezone
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from portal import serve
+from portal import serve, sessions
 from portal.access import Actor, Forbidden, NotVisible
 from portal.hybrid import Hybrid
 from portal.models import Membership, Role, User
@@ -65,6 +65,21 @@ time.sleep(float(os.environ.get("LATE", "0")))
 serve(echo, os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"]), process_request=page).serve_forever()
 """
 
+# Answers "drip" with a body that never ends.
+DRIPPING = """
+import os, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        while "drip" in self.path:
+            self.wfile.write(b"more")
+            self.wfile.flush()
+            time.sleep(0.1)
+ThreadingHTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"])), Handler).serve_forever()
+"""
+
 
 @dataclass
 class Site:
@@ -86,7 +101,7 @@ class Site:
 
     def session(self, user: User) -> str:
         store = SessionStore()
-        store[SESSION_KEY] = str(user.pk)
+        store[SESSION_KEY], store[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
         store.create()
         return str(store.session_key)
 
@@ -249,6 +264,61 @@ class TestWhoMayOpen:
         assert "is not running" in answer.text
         with pytest.raises(NotRunning):
             notebooks.issue_ticket(Actor(site.bed.alice), "s", notebook.public_id)
+
+    @pytest.mark.parametrize("end", ["password", "everywhere", "locked"])
+    def test_the_cookie_ends_with_the_password_and_a_logout_everywhere(
+        self, site: Site, end: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(notebook_sockets, "RECHECK", 0.1)
+        notebook = site.submit()
+        reader, alice = site.open(notebook).ready(), User.objects.get(pk=site.bed.alice.pk)
+        with reader.socket("api/kernels") as channel:
+            channel.recv()
+            if end == "password":
+                alice.set_password("another one of hers")
+                alice.save()
+            elif end == "everywhere":
+                sessions.end_all(alice)
+            else:
+                User.objects.filter(pk=alice.pk).update(is_active=False)
+            assert reader.get("api").status_code == 403
+            with pytest.raises(ConnectionClosed) as closed:
+                channel.recv(timeout=30)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == notebook_sockets.NOT_ALLOWED
+
+    def test_an_answer_that_goes_on_breaks_off_when_the_session_ends(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(notebook_sockets, "RECHECK", 0.1)
+        notebook = site.submit(DRIPPING)
+        reader = site.open(notebook).ready()
+        cookies = {"Host": reader.host, "Cookie": reader.cookie}
+        url = f"http://127.0.0.1:{site.port}{reader.path('drip')}"
+        with httpx.stream("GET", url, headers=cookies, timeout=30) as answer:
+            parts = answer.iter_raw()
+            assert next(parts)
+            sessions.end_all(site.bed.alice)
+            with pytest.raises(httpx.RemoteProtocolError):
+                for _part in parts:
+                    pass
+
+    def test_no_other_site_puts_it_into_a_frame(self, site: Site) -> None:
+        """One of the same site would send the reader's cookie along and lead their clicks."""
+        reader = site.open(site.submit()).ready()
+        answer = reader.get("lab")
+        assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
+        assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
+        framed = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+        found = {
+            where: reader.request("GET", "lab", {**framed, "Sec-Fetch-Site": where}).status_code
+            for where in ("same-origin", "same-site", "cross-site")
+        }
+        assert found == {"same-origin": 200, "same-site": 403, "cross-site": 403}
+        linked = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Sec-Fetch-Site": "same-site"}
+        assert reader.request("GET", "lab", linked).status_code == 200
+        reader.cookie = ""
+        assert "frame-ancestors 'none'" in reader.get("lab").headers["Content-Security-Policy"]
 
     def test_the_button_leads_there_with_a_ticket(self, site: Site) -> None:
         notebook = site.submit()

@@ -184,8 +184,15 @@ class WorkloadView(ApiView):
     async def later(self, public_id: str, check: Any, wait: int) -> AsyncIterator[bytes]:
         """The workload as it is once `check` finds a change, or when the time is over."""
         await streams.until(check, wait)
-        actor = Actor(self.actor.user, self.actor.token)  # with the roles of now
-        data = await streams.look(lambda: told(actor, workload_for(actor, public_id)))
+        standing = streams.Standing(self.actor, checked=False)
+
+        def now() -> dict[str, Any]:
+            actor = standing.actor()  # with the rights of now
+            if actor is None:  # nothing can be answered any more: the connection breaks off, and the next try says 401
+                raise NotVisible
+            return told(actor, workload_for(actor, public_id))
+
+        data = await streams.look(now)
         yield JSONRenderer().render(data)
 
     @extend_schema(operation_id="workloads_change", request=WorkloadChange, responses=WorkloadOut)

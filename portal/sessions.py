@@ -1,0 +1,29 @@
+"""Whether a session still lives: for what outlasts the request that it was asked in, such as an event stream or a notebook.
+
+A session ends by logout (its row is gone), by time, and by whatever changes the person's session hash: another password, a
+lock, "log out everywhere" (User.sessions_ended).
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.db.models import F
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from portal.models import User
+
+
+def lives(key: str, user: User) -> bool:
+    """Whether this is a session of that person, as they are now in the database."""
+    row = Session.objects.filter(session_key=key, expire_date__gt=timezone.now()).first()
+    data = row.get_decoded() if row is not None else {}
+    given = str(data.get(HASH_SESSION_KEY, ""))
+    hashes = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
+    return data.get(SESSION_KEY) == str(user.pk) and any(constant_time_compare(given, each) for each in hashes)
+
+
+def end_all(user: User) -> None:
+    """Ends every session there is of theirs, and with them their event streams and open notebooks. Tokens go on."""
+    User.objects.filter(pk=user.pk).update(sessions_ended=F("sessions_ended") + 1)
