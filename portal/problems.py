@@ -59,6 +59,12 @@ class NullCharacter(Problem):
     message = N_("The address contains a null character.")
 
 
+class Malformed(Problem):
+    status = 400
+    code = "bad_request"
+    message = N_("The request cannot be understood.")
+
+
 class TooLarge(Problem):
     status = 413
     code = "too_large"
@@ -172,6 +178,13 @@ def wants_json(request: HttpRequest) -> bool:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler404: an address that does not exist."""
     return plain(NotVisible(), request) if wants_json(request) else defaults.page_not_found(request, exception)
+
+
+def bad_request(request: HttpRequest, exception: Exception | None) -> HttpResponse:
+    """handler400: what no browser sends by itself, such as the name of another host."""
+    return (
+        plain(Malformed(), request) if wants_json(request) else defaults.bad_request(request, exception or Malformed())
+    )
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from portal.admin import site
 from portal.metrics import metrics
+from portal.web import favicon
 
 api = [
     path("", include("portal.api_urls")),
@@ -19,7 +20,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("workloads.urls")),
     path("admin/", site.urls),
     path("metrics", metrics),
+    path("favicon.ico", favicon, name="favicon"),
 ]
 
+handler400 = "portal.problems.bad_request"
 handler404 = "portal.problems.not_found"
 handler500 = "portal.problems.server_error"

@@ -133,6 +133,12 @@ def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str
     )
 
 
+def favicon(request: HttpRequest) -> HttpResponse:
+    """Browsers ask for it by this name wherever a page names none, as on downloads and logs."""
+    icon = (settings.BASE_DIR / "static" / "favicon.ico").read_bytes()
+    return HttpResponse(icon, content_type="image/x-icon", headers={"Cache-Control": "public, max-age=86400"})
+
+
 def frame(request: HttpRequest) -> dict[str, Any]:
     """What base.html needs on every page; `csp_nonce` is the name django-htmx looks for."""
     return {

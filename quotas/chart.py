@@ -37,16 +37,18 @@ class Chart:
 
 
 def draw(
-    points: Sequence[Point], *, end: dt.datetime, days: int, step: dt.timedelta, whole_pool: bool = False
+    points: Sequence[Point], *, end: dt.datetime, days: int, step: dt.timedelta, capacity: int | None = None
 ) -> Chart:
     """Own from the ground, lent above it, borrowed above the guarantee; what stays empty below the line is idle.
 
-    Of a whole pool: what is lent is what others borrowed, so that stands above own once. `points` is not empty; the
-    drawing begins with them if they are younger than `days`, and shows a day at least.
+    With `capacity` it is a whole pool's, on the pool's scale: what is lent is what others borrowed, so that stands above own
+    once, and what stays empty is free. `points` is not empty; the drawing begins with them if they are younger than `days`,
+    and shows a day at least.
     """
     begin = max(end - dt.timedelta(days=days), min(points[0].at, end - DAY))
+    whole_pool = capacity is not None
     base: Callable[[Point], float] = (lambda p: p.own) if whole_pool else (lambda p: max(p.guaranteed, p.own + p.lent))
-    top = max(1, math.ceil(max(max(p.guaranteed, base(p) + p.borrowed) for p in points)))
+    top = max(1, capacity or 0, math.ceil(max(max(p.guaranteed, base(p) + p.borrowed) for p in points)))
 
     def x(at: dt.datetime) -> float:
         return min(max((at - begin) / (end - begin), 0), 1) * WIDTH

@@ -10,6 +10,7 @@ from portal import audit, versions
 from portal.access import Actor
 from portal.crypt import encrypt
 from portal.errors import N_, Invalid
+from portal.happened import plain_error
 from portal.locks import durable
 from quotas.models import Cluster, ClusterKind, Node
 from workloads.clusters.base import ClusterError, NodeInfo
@@ -29,7 +30,7 @@ def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
     try:
         return make_driver(cluster).nodes()
     except (ClusterError, ValueError) as error:
-        raise NoConnection(field="kubeconfig", why=str(error)[:300]) from error
+        raise NoConnection(field="kubeconfig", why=plain_error(str(error))[:300]) from error
 
 
 def try_connection(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
-from quotas.engine.reasons import Fragmented, Machine
+from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
 from quotas.engine.whatif import with_claim
@@ -45,6 +45,10 @@ class Impossible(Invalid):
     message = N_("%(department)s can never have %(size)s of %(pool)s at once. Largest that can: %(largest_size)s.")
 
 
+ABOVE_BOTH = N_(
+    "%(department)s can never have %(size)s of %(pool)s at once: its limit by quota is %(ceiling_size)s."
+    " Largest that can: %(largest_size)s, because the machines have no place for more."
+)
 NO_PLACE = N_("%(pool)s has no place for %(size)s, even with nothing running. Largest that fits: %(largest_size)s.")
 
 DECISION = {
@@ -123,6 +127,22 @@ def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
     _possible[shape] = time.monotonic() + STALE
 
 
+def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Callable[[int], str]) -> list[str]:
+    """Where two limits stand beside each other, which of them is which: what the department may have at most, and what the
+    machines can give to one request."""
+    ceiling = next((reason.ceiling for reason in reasons if isinstance(reason, AboveCeiling)), None)
+    if ceiling is None or not largest:
+        return []
+    if largest < ceiling:
+        text = _("%(ceiling)s is the limit by quota, %(largest)s the machines': no machine has more.")
+        if pods > 1:
+            text = _(
+                "%(ceiling)s is the limit by quota, %(largest)s the machines': they have no place for more such pods."
+            )
+        return [text % {"ceiling": units(ceiling), "largest": units(largest)}]
+    return [_("That is the limit of the department's quota; the machines have room for it.")]
+
+
 def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
     """With the field at fault: the cards, or the CPU or memory that no node has beside them."""
     numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
@@ -133,7 +153,13 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
     if any(isinstance(reason, Fragmented) for reason in answer.reasons):
         size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
         return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
+    message = ""
+    ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
+    if ceiling is not None and answer.largest and answer.largest < ceiling:
+        message = ABOVE_BOTH
+        numbers |= {"ceiling": ceiling, "ceiling_size": amount(ceiling, pool)}
     return Impossible(
+        message,
         field="units_per_pod",
         department=department.name,
         size=amount(asked, pool),
@@ -198,7 +224,7 @@ def _told(
     actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
 ) -> Verdict:
     named = {*facts.ahead, *facts.waiting_on, *named_claims(map(reason_to_json, facts.reasons))}
-    words = Words(facts, pool, Teller(actor, named).reader(pool))
+    words = Words(facts, pool, Teller(actor, named).reader(pool), asked.pods)
     title, lines = {
         Headline.STARTS_OWN: words.starts_own,
         Headline.STARTS_BORROWING: words.starts_borrowing,
@@ -221,8 +247,8 @@ def _told(
 class Words:
     """The sentences of one verdict for one reader."""
 
-    def __init__(self, facts: engine.Verdict, pool: Pool, reader: explain.Reader) -> None:
-        self.facts, self.pool, self.reader = facts, pool, reader
+    def __init__(self, facts: engine.Verdict, pool: Pool, reader: explain.Reader, pods: int) -> None:
+        self.facts, self.pool, self.reader, self.pods = facts, pool, reader, pods
         self.department = reader.department(facts.department)
 
     def starts_own(self) -> tuple[str, list[str]]:
@@ -263,6 +289,7 @@ class Words:
         lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
         if self.facts.largest:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
+            lines += which_limit(self.facts.reasons, self.facts.largest, self.pods, self._units)
         return _("Cannot run as asked."), lines
 
     def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from portal.errors import N_, Invalid, Problem
+from portal.happened import plain_error
 from quotas.models import Node
 from workloads.clusters.base import ClusterError, VolumeRef
 from workloads.clusters.file_names import shown
@@ -141,7 +142,7 @@ def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T
                     raise NotOpenYet from None
                 time.sleep(PAUSE)
     except ClusterError as error:
-        raise ClusterAway(why=str(error)[:200]) from error
+        raise ClusterAway(why=plain_error(str(error))[:200]) from error
     except FileFailure as failure:
         raise problem_of(failure) from None
 

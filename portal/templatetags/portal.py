@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from portal import words
+from portal import happened, words
 
 register = template.Library()
 
@@ -45,7 +45,17 @@ def icon(name: str, extra: str = "") -> SafeString:
     )
 
 
-for plain in (words.amount, words.memory, words.file_size, words.cores, words.duration, words.unit_name, words.part):
+for plain in (
+    happened.happened,
+    happened.plain_error,
+    words.amount,
+    words.memory,
+    words.file_size,
+    words.cores,
+    words.duration,
+    words.unit_name,
+    words.part,
+):
     register.filter(plain)
 
 
@@ -158,6 +168,44 @@ def quota_bar(
         "guaranteed": guaranteed,
         "ceiling": ceiling,
         "legend": legend,
+    }
+
+
+@register.inclusion_tag("_components/quota_bar.html")
+def pool_bar(
+    pool: Any,
+    capacity: int,
+    promised: int = 0,
+    own: int = 0,
+    borrowed: int = 0,
+    held: int = 0,
+    outside: int = 0,
+    away: int = 0,
+) -> dict[str, Any]:
+    """Everybody's use of one pool, on the pool's scale: one part after the other, and what stays empty is free.
+
+    `outside`: used by pods that the portal did not start. `away`: of its capacity, not there at present.
+    """
+    kinds = [
+        ("own", _("own"), own),
+        ("borrowed", _("borrowed"), borrowed),
+        ("outside", _("outside the quota"), outside),
+        ("held", _("held"), held),
+        ("away", _("not present"), away),
+    ]
+    total, at, drawn = max(capacity, own + borrowed + outside + held + away, 1), 0, []
+    for kind, label, units in kinds:
+        if units:
+            x, width = percent(at, total), percent(units, total)
+            drawn.append({"kind": kind, "label": label, "units": units, "x": x, "width": width})
+            at += units
+    return {
+        "pool": pool,
+        "parts": drawn,
+        "mark": percent(promised, total) if 0 < promised < total else "",
+        "guaranteed": promised,
+        "capacity": capacity,
+        "legend": True,
     }
 
 

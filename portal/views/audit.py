@@ -16,7 +16,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.facets import facet, narrow
-from portal.models import AuditEntry
+from portal.happened import happened
+from portal.models import AuditEntry, Department
 from portal.spreadsheets import download
 from portal.views.operator import operator_of
 
@@ -31,10 +32,12 @@ def audit(request: HttpRequest) -> HttpResponse:
     operator_of(request)
     rows = AuditEntry.objects.select_related("department")
     page = Paginator(narrow(request, rows, PATHS), PER_PAGE).get_page(request.GET.get("page"))
+    actions = {code: happened(code) for code in rows.values_list("action", flat=True).order_by().distinct()}
+    names = dict(Department.objects.values_list("slug", "name"))
     facets = [
-        facet(request, rows, PATHS, "action", _("Action")),
+        facet(request, rows, PATHS, "action", _("Action"), actions),
         facet(request, rows, PATHS, "actor", _("Who")),
-        facet(request, rows, PATHS, "department", _("Department")),
+        facet(request, rows, PATHS, "department", _("Department"), names),
     ]
     context = {"page": page, "lines": [(entry, changes(entry)) for entry in page], "facets": facets}
     return render(request, "portal/operator_audit.html", context)

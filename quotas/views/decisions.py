@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
 from portal.facets import facet, narrow
+from portal.models import Department
 from quotas.alternatives import instead_of
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.passes import NotKept, replay
@@ -57,10 +58,11 @@ def decisions(request: HttpRequest) -> HttpResponse:
     found = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
     page = Paginator(found.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
     pools = dict(Pool.objects.values_list("slug", "name"))
+    names = dict(Department.objects.values_list("slug", "name"))
     facets = [
         facet(request, rows, PATHS, "kind", _("Answer"), kinds()),
         facet(request, rows, PATHS, "pool", _("Pool"), pools),
-        facet(request, rows, PATHS, "department", _("Department")),
+        facet(request, rows, PATHS, "department", _("Department"), names),
     ]
     context = {"page": page, "sides": [side_of(row, seen) for row in page], "facets": facets, "kinds": kinds()}
     return render(request, "quotas/decisions.html", context)

@@ -45,7 +45,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "operator": actor_of(request).is_operator,
         "days": days,
         "periods": PERIODS,
-        "chart": draw(points, end=end, days=days, step=step, whole_pool=True) if points else None,
+        "chart": draw(points, end=end, days=days, step=step, capacity=overview.pool.nominal) if points else None,
         "daily": daily[::-1],
     }
     return render_part(request, "quotas/pool.html", context, part="past" if wants_part(request, "past") else "map")

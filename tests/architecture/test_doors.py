@@ -26,6 +26,7 @@ PUBLIC = {
     "api:ready": "the attempt's own token is the key",
     "api:schema": "says nothing about this installation",
     "api:docs": "the same",
+    "favicon": "a drawing",
     "/metrics": "has its own key (tests/portal/test_metrics.py)",
 }
 SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+
 import pytest
 from django.utils import timezone
 
 from portal.models import Role
+from quotas.chart import draw
 from quotas.engine.admission import decide
 from quotas.engine.types import ClaimId, Plan
-from quotas.models import Decision, Node, PlanPass
+from quotas.history import Point
+from quotas.models import Card, Decision, LedgerEntry, Node, PlanPass
 from quotas.passes import packed
 from quotas.snapshots import load_snapshot
 from tests import builders as make
@@ -74,6 +79,38 @@ def test_the_list_says_what_is_free_and_what_fits(client, world):
     assert "A100 cards" in text
     assert "short: 5 cards less than promised" in text
     assert "held back: driver missing" in page(client, world["sam"], "/pools/a100/")
+
+
+def drawn(text):
+    """kind → (x, width) in percent of the first bar on the page."""
+    bar = text.split('class="quota-bar-drawing"')[1].split("</svg>")[0]
+    found = re.findall(r'<rect class="quota-(\w+)" x="([\d.]+)%" y="1" width="([\d.]+)%"', bar)
+    return {kind: (float(x), float(width)) for kind, x, width in found}
+
+
+@pytest.mark.parametrize("promised", [0, 3, 10])
+def test_a_pool_is_drawn_on_its_own_scale_whatever_was_promised(client, promised):
+    pool = make.pool("t4", cards=10)
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, promised)
+    make.holding(vision, pool, own=6)
+    make.holding(nlp, pool, borrowed={vision: 4})
+    sam = make.member(make.department("other"), Role.MEMBER, "sam")
+    bar = drawn(page(client, sam, "/pools/"))
+    assert bar == {"own": (0, 60), "borrowed": (60, 40)}  # full is full
+    LedgerEntry.objects.filter(own=False).update(ended_at=timezone.now())
+    assert sum(width for _x, width in drawn(page(client, sam, "/pools/")).values()) == 60
+    Card.objects.filter(pool=pool, index__gte=7).update(healthy=False)
+    bar = drawn(page(client, sam, "/pools/"))
+    assert bar == {"own": (0, 60), "away": (60, 30)}  # what is not there is not free either
+    assert "of 10 cards" in page(client, sam, "/pools/")
+
+
+def test_the_trend_of_a_pool_has_the_pool_as_its_top():
+    points = [Point(timezone.now() - dt.timedelta(hours=2), 3, 2, 1, 0)]
+    kept = {"end": timezone.now(), "days": 7, "step": dt.timedelta(hours=1)}
+    assert draw(points, **kept, capacity=16).top == 16
+    assert draw(points, **kept).top == 4  # a department's: its guarantee, and what it borrows above
 
 
 def test_an_unknown_pool_is_not_there_and_nobody_gets_in_without_a_login(client, world):

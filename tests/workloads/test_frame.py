@@ -127,3 +127,18 @@ def test_a_victim_s_page_links_the_decision_that_hit_it(pool: Pool, vision: Depa
     workload.attempts.update(finished_at=timezone.now(), outcome="recalled")
     Workload.objects.update(state="queued")
     assert as_(alice).get(address).content.decode().count(last.public_id) == 1
+
+
+@pytest.mark.parametrize("state", ["rejected", "cancelled", "failed", "succeeded"])
+def test_what_has_ended_has_no_position(pool: Pool, vision: Department, alice: User, state: str) -> None:
+    workload = recalled(alice, vision, pool, "train", None)
+    Claim.objects.update(state=ClaimState.PENDING, position=3)
+    Workload.objects.update(state="queued")
+    client = as_(alice)
+    pages = ("/d/vision/workloads/", "/mine/")
+    assert [page for page in pages if "position 3" in client.get(page).content.decode()] == list(pages)
+    Workload.objects.update(state=state, finished_at=timezone.now())
+    assert [page for page in pages if "position 3" in client.get(page).content.decode()] == []
+    decision = decision_of(workload.attempts.get().claim)
+    Decision.objects.update(kind="impossible", data={"position": 3})
+    assert "Position" not in client.get(f"/decisions/{decision.public_id}/").content.decode()

@@ -11,6 +11,7 @@ from portal.models import Department, Role, User
 from quotas.engine.verdict import Headline
 from quotas.models import ClaimState, Pool, Quota
 from tests import builders as make
+from workloads.actions import submit
 from workloads.faults import InvalidRequest
 from workloads.models import Image, Workload
 from workloads.requests import WorkloadRequest
@@ -140,3 +141,26 @@ def test_every_fault_of_a_request_is_named_at_once(alice: User, vision: Departme
 def test_a_viewer_may_not_ask(vision: Department, pool: Pool) -> None:
     with pytest.raises(Forbidden):
         told(make.member(vision, Role.VIEWER), vision, asked(pool, 1))
+
+
+@pytest.mark.parametrize(
+    ("borrow", "asked_for", "told_of"),
+    [
+        (6, 15, "14 cards is the limit by quota, 8 cards the machines': no machine has more."),
+        (6, 9, None),  # inside the quota: only the machines stand in the way, and the reason says so
+        (-2, 9, "That is the limit of the department's quota; the machines have room for it."),
+    ],
+)
+def test_of_two_limits_it_says_which_is_which(
+    alice: User, vision: Department, borrow: int, asked_for: int, told_of: str | None
+) -> None:
+    pool = make.pool("v100", cards=16, nodes=2)
+    make.quota(vision, pool, 8 + min(borrow, 0), borrow_limit=max(borrow, 0))
+    verdict = told(alice, vision, asked(pool, asked_for))
+    assert verdict.title == "Cannot run as asked."
+    assert [line for line in verdict.lines if "limit" in line and "quota" in line] == ([told_of] if told_of else [])
+    assert f"Largest that can: {min(8, 8 + borrow)} cards." in verdict.lines
+    with pytest.raises(Impossible) as refused:
+        submit(actor=Actor(alice), department=vision, request=asked(pool, asked_for))
+    both = "its limit by quota is 14 cards. Largest that can: 8 cards, because the machines have no place for more."
+    assert (both in refused.value.detail) is (asked_for == 15)

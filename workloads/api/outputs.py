@@ -20,6 +20,7 @@ from portal.access import Right
 from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
+from portal.happened import plain_error
 from portal.numbers import natural
 from portal.problems import TooLarge
 from workloads import downloads, previews, volumes
@@ -60,7 +61,7 @@ def piece(
     except NoSuchRun:
         return LogChunk(b"", offset, end=attempt.finished_at is not None)
     except Unreachable as error:
-        raise ClusterAway(why=str(error)[:200]) from error
+        raise ClusterAway(why=plain_error(str(error))[:200]) from error
 
 
 def rest(attempt: Attempt, chunk: LogChunk, rank: int, previous: bool) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from portal import audit
 from portal.access import Actor
 from portal.errors import N_, Invalid, Problem
 from portal.events import emit
+from portal.happened import plain_error
 from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
@@ -44,7 +45,7 @@ def keeper_of(node: Node) -> Keeper:
         keeper = keeper_for(node.cluster)
         keeper.labels(node.name)
     except ClusterError as error:
-        raise NoKeeper(why=str(error)[:200]) from error
+        raise NoKeeper(why=plain_error(str(error))[:200]) from error
     return keeper
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from portal.models import Department, Event
 from portal.numbers import natural
 from portal.shell import address
 from portal.web import render_part
+from portal.words import duration
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads import copies, previews
@@ -203,6 +205,33 @@ def places_of(attempt: Attempt | None) -> list[str]:
     return [place_text(each["node"], each.get("cards", [])) for each in planned]
 
 
+def told_by(event: Event) -> list[str]:
+    """What an event adds to its name, as far as a person has a use for it."""
+    data = event.data
+    texts = [_("attempt %(number)s") % {"number": data["attempt"]}] if data.get("attempt") else []
+    texts += [REASONS_OF_EVENTS[data["event"]]()] if data.get("event") in REASONS_OF_EVENTS else []
+    texts += [word] if (word := reason_word(str(data.get("reason") or ""))) else []
+    texts += [_("at most %(time)s") % {"time": duration(data["max_runtime"])}] if data.get("max_runtime") else []
+    return texts
+
+
+REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
+    "gone_recalled": lambda: _("its capacity has gone back"),
+    "gone_unstarted": lambda: _("called back before it ran"),
+    "gone_cancelled": lambda: _("somebody asked for it"),
+    "gone_expired": lambda: _("it ran as long as it asked for"),
+    "gone_exhausted": lambda: _("it was called back more often than this pool allows"),
+    "gone_stuck": lambda: _("the cluster could not start it"),
+    "cancel": lambda: _("somebody asked for it"),
+    "expire": lambda: _("it ran as long as it asked for"),
+    "stuck": lambda: _("the cluster could not start it"),
+    "lost": lambda: _("its machine or pod was lost"),
+    "retry": lambda: _("it failed and begins again"),
+    "withdraw": lambda: _("the recall was withdrawn"),
+    "refused": lambda: _("the cluster refused it"),
+}
+
+
 def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
     """Only the open tab is read."""
     if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
@@ -212,7 +241,10 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
     if tab == "events":
         decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
-        return {"events": events[:200], "decisions": decisions[:50]}
+        shown = list(events[:200])
+        for event in shown:
+            event.told = told_by(event)  # type: ignore[attr-defined]
+        return {"events": shown, "decisions": decisions[:50]}
     if tab == "spec":
         body = copies.body_of(request_of(workload))
         newest = (

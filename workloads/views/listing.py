@@ -20,6 +20,7 @@ from portal.errors import Problem
 from portal.facets import facet, narrow
 from portal.models import Department
 from portal.web import render_part
+from quotas.models import Pool
 from workloads import actions
 from workloads.lifecycle import LIVE
 from workloads.models import TEXTS, Kind, State, Workload
@@ -53,7 +54,7 @@ def listing(request: HttpRequest, department: str) -> HttpResponse:
         "narrowed": any(request.GET.get(name) for name in [*PATHS, "q"]),
         "facets": [
             facet(request, found, PATHS, "state", _("State"), states),
-            facet(request, found, PATHS, "pool", _("Pool")),
+            facet(request, found, PATHS, "pool", _("Pool"), dict(Pool.objects.values_list("slug", "name"))),
             facet(request, found, PATHS, "kind", _("Kind"), {value: str(label) for value, label in Kind.choices}),
             facet(request, found, PATHS, "author", _("By")),
         ],

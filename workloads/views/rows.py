@@ -9,7 +9,7 @@ from django.db.models import Prefetch, QuerySet
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
-from quotas.models import Claim
+from quotas.models import Claim, ClaimState
 from workloads.lifecycle import State
 from workloads.models import TEXTS, Attempt, Workload
 
@@ -48,6 +48,14 @@ class Row:
     @property
     def borrowed(self) -> int:
         return self.claim.borrowed if self.claim and self.on_cluster else 0
+
+    @property
+    def position(self) -> int | None:
+        """Its place in the queue, while it stands there: what was rejected or stopped has none any more."""
+        waits = (
+            self.workload.state == State.QUEUED and self.claim is not None and self.claim.state == ClaimState.PENDING
+        )
+        return self.claim.position if self.claim and waits else None
 
     @property
     def reclaim_at(self) -> dt.datetime | None:
