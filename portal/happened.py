@@ -59,6 +59,7 @@ EVENTS = {
     "user.operator": N_("somebody became operator"),
     "user.password_changed": N_("a password was changed"),
     "user.password_reset": N_("a password was reset"),
+    "user.sessions_ended": N_("somebody was logged out everywhere"),
     "user.unlocked": N_("an account was unlocked"),
     "user_cap.changed": N_("a cap for each user was changed"),
     "webhook.added": N_("a webhook was added"),
