@@ -158,6 +158,28 @@ class TestAnErrorThatNobodyForesaw:
         assert "KeyError: 'keeper'" in broken.message
         assert the_node("dgx-1").drained, "somebody has to look"
 
+    def test_while_work_that_must_not_be_stopped_is_waited_for_ends_too(
+        self, operator: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool, vision = the_node("dgx-1").cards.all()[0].pool, make.department("vision")
+        assert pool is not None
+        make.quota(vision, pool, 1)
+        place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
+        make.holding(vision, pool, own=1, workload="w1", preemptible=False, placement=place)
+        waits = actions.start(actor=operator, node=the_node("dgx-1"), target=Target("hami"))
+        assert waits.deadline is None
+
+        def fails(*args: Any, **kwargs: Any) -> None:
+            raise RuntimeError("no")
+
+        monkeypatch.setattr(changes, "_drain", fails)
+        for minutes in (0, 6):
+            with pytest.raises(changes.StageFailed):
+                changes.advance_all(now=timezone.now() + dt.timedelta(minutes=minutes))
+        waits.refresh_from_db()
+        assert (waits.stage, the_node("dgx-1").drained) == (Stage.CANCELLED, False)
+        assert "RuntimeError" in waits.message
+
     def test_of_one_node_does_not_keep_another_waiting(self, operator: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
         plain = DeclaredKeeper.set_labels
 

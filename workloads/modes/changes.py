@@ -66,6 +66,9 @@ def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
         except Exception as error:
             trouble = error
             _say(change, f"internal error: {_named(error)}")
+            if change.deadline is None:  # it would wait for work that must not be stopped: an error must end
+                change.deadline = at + PATIENCE[Stage(change.stage)]
+                ModeChange.objects.filter(pk=change.pk, deadline=None).update(deadline=change.deadline)
             facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
         event = due(Stage(change.stage), facts)
         if event is None or not happened(change, event, now=at):
