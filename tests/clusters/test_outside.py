@@ -101,7 +101,7 @@ def test_one_without_a_node_or_over_takes_nothing(bed: NodeBed, legacy: str) -> 
 
 
 def test_the_watch_tells_within_seconds_that_one_came_and_went(bed: NodeBed, legacy: str) -> None:  # noqa: F811
-    driver, stop = driver_for(bed.cluster), threading.Event()
+    driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
     told: list[Observed | None] = []
     threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
