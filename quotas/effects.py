@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -32,6 +33,7 @@ class ClaimSide:
     own: bool  # a department the actor sees
     name: str
     workload: str
+    claim: str = ""  # its id, never shown: tells two of the same size apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class Preview:
     promised_at: dt.datetime | None
     sentence: str
     lines: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()  # promises that could not be kept any more, in words
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it rests on, the same in every language: who is told, and how many promises break."""
+        return {"told": sorted(side.claim for side in self.stopped), "broken": len(self.broken)}
 
 
 def effect_of(actor: Actor, *found: Difference) -> Effect:
@@ -92,7 +100,7 @@ def _rows(ids: Collection[str]) -> list[Claim]:
 def side_of(actor: Actor, claim: Claim) -> ClaimSide:
     own = actor.may(Right.SEE, claim.department_id)
     name, workload = (claim.name, claim.workload) if own else ("", "")
-    return ClaimSide(claim.department, claim.pool, claim.units, own, name, workload)
+    return ClaimSide(claim.department, claim.pool, claim.units, own, name, workload, claim.public_id)
 
 
 def _last(found: Difference) -> dt.datetime | None:

@@ -106,7 +106,8 @@ def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Pr
         pairs.append((snapshot, with_policy(snapshot, scope, policy)))
     effect = effect_of(actor, *(what_if(before, after) for before, after in pairs))
     lines = [line for before, after in pairs for line in _calls(before, after, scope)]
-    return preview_of(effect, lines)
+    broken = tuple(text for text, breaks in lines if breaks)
+    return replace(preview_of(effect, [text for text, _breaks in lines]), broken=broken)
 
 
 def _groups(scope: Scope) -> list[PoolGroup]:
@@ -153,6 +154,10 @@ class Call:
         by = moment(answer.by) if answer.by is not None else None
         return Call(answer.decision, len(victims), sum(victim.units for victim in victims), by)
 
+    @property
+    def comes_in_time(self) -> bool:
+        return self.decision in (e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM)
+
     def in_words(self, pool: Pool) -> str:
         match self.decision:
             case e.DecisionKind.ADMIT:
@@ -171,8 +176,9 @@ class Call:
                 return _("has to wait until work ends by itself")
 
 
-def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[str]:
-    """For each department concerned whose call for the rest of its guarantee would go differently: how."""
+def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[tuple[str, bool]]:
+    """For each department concerned whose call for the rest of its guarantee would go differently: how, and whether it
+    would then wait for what it was to have in time."""
     pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools])}
     names = dict(Department.objects.values_list("slug", "name"))
     for pool in [scope.pool] if scope.pool is not None else pools.values():
@@ -187,7 +193,8 @@ def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[str]
                     "If %(department)s called now for the other %(units)s of %(pool)s that it is guaranteed:"
                     " today it %(now)s; with this it %(then)s."
                 )
-                yield text % {
+                numbers = {
                     "department": names[id], "units": amount(left[id], pool), "pool": pool.name,
                     "now": today.in_words(pool), "then": then.in_words(pool),
                 }  # fmt: skip
+                yield text % numbers, today.comes_in_time and not then.comes_in_time

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from django.db.models import Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -24,7 +25,7 @@ from quotas.engine.whatif import what_if, with_claim, with_quota, without_nodes
 from quotas.engine.wire import reason_to_json
 from quotas.lending import height
 from quotas.live import read
-from quotas.models import Claim, ClaimState, Node, Pool, PoolGroup, Quota
+from quotas.models import Card, Claim, ClaimState, Node, Pool, PoolGroup, Quota
 from quotas.recalls import check_recall, of_windows, recall_for_engine
 from quotas.snapshots import load_snapshot, moment, quota_of, seconds
 from quotas.telling import Teller, clock_of, lends, named_claims
@@ -182,4 +183,24 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
         "%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.", len(here),
     )  # fmt: skip
     said = text % {"count": len(here), "node": node.name}
-    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines)
+    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines, tuple(_shorter(node)))
+
+
+def _shorter(node: Node) -> Iterator[str]:
+    """The pools of which more is promised than would be there without the node."""
+    if not node.takes_pods:
+        return
+    for pool in Pool.objects.filter(cards__node=node).distinct():
+        cards = Card.objects.filter(
+            pool=pool, healthy=True, node__present=True, node__drained=False, node__held_back=""
+        )
+        left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
+        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+        if promised > left:
+            text = _("%(pool)s would have %(left)s, and %(promised)s are promised to departments: %(short)s too few.")
+            numbers = {
+                "left": amount(left, pool),
+                "promised": amount(promised, pool),
+                "short": amount(promised - left, pool),
+            }
+            yield text % ({"pool": pool.name} | numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.text import slugify
+from django.utils.translation import ngettext
 
 from portal import audit, versions
 from portal.access import Actor
@@ -12,7 +13,7 @@ from portal.crypt import encrypt
 from portal.errors import N_, Invalid
 from portal.happened import plain_error
 from portal.locks import durable
-from quotas.models import Cluster, ClusterKind, Node
+from quotas.models import Claim, Cluster, ClusterKind, Node, Quota
 from workloads.clusters.base import ClusterError, NodeInfo
 from workloads.drivers import make_driver
 from workloads.inventory import refresh
@@ -87,9 +88,40 @@ def change_cluster(
     return cluster
 
 
+def without(cluster: Cluster) -> tuple[list[str], dict[str, int]]:
+    """What switching the cluster off brings with it: in words, and as numbers."""
+    claims = Claim.objects.filter(pool__group__cluster=cluster)
+    running = claims.filter(state__in=["holding", "leaving"]).exclude(workload="").count()
+    waiting = claims.filter(state="pending").exclude(workload="").count()
+    promised = Quota.objects.filter(pool__group__cluster=cluster, guaranteed__gt=0)
+    departments = promised.values("department").distinct().count()
+    pools = ", ".join(promised.order_by("pool__name").values_list("pool__name", flat=True).distinct())
+    lines = [
+        ngettext(
+            "%(n)s workload that runs there is not looked after any more: neither stopped in time nor its end seen.",
+            "%(n)s workloads that run there are not looked after any more: neither stopped in time nor their end seen.",
+            running,
+        ) % {"n": running},
+        ngettext("%(n)s workload that waits for it does not start.", "%(n)s workloads that wait for it do not start.", waiting)
+        % {"n": waiting},
+    ]  # fmt: skip
+    if departments:
+        text = ngettext(
+            "%(n)s department cannot get what it is promised of %(pools)s.",
+            "%(n)s departments cannot get what they are promised of %(pools)s.", departments,
+        )  # fmt: skip
+        lines.append(text % {"n": departments, "pools": pools})
+    return lines, {"running": running, "waiting": waiting, "departments": departments}
+
+
 def mark_of(cluster: Cluster) -> str:
     """What a form about it carries."""
     return versions.mark(_shown(cluster))
+
+
+def check_seen(cluster: Cluster, seen: str) -> None:
+    """Raises Conflict."""
+    versions.check(_shown(cluster), seen)
 
 
 def _shown(cluster: Cluster) -> dict[str, Any]:

@@ -104,6 +104,12 @@ def _standing(user: User) -> dict[str, bool]:
     return {"active": user.is_active, "operator": user.is_operator}
 
 
+def check_seen(user: User, seen: str) -> None:
+    """Raises Conflict. In a transaction it holds until that ends."""
+    with durable():
+        _check_seen(user, seen)
+
+
 def _check_seen(user: User, seen: str) -> None:
     versions.check(_standing(User.objects.select_for_update(no_key=True).get(pk=user.pk)), seen)
 

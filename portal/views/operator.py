@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -25,6 +25,7 @@ from portal.access import Actor, actor_of
 from portal.actions import departments as department_actions
 from portal.actions import users as user_actions
 from portal.celery import TIMETABLE
+from portal.confirm import unless_confirmed
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department, Heartbeat, JobRun, Membership, User
@@ -135,6 +136,10 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
     context: dict[str, Any] = {}
     if request.method == "POST":
         try:
+            user_actions.check_seen(row, request.POST.get(versions.FIELD, ""))
+            asked = _asked_again(request, row)
+            if asked is not None:
+                return asked
             password = _change(actor, row, request.POST.get("change", ""), request.POST.get(versions.FIELD, ""))
         except Problem as problem:
             context["refusal"] = problem
@@ -155,6 +160,34 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
     response = render(request, "portal/operator_user.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _asked_again(request: HttpRequest, row: User) -> HttpResponse | None:
+    """Locking a person and making an operator are confirmed, each beside what it brings with it."""
+    tokens = row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count()
+    roles = [
+        f"{each.department.name}: {each.get_role_display()}" for each in row.memberships.select_related("department")
+    ]
+    name = {"name": row.label}
+    match request.POST.get("change", ""):
+        case "lock" if row.is_active:
+            title, action = _("Lock %(name)s?") % name, _("Lock")
+            text = ngettext(
+                "Every session ends at once, and %(n)s token with it: pipelines that use it stop working.",
+                "Every session ends at once, and %(n)s tokens with it: pipelines that use them stop working.", tokens,
+            )  # fmt: skip
+            lines = [text % {"n": tokens}, _("What runs goes on; nobody can log in as %(name)s until unlocked.") % name]
+            lines += [_("Member of %(departments)s.") % {"departments": ", ".join(roles)}] if roles else []
+        case "operator" if not row.is_operator:
+            title, action = _("Make %(name)s an operator?") % name, _("Make operator")
+            lines = [
+                _("%(name)s will see every department's workloads, logs and files.") % name,
+                _("%(name)s may change quotas, policies, clusters and accounts, and make others operator.") % name,
+            ]
+        case _other:
+            return None
+    facts = {"tokens": tokens, "roles": len(roles)}
+    return unless_confirmed(request, title=title, consequences=lines, action=action, facts=facts)
 
 
 @sensitive_variables()

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal import versions
 from portal.access import Actor, actor_of
+from portal.confirm import mark_of, unless_confirmed
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department
@@ -128,13 +129,23 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     if request.method == "POST":
         drained = bool(request.POST.get("drained"))
+        foreseen = preview_drain(actor=actor, node=row) if drained and not row.drained else None
+        if foreseen is not None and foreseen.broken:
+            title = _("Drain %(node)s all the same?") % {"node": row.name}
+            asked = unless_confirmed(
+                request, title=title, consequences=[*foreseen.broken, foreseen.sentence, *foreseen.lines],
+                action=_("Drain it"), facts=foreseen.facts,
+            )  # fmt: skip
+            if asked is not None:
+                return asked
         actions.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
         done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
         messages.success(request, done % {"node": row.name})
         return redirect("quotas:operator_nodes")
     cards = list(row.cards.select_related("pool"))
     preview = preview_drain(actor=actor, node=row)
-    context = {"node": row, "cards": cards, "preview": preview, "seen": versions.mark({"drained": row.drained})}
+    context = {"node": row, "cards": cards, "preview": preview, "confirmed": mark_of(preview.facts)}
+    context["seen"] = versions.mark({"drained": row.drained})
     return render(request, "quotas/operator_node.html", context)
 
 

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal import versions
 from portal.access import Actor
+from portal.confirm import unless_confirmed
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department
@@ -105,6 +106,14 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
         return _preview(request, actor, scope, form)
     if request.method == "POST" and form.is_valid():
         version = form.cleaned_data["version"]
+        preview = preview_policy(actor=actor, scope=scope, policy=form.policy())
+        if preview.broken and row.version == version:
+            asked = unless_confirmed(
+                request, title=_("Set this policy?"), consequences=preview.broken, action=_("Set it all the same"),
+                facts=preview.facts,
+            )  # fmt: skip
+            if asked is not None:
+                return asked
         try:
             set_policy(actor=actor, scope=scope, policy=form.policy(), expected_version=version)
         except Problem as problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -10,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import NotVisible, Right, actor_of, department_for
+from portal.confirm import FIELD, mark_of, unless_confirmed
 from portal.errors import Problem
 from portal.forms import blame
 from portal.models import Department
@@ -17,8 +20,9 @@ from portal.words import amount
 from quotas import actions
 from quotas.amounts import written
 from quotas.board import PoolUsage, usage_of
+from quotas.effects import Preview
 from quotas.forms import RecallForm
-from quotas.models import Claim
+from quotas.models import Claim, Pool
 from quotas.previews import preview_recall
 
 
@@ -32,6 +36,14 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
         try:
+            preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
+            asked = unless_confirmed(
+                request, title=_("Recall %(units)s of %(pool)s?") % {"units": amount(units, pool), "pool": pool.name},
+                consequences=[preview.sentence, *preview.lines, *_named(preview)], action=_("Recall"),
+                facts=shown_of(pool, units, preview),
+            )  # fmt: skip
+            if asked is not None and (preview.stopped or FIELD in request.POST):
+                return asked
             actions.recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
         except Problem as problem:
             blame(form, problem)
@@ -54,10 +66,26 @@ def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
         pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
         context |= {"pool": pool, "units": units}
         try:
-            context["preview"] = preview_recall(actor=actor, department=here, pool=pool, units=units)
+            preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
+            context |= {"preview": preview, "confirmed": mark_of(shown_of(pool, units, preview)), "form_id": "recall"}
         except Problem as problem:
             context["problem"] = problem
     return render(request, "quotas/preview.html", context)
+
+
+def shown_of(pool: Pool, units: int, preview: Preview) -> dict[str, Any]:
+    """What the reader was shown: who goes, for how much of what."""
+    return {"pool": pool.slug, "units": units, **preview.facts}
+
+
+def _named(preview: Preview) -> list[str]:
+    """Who would be told to go, as far as the reader may know it."""
+    text = _("%(department)s: %(name)s, %(units)s")
+    others = _("a workload of another department")
+    return [
+        text % {"department": side.department.name, "name": side.name or others, "units": amount(side.units, side.pool)}
+        for side in preview.stopped
+    ]
 
 
 @login_required

@@ -364,7 +364,7 @@ def four_cards_called_back(olivia: Person, expect: Any) -> None:
 def two_cards_recalled_and_given_up(olivia: Person, expect: Any) -> None:
     page = olivia.go("/d/vision/recall/")
     page.fill("#id_units", "2")
-    expect(page.locator("#preview")).to_contain_text("would be told to go")
+    expect(page.locator("#preview")).to_contain_text("has its 2 cards")
     page.get_by_role("button", name="Recall").click()
     notice = page.locator("#now .notice", has_text="Recall")
     expect(notice).to_contain_text("Recall: 0 of 2 cards")

@@ -11,6 +11,7 @@ from django.utils import timezone
 from portal.models import AuditEntry, Department, Heartbeat, JobRun, Role, User
 from quotas.models import Node, Pool
 from tests import builders as make
+from tests.clients import confirmed
 from workloads.models import Image, Kind, Preset
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -109,7 +110,7 @@ def test_a_node_is_drained_after_it_is_said_who_is_on_it(client, operator):
     vision, pool, node = Department.objects.get(), Pool.objects.get(), Node.objects.get()
     make.holding(vision, pool, own=1, name="train-cats", placement=[{"pod": 0, "node": node.name, "cards": [0]}])
     assert "train-cats" in text(client.get(f"/operator/nodes/{node.pk}/"))
-    client.post(f"/operator/nodes/{node.pk}/", {"drained": "1"})
+    confirmed(client, f"/operator/nodes/{node.pk}/", {"drained": "1"})
     node.refresh_from_db()
     assert node.drained
     client.post(f"/operator/nodes/{node.pk}/", {"drained": ""})
@@ -134,7 +135,9 @@ def test_an_account_is_made_locked_and_unlocked(client, operator):
     shown = page.split('id="password">')[1].split("<")[0]
     assert nina.check_password(shown)
     assert "taken" in text(client.post("/operator/users/", {"username": "NINA"}), 422)
-    assert client.post("/operator/users/nina/", {"change": "lock"}).status_code == 302
+    asked = text(client.post("/operator/users/nina/", {"change": "lock"}), 409)
+    mark = asked.split('name="confirmed" value="')[1].split('"')[0]
+    assert client.post("/operator/users/nina/", {"change": "lock", "confirmed": mark}).status_code == 302
     nina.refresh_from_db()
     assert not nina.is_active
     client.post("/operator/users/nina/", {"change": "unlock"})
@@ -145,8 +148,11 @@ def test_an_account_is_made_locked_and_unlocked(client, operator):
 
 
 def test_the_last_operator_stays(client, operator):
+    asked = text(client.post("/operator/users/root/", {"change": "lock"}), 409)
+    mark = asked.split('name="confirmed" value="')[1].split('"')[0]
     for change in ("lock", "no_operator"):
-        assert "last operator" in text(client.post("/operator/users/root/", {"change": change}), 409)
+        sent = {"change": change, "confirmed": mark}
+        assert "last operator" in text(client.post("/operator/users/root/", sent), 409)
     make.user("second", is_operator=True)
     assert client.post("/operator/users/second/", {"change": "no_operator"}).status_code == 302
 

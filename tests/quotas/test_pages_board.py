@@ -10,6 +10,7 @@ from django.utils import timezone
 from portal.models import AuditEntry, Role
 from quotas.models import Claim, ClaimState, Quota, UsageHour, UserCap
 from tests import builders as make
+from tests.clients import confirmed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -149,7 +150,7 @@ def test_an_owner_calls_back_after_a_preview(client, world):
     preview = client.get("/d/vision/recall/preview/?pool=a100&units=3&hours=24").content.decode()
     assert "would be told to go" in preview
     assert "secret-llm" not in preview
-    answer = client.post("/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
+    answer = confirmed(client, "/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
     assert answer.headers["Location"] == "/d/vision/"
     call = Claim.objects.get(pods=0)
     assert (call.units, call.department, call.user) == (3, world["vision"], world["owner"])

@@ -20,7 +20,7 @@ from quotas.policies import PoolRules, Scope
 from quotas.policy_previews import preview_policy, preview_rules
 from quotas.snapshots import load_snapshot
 from tests import builders as make
-from tests.clients import person
+from tests.clients import confirmed, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 API = "/api/v1/"
@@ -231,11 +231,11 @@ def test_an_operator_sets_a_policy_on_its_page_after_a_preview(
     assert "Nobody is affected now." in client.get(url, form(preview=1)).content.decode()
     refused = client.post(url, form(borrow_preempt="up_to"))
     assert (refused.status_code, "Say which priority." in refused.content.decode()) == (422, True)
-    assert client.post(url, form()).status_code == 302
+    assert confirmed(client, url, form()).status_code == 302
     listed = client.get("/operator/policies/").content.decode()
     assert "it waits until borrowers end" in listed
     stale = client.post(url, form(reclaim="any"))
-    assert (stale.status_code, "version 2" in stale.content.decode()) == (422, True)
+    assert (stale.status_code, "version 2" in stale.content.decode()) == (409, True)
     assert client.post(url, form(own="", version=2)).status_code == 302
     assert "it waits until borrowers end" not in client.get("/operator/policies/").content.decode()
 

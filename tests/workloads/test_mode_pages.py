@@ -9,6 +9,7 @@ from django.test import Client
 
 from quotas.models import Card, Cluster, ClusterKind, Node, Pool
 from tests import builders as make
+from tests.clients import confirmed
 from workloads import inventory, registry
 from workloads.demo.nodes import dgx_a100
 from workloads.modes import changes
@@ -87,7 +88,7 @@ def test_it_can_be_called_off_while_somebody_is_still_there(node: Node, operator
     make.quota(vision, pool, 4)
     place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
     claim = make.holding(vision, pool, own=1, workload="w1", notice=600, placement=place)
-    there = operator.post(address(node), {"mode": "mig", "config": "all-balanced"})["Location"]
+    there = confirmed(operator, address(node), {"mode": "mig", "config": "all-balanced"})["Location"]
     text = operator.get(there).content.decode()
     assert "Still there" in text
     assert operator.post(there).status_code == 302

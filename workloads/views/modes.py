@@ -12,8 +12,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from portal.access import Actor, NotVisible, actor_of
+from portal.confirm import unless_confirmed
 from portal.errors import Problem
 from portal.web import render_part
+from portal.words import amount
 from quotas.models import Node, Pool
 from workloads import registry
 from workloads.clusters.base import ClusterError
@@ -61,6 +63,9 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
         target = form.target()
         try:
             if request.method == "POST":
+                asked = _unless_promises_hold(request, row, target)
+                if asked is not None:
+                    return asked
                 change = actions.start(actor=actor, node=row, target=target)
                 return redirect("workloads:mode_change", change.public_id)
             check_target(row, target)
@@ -69,6 +74,21 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
         else:
             context |= _meaning(row, target, keeper)
     return render(request, "workloads/mode.html", context, status=422 if form.errors else 200)
+
+
+def _unless_promises_hold(request: HttpRequest, node: Node, target: Target) -> HttpResponse | None:
+    """A change that leaves less of a pool than is promised is confirmed with the numbers."""
+    short = [loss for loss in losses(node, target) if loss.short]
+    text = _("%(pool)s would have %(left)s, and %(short)s more than that are promised to departments.")
+    lines = [
+        text % {"pool": loss.pool.name, "left": amount(loss.after, loss.pool), "short": amount(loss.short, loss.pool)}
+        for loss in short
+    ]
+    if not lines:
+        return None
+    title = _("Change %(node)s all the same?") % {"node": node.name}
+    facts = [(loss.pool.slug, loss.short) for loss in short]
+    return unless_confirmed(request, title=title, consequences=lines, action=_("Change it"), facts=facts)
 
 
 def _keeper(node: Node) -> tuple[Keeper | None, str]:

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal import versions
 from portal.access import Actor, actor_of
+from portal.confirm import unless_confirmed
 from portal.errors import Problem
 from portal.forms import blame
 from portal.names import LineInput
@@ -94,6 +95,13 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Cluster, name=cluster)
     if "active" in request.POST:
+        registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
+        if row.active and not request.POST["active"]:
+            lines, facts = registry.without(row)
+            title = _("Switch %(name)s off?") % {"name": row.name}
+            asked = unless_confirmed(request, title=title, consequences=lines, action=_("Switch off"), facts=facts)
+            if asked is not None:
+                return asked
         seen = request.POST.get(versions.FIELD, "")
         registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]), seen=seen)
         messages.success(request, _("%(name)s is changed.") % {"name": row.name})

@@ -1,0 +1,180 @@
+"""What is hard to take back is confirmed beside what it brings with it; what was shown is what is done."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.models import ApiToken, Role, User
+from quotas import actions
+from quotas.admission import run_pass
+from quotas.models import Claim, ClaimState, Cluster, Node, Pool
+from quotas.previews import preview_recall
+from tests import builders as make
+from tests.clients import token_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def page(user: User) -> Client:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def confirmed(client: Client, path: str, fields: dict[str, Any], *words: str) -> Any:
+    """Asked, with these words; then the same form again with the mark that the page gives."""
+    asked = client.post(path, fields)
+    text = asked.content.decode()
+    assert asked.status_code == 409
+    assert "data-confirm" in text
+    assert [word for word in words if word not in text] == []
+    mark = re.findall(r'name="confirmed" value="(\w+)"', text)[0]
+    for name, value in fields.items():
+        assert f'name="{name}" value="{value}"' in text
+    return client.post(path, fields | {"confirmed": mark})
+
+
+@pytest.fixture
+def oscar(db: None) -> User:
+    return make.user("oscar", is_operator=True)
+
+
+def test_locking_a_person_and_making_an_operator_say_what_follows(oscar: User) -> None:
+    vision = make.department("vision")
+    mia = make.member(vision, Role.MEMBER, "mia")
+    token_of(mia, vision)
+    client, path = page(oscar), "/operator/users/mia/"
+    answer = confirmed(client, path, {"change": "lock"}, "1 token with it", "vision")
+    mia.refresh_from_db()
+    assert (answer.status_code, mia.is_active, ApiToken.objects.get().revoked_at is None) == (302, False, False)
+    assert client.post(path, {"change": "unlock"}).status_code == 302
+    assert confirmed(client, path, {"change": "operator"}, "mia will see every department", "quotas").status_code == 302
+    mia.refresh_from_db()
+    assert (mia.is_active, mia.is_operator) == (True, True)
+
+
+def test_what_changed_since_it_was_asked_is_asked_again(oscar: User) -> None:
+    vision = make.department("vision")
+    mia = make.member(vision, Role.MEMBER, "mia")
+    client, path = page(oscar), "/operator/users/mia/"
+    mark = re.findall(r'name="confirmed" value="(\w+)"', client.post(path, {"change": "lock"}).content.decode())[0]
+    token_of(mia, vision)
+    again = client.post(path, {"change": "lock", "confirmed": mark})
+    assert again.status_code == 409
+    assert "It has changed since you were asked" in again.content.decode()
+    mia.refresh_from_db()
+    assert mia.is_active
+
+
+def test_switching_a_cluster_off_says_whose_work_and_whose_promises(oscar: User) -> None:
+    vision, pool = make.department("vision"), make.pool("a100", name="A100 cards", cards=4)
+    make.quota(vision, pool, 4)
+    make.claim(vision, pool, 2, ClaimState.HOLDING, workload="w1")
+    cluster = pool.group.cluster
+    path, client = f"/operator/clusters/{cluster.name}/", page(oscar)
+    words = ("1 workload that runs there", "1 department cannot get", "A100 cards")
+    assert confirmed(client, path, {"active": ""}, *words).status_code == 302
+    assert not Cluster.objects.get().active
+    assert client.post(path, {"active": "1"}).status_code == 302
+    assert Cluster.objects.get().active
+
+
+def test_draining_a_node_that_breaks_a_promise_names_the_promise(oscar: User) -> None:
+    vision, pool = make.department("vision"), make.pool("a100", name="A100 cards", cards=4)
+    make.quota(vision, pool, 3)
+    node = Node.objects.get()
+    path, client = f"/operator/nodes/{node.pk}/", page(oscar)
+    words = ("A100 cards would have 0 cards, and 3 cards are promised", "3 cards too few")
+    assert confirmed(client, path, {"drained": "1"}, *words).status_code == 302
+    assert client.post(path, {"drained": ""}).status_code == 302
+    assert not Node.objects.get().drained
+
+
+def test_a_policy_that_keeps_a_guarantee_from_coming_back_names_whose(oscar: User) -> None:
+    vision, nlp = make.department("vision"), make.department("nlp")
+    pool = make.pool("a100", name="A100 cards", cards=4)
+    make.quota(vision, pool, 4)
+    make.quota(nlp, pool, 0)
+    make.claim(nlp, pool, 4, ClaimState.HOLDING, workload="w1", borrowed=4, own=0)
+    path = "/operator/policies/departments/vision/"
+    path = next(
+        each for each in ("/operator/departments/vision/policy/", path) if page(oscar).get(each).status_code == 200
+    )
+    fields = {
+        "own": "1",
+        "reclaim": "never",
+        "within": "never",
+        "borrow_preempt": "never",
+        "max_priority": "",
+        "version": "1",
+    }
+    answer = confirmed(page(oscar), path, fields, "called now for the other 4 cards", "has to wait")
+    assert answer.status_code == 302
+
+
+def crowded(seed: int) -> tuple[User, Pool]:
+    """Others borrow what vision is promised, in pieces of chance."""
+    chance = random.Random(seed)
+    vision, nlp, bio = make.department("vision"), make.department("nlp"), make.department("biology")
+    pool = make.pool("a100", cards=16)
+    make.quota(vision, pool, 12)
+    for each in (nlp, bio):
+        make.quota(each, pool, 2)
+    left = 16
+    while left:
+        units = min(left, chance.choice([1, 1, 2, 3]))
+        make.claim(
+            chance.choice([nlp, bio]), pool, units, ClaimState.HOLDING, workload=f"w{left}", own=0, borrowed=units,
+            priority=chance.choice([-5, 0]),
+        )  # fmt: skip
+        left -= units
+    return make.member(vision, Role.OWNER, "olivia"), pool
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_recall_stops_those_whom_its_preview_named(seed: int) -> None:
+    olivia, pool = crowded(seed)
+    vision = olivia.memberships.get().department
+    actor = Actor(olivia)
+    units = random.Random(seed).randint(1, 12)
+    shown = {side.claim for side in preview_recall(actor=actor, department=vision, pool=pool, units=units).stopped}
+    actions.recall(actor=actor, department=vision, pool=pool, units=units, until=None)
+    run_pass(group_id=pool.group_id)
+    told = set(Claim.objects.filter(state=ClaimState.LEAVING).values_list("public_id", flat=True))
+    assert told == shown
+    assert told
+
+
+def test_a_recall_whose_preview_has_changed_asks_again_and_names_them() -> None:
+    olivia, pool = crowded(1)
+    client, fields = page(olivia), {"pool": "a100", "units": "4", "hours": "24"}
+    panel = client.get("/d/vision/recall/preview/", fields).content.decode()
+    mark = re.findall(r'name="confirmed" value="(\w+)" form="recall"', panel)[0]
+    vision = olivia.memberships.get().department
+    gone = preview_recall(actor=Actor(olivia), department=vision, pool=pool, units=4).stopped[0].claim
+    Claim.objects.filter(public_id=gone).update(state=ClaimState.RELEASED, released_at=timezone.now())
+    asked = client.post("/d/vision/recall/", fields | {"confirmed": mark})
+    text = asked.content.decode()
+    assert asked.status_code == 409
+    assert "It has changed since you were asked" in text
+    assert not Claim.objects.filter(pods=0).exists()
+    now = re.findall(r'name="confirmed" value="(\w+)"', text)[0]
+    assert client.post("/d/vision/recall/", fields | {"confirmed": now}).status_code == 302
+    assert Claim.objects.filter(pods=0).count() == 1
+
+
+def test_a_recall_that_was_shown_needs_no_second_question() -> None:
+    olivia, _pool = crowded(2)
+    client, fields = page(olivia), {"pool": "a100", "units": "3", "hours": "24"}
+    assert client.post("/d/vision/recall/", fields).status_code == 409
+    panel = client.get("/d/vision/recall/preview/", fields).content.decode()
+    mark = re.findall(r'name="confirmed" value="(\w+)"', panel)[0]
+    assert client.post("/d/vision/recall/", fields | {"confirmed": mark}).status_code == 302
+    assert client.post("/d/vision/recall/", fields | {"units": "5", "confirmed": mark}).status_code == 409
