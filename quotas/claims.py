@@ -36,7 +36,7 @@ def release(claim: Claim, *, now: dt.datetime) -> bool:
     if (
         not Claim.objects.filter(pk=claim.pk)
         .exclude(state=ClaimState.RELEASED)
-        .update(state=ClaimState.RELEASED, released_at=now, reserved=None)
+        .update(state=ClaimState.RELEASED, released_at=now, reserved=None, position=None, ahead=[])
     ):
         return False
     # Not before it began: whoever wrote that may have a clock that is ahead.

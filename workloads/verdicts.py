@@ -23,7 +23,7 @@ from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import verdict as engine
 from quotas.engine.admission import decide
-from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason
+from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason, UserCap
 from quotas.engine.units import resized
 from quotas.engine.verdict import Headline
 from quotas.engine.whatif import with_claim
@@ -131,31 +131,33 @@ def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Calla
     """Where two limits stand beside each other, which of them is which: what the department may have at most, and what the
     machines can give to one request."""
     ceiling = next((reason.ceiling for reason in reasons if isinstance(reason, AboveCeiling)), None)
-    if ceiling is None or not largest:
+    place = next((reason for reason in reasons if isinstance(reason, Fragmented)), None)
+    if ceiling is None or not largest or any(isinstance(reason, UserCap) for reason in reasons):
         return []
-    if largest < ceiling:
+    if place is not None:
         text = _("%(ceiling)s is the limit by quota, %(largest)s the machines': no machine has more.")
         if pods > 1:
             text = _(
                 "%(ceiling)s is the limit by quota, %(largest)s the machines': they have no place for more such pods."
             )
-        return [text % {"ceiling": units(ceiling), "largest": units(largest)}]
+        return [text % {"ceiling": units(ceiling), "largest": units(place.largest_fit)}]
     return [_("That is the limit of the department's quota; the machines have room for it.")]
 
 
 def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
     """With the field at fault: the cards, or the CPU or memory that no node has beside them."""
     numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
-    machine = next((reason.machine for reason in answer.reasons if isinstance(reason, Fragmented)), None)
+    ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
+    place = next((reason for reason in answer.reasons if isinstance(reason, Fragmented)), None)
+    machine = None if place is None else place.machine
     if machine is not None:
         words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
         return Impossible(explain.machine_wording(machine), field=_field_at_fault(machine), **words, **numbers)
-    if any(isinstance(reason, Fragmented) for reason in answer.reasons):
+    if place is not None and ceiling is None:
         size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
         return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
     message = ""
-    ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
-    if ceiling is not None and answer.largest and answer.largest < ceiling:
+    if place is not None and ceiling is not None and answer.largest:
         message = ABOVE_BOTH
         numbers |= {"ceiling": ceiling, "ceiling_size": amount(ceiling, pool)}
     return Impossible(
@@ -286,11 +288,15 @@ class Words:
         return title, [*lines, self._quota()]
 
     def cannot(self) -> tuple[str, list[str]]:
-        lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
+        which = which_limit(self.facts.reasons, self.facts.largest or 0, self.pods, self._units)
+        lines = [
+            explain.sentence(reason, _, self.reader)
+            for reason in self.facts.reasons
+            if not which or not isinstance(reason, Fragmented) or reason.machine is not None
+        ]
         if self.facts.largest:
             lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
-            lines += which_limit(self.facts.reasons, self.facts.largest, self.pods, self._units)
-        return _("Cannot run as asked."), lines
+        return _("Cannot run as asked."), [*lines, *which]
 
     def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
         """What to do about a request that does not start now."""

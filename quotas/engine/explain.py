@@ -69,7 +69,7 @@ SENTENCES: Mapping[str, str] = {
     DepartmentPaused.code: N_("The department is paused and starts nothing."),
     PoolShort.code: N_("The pool has lost %(by)s of its capacity."),
     NoSuchProfile.code: N_("The cards of this pool cannot be cut into this profile."),
-    AboveCeiling.code: N_("The department can never have more than %(ceiling)s of this pool."),
+    AboveCeiling.code: N_("By its quota the department can never have more than %(ceiling)s of this pool."),
     NotPreemptible.code: N_(
         "Work that must not be stopped needs guaranteed quota: the department would use %(asked)s of %(guaranteed)s."
     ),
@@ -79,7 +79,7 @@ SENTENCES: Mapping[str, str] = {
 }
 
 THOUGH_EMPTY = N_(
-    "No place fits, even with nothing running: the largest request of this shape that could is %(largest_fit)s."
+    "The machines have no place for it, even with nothing running: for at most %(largest_fit)s of this shape."
 )
 BESIDE_THE_CARDS = N_(
     "Its pods find the cards, but not %(cpu)s CPU and %(memory)s of memory beside them:"

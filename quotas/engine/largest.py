@@ -16,9 +16,10 @@ SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
 
 
-def largest(books: Books, claim: Claim) -> int:
-    """Units of the largest request like the claim that the quotas, the user's cap and the empty pool would hold."""
-    limit = _limit(books, claim)
+def largest(books: Books, claim: Claim, by_quota: bool = True) -> int:
+    """Units of the largest request like the claim that the quotas, the user's cap and the empty pool would hold; or the empty
+    pool alone."""
+    limit = _limit(books, claim) if by_quota else books.ledger.capacity
     if claim.is_recall:
         return limit
     if books.pool.nodes is None:

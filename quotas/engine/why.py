@@ -30,9 +30,10 @@ from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """No state of the pool would let the claim run; the `largest` request of its shape that could, in units."""
+    """No state of the pool would let the claim run: every limit that it passes, the quotas' first; and the `largest` request of
+    its shape that could, in units."""
 
-    reason: Reason
+    reasons: tuple[Reason, ...]
     largest: int
 
 
@@ -41,7 +42,7 @@ def impossible(books: Books) -> dict[ClaimId, Decision]:
     pass."""
     refused = {claim.id: never(books, claim) for claim in books.pending}
     return {
-        id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=(why.reason,), largest=why.largest)
+        id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=why.reasons, largest=why.largest)
         for id, why in refused.items()
         if why is not None
     }
@@ -50,25 +51,50 @@ def impossible(books: Books) -> dict[ClaimId, Decision]:
 def never(books: Books, claim: Claim) -> Never | None:
     """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
     missing nobody knows what nodes there will be, so then a claim waits instead."""
-    account = books.ledger[claim.department]
     if not _profile_exists(books, claim):
-        return Never(NoSuchProfile(), 0 if books.pool.mig is None else largest(books, claim))
-    if claim.units > account.ceiling:
-        return Never(AboveCeiling(account.ceiling), largest(books, claim))
-    if claim.units > account.guaranteed and claim.must_stay_inside:
-        return Never(_outside(account, claim), largest(books, claim))
-    if books.fits_when_empty(claim) or books.ledger.capacity < books.ledger.nominal:
+        return Never((NoSuchProfile(),), 0 if books.pool.mig is None else largest(books, claim))
+    limits = _limits(books, claim)
+    if books.ledger.capacity < books.ledger.nominal or books.fits_when_empty(claim):
+        place = None
+    elif limits and (books.pool.nodes is None or claim.is_recall):
+        place = None  # there are no places beside the units
+    else:
+        machine = nearest_machine(claim, books.pool, books.empty)
+        place = Fragmented(books.ledger.capacity, largest(books, claim, by_quota=False), machine=machine, empty=True)
+    if place is not None and limits and place.largest_fit >= _allowed(books, claim):
+        place = None  # what the quotas allow has a place
+    if place is None and not limits:
         return None
-    most = largest(books, claim)
-    machine = nearest_machine(claim, books.pool, books.empty)
-    return Never(Fragmented(books.ledger.capacity, most, machine=machine, empty=True), most)
+    cap = books.departments[claim.department].user_caps.get(books.pool.id)
+    if cap is not None and claim.units > cap and not claim.is_recall:
+        limits.append(UserCap(cap, books.used_by.get((claim.department, claim.user), 0)))
+    return Never((*limits, place) if place is not None else tuple(limits), largest(books, claim))
+
+
+def _limits(books: Books, claim: Claim) -> list[Reason]:
+    """The limits of the department's quota that the claim alone passes."""
+    account = books.ledger[claim.department]
+    if claim.units > account.ceiling:
+        return [AboveCeiling(account.ceiling)]
+    return [_outside(account, claim)] if claim.units > account.guaranteed and claim.must_stay_inside else []
+
+
+def _allowed(books: Books, claim: Claim) -> int:
+    """Units that the department's quota lets such a claim have."""
+    account = books.ledger[claim.department]
+    return min(account.ceiling, account.guaranteed) if claim.must_stay_inside else account.ceiling
 
 
 def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """The reasons why a claim can never run, with what its department uses now."""
-    account = books.ledger[claim.department]
-    moving = NotPreemptible, OverBorrowLimit
-    return tuple(_outside(account, claim) if isinstance(reason, moving) else reason for reason in reasons)
+    """The reasons why a claim can never run, with what its department and its user use now."""
+    account, used = books.ledger[claim.department], books.used_by.get((claim.department, claim.user), 0)
+
+    def now(reason: Reason) -> Reason:
+        if isinstance(reason, NotPreemptible | OverBorrowLimit):
+            return _outside(account, claim)
+        return UserCap(reason.limit, used) if isinstance(reason, UserCap) else reason
+
+    return tuple(map(now, reasons))
 
 
 def _outside(account: Account, claim: Claim) -> Reason:

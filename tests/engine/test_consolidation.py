@@ -224,8 +224,7 @@ def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Sna
 def test_what_fits_into_no_empty_pool_is_said_to_and_offered_nothing_to_wait_for() -> None:
     reason = Fragmented(16, 8, empty=True)
     assert (
-        sentence(reason)
-        == "No place fits, even with nothing running: the largest request of this shape that could is 8."
+        sentence(reason) == "The machines have no place for it, even with nothing running: for at most 8 of this shape."
     )
     assert advices([reason]) == ["Ask for fewer units in each pod."]
     assert advices([reason], less_is_offered=True) == []

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from quotas.engine.reasons import NotPreemptible
+from quotas.engine.explain import sentence
+from quotas.engine.reasons import AboveCeiling, Fragmented, NotPreemptible, UserCap
 from quotas.engine.types import DecisionKind, Reservation
-from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, pending
+from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 
 def test_what_could_never_run_does_not_keep_its_department_back() -> None:
@@ -52,3 +53,31 @@ def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked
         decided = answers(replace(snapshot, claims=tuple(given)))
         assert decided["other"].reasons == (NotPreemptible(0, 1),)
         assert decided["reserved"].reasons == (NotPreemptible(0, 2),)
+
+
+def test_of_two_limits_both_are_named_with_what_sets_each() -> None:
+    """Fourteen by quota; eight because no machine has more; four because each user may have no more."""
+    departments = [a_department("a", 10, borrow_limit=4, user_caps={"gpu": 4}), a_department("b", 6)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, [pending("w", "a", 16, user="u")]))["w"]
+    assert decided.reasons == (AboveCeiling(14), UserCap(4, 0), Fragmented(16, 8, empty=True))
+    assert decided.largest == 4
+    assert [sentence(reason) for reason in decided.reasons] == [
+        "By its quota the department can never have more than 14 of this pool.",
+        "The department allows each user 4, and you use 0.",
+        "The machines have no place for it, even with nothing running: for at most 8 of this shape.",
+    ]
+
+
+def test_a_limit_that_the_request_keeps_is_not_named() -> None:
+    """Two pods of eight have places on two machines: only the quota is in the way."""
+    departments = [a_department("a", 10, borrow_limit=4), a_department("b", 6)]
+    decided = answers(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, [pending("w", "a", 8, pods=2)]))["w"]
+    assert (decided.reasons, decided.largest) == ((AboveCeiling(14),), 14)
+
+
+def test_work_that_must_not_be_stopped_is_told_of_its_guarantee_and_of_the_machines() -> None:
+    departments = [a_department("a", 6), a_department("b", 2)]
+    asked = pending("w", "a", 7, preemptible=False)
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), departments, [asked]))["w"]
+    assert decided.reasons == (NotPreemptible(6, 7), Fragmented(8, 4, empty=True))
+    assert decided.largest == 4

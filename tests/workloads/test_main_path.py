@@ -144,6 +144,8 @@ def test_waiting_longer_than_max_wait_is_rejected(bed: Bed) -> None:
     waiting = bed.submit(bed.alice, bed.vision, FOREVER, cards=1, own_only=True, max_wait=1)
     bed.until(lambda: bed.state(waiting) == "rejected")
     assert waiting.reason == "max_wait"
+    claim = waiting.attempts.get().claim
+    assert (claim.position, claim.ahead) == (None, [])  # it waits no more
 
 
 def test_an_image_the_cluster_does_not_have_fails_with_the_list(bed: Bed) -> None:
