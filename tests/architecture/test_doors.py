@@ -200,6 +200,7 @@ def readings(client: Client, door: Door, family: Family) -> Iterator[tuple[str, 
             yield method, client.post(door.path, form, follow=True)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("who", READERS)
 def test_no_answer_names_the_work_of_a_team_to_others(family: Family, who: str) -> None:
     """Names, ids, people, commands and messages of a team stay in it; its parent's members see department and amount."""
