@@ -4,6 +4,7 @@ accounts and members."""
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, cast
 
 from django import forms
@@ -20,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal import once
 from portal.access import Actor, NotVisible, Right, actor_of
-from portal.actions.tokens import create_token, revoke_token
+from portal.actions.tokens import checked_addresses, checked_scopes, create_token, revoke_token
 from portal.errors import Problem
 from portal.models import ApiToken, Department, Membership
 from portal.names import LineInput, NameInput
@@ -42,6 +43,10 @@ LIVES = [
 ]
 
 
+def words_of(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
 class TokenForm(forms.Form):
     name = NameInput(label=gettext_lazy("Name"), max_length=80, help_text=gettext_lazy("What uses it: nightly-ci"))
     department = forms.ModelChoiceField(
@@ -57,8 +62,9 @@ class TokenForm(forms.Form):
         help_text=gettext_lazy("Networks like 10.0.0.0/8, separated by commas; empty: from anywhere"),
     )
 
-    def __init__(self, *args: Any, actor: Actor, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, actor: Actor, row: Membership | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.actor, self.row = actor, row
         cast("forms.ModelChoiceField[Department]", self.fields["department"]).queryset = actor.departments
         if actor.is_operator:
             self.fields["department"].required = False
@@ -69,6 +75,24 @@ class TokenForm(forms.Form):
         else:
             self.offer(SCOPES[:-1])
 
+    def clean(self) -> dict[str, Any]:
+        """Everything that is wrong in one round: what the action would refuse only after the fields are well."""
+        data = super().clean() or {}
+        department = self.row.department if self.row else data.get("department")
+        holder = self.row.user if self.row else self.actor.user
+        if "addresses" in data:
+            self.try_out("addresses", lambda: checked_addresses(self.actor, words_of(data["addresses"])))
+        known = "department" in data or self.row is not None
+        if data.get("scopes") and known and holder is not None:
+            self.try_out("scopes", lambda: checked_scopes(self.actor, department, holder, data["scopes"]))
+        return data
+
+    def try_out(self, field: str, check: Callable[[], object]) -> None:
+        try:
+            check()
+        except Problem as problem:
+            self.add_error(field, problem.detail)
+
     def offer(self, scopes: list[tuple[str, Any]]) -> None:
         cast(forms.MultipleChoiceField, self.fields["scopes"]).choices = scopes
 
@@ -77,7 +101,7 @@ class AccountTokenForm(TokenForm):
     """For a service account: its department is given, and it can be let do what its role may."""
 
     def __init__(self, *args: Any, actor: Actor, row: Membership, **kwargs: Any) -> None:
-        super().__init__(*args, actor=actor, **kwargs)
+        super().__init__(*args, actor=actor, row=row, **kwargs)
         del self.fields["department"]
         rights = Actor(row.user).rights_in(row.department)
         self.offer([(scope, label) for scope, label in SCOPES if Right(scope) in rights])
@@ -143,7 +167,7 @@ def made(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:
             name=data["name"],
             scopes=data["scopes"],
             expires_at=timezone.now() + dt.timedelta(days=data["days"]),
-            addresses=[text for text in data["addresses"].replace(",", " ").split() if text],
+            addresses=words_of(data["addresses"]),
         )
     except Problem as problem:
         form.add_error(problem.field if problem.field in form.fields else None, problem.detail)

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from portal.models import ApiToken, Department, Role
+from portal.models import ApiToken, Department, Membership, Role
 from portal.tokens import live_token
 from tests import builders as make
 from tests.clients import token_of
@@ -101,6 +101,19 @@ def test_a_wrong_request_for_an_account_s_token_comes_back_as_it_was(
     assert response.status_code == 422
     assert told in response.content.decode()
     assert not ApiToken.objects.exists()
+
+
+def test_everything_that_is_wrong_is_said_in_one_round(owner: Client) -> None:
+    wrong = {"name": "", "scopes": ["read", "submit"], "days": "9999", "addresses": "10.0.0.0/8 nowhere"}
+    Membership.objects.filter(user__username="vision.ci").update(role=Role.VIEWER)
+    own = make.member(Department.objects.get(slug="vision"), Role.VIEWER, "vera")
+    vera = Client()
+    vera.force_login(own)
+    for client, address, more in ((vera, "/tokens/", {"department": "vision"}), (owner, TOKENS, {})):
+        text = client.post(address, wrong | more).content.decode()
+        for told in ("This field is required.", "9999 is not one", "nowhere is not an address or network."):
+            assert told in text, address
+        assert "may not submit" in text or "submit is not one of the available choices" in text
 
 
 def test_only_owners_see_and_make_the_tokens_of_others_and_people_make_their_own(owner: Client) -> None:
