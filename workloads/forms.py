@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from portal.access import Actor
+from portal.access import Actor, Right
 from portal.crypt import Undecryptable
 from portal.errors import Problem
 from portal.models import Department
@@ -18,7 +18,7 @@ from quotas.amounts import first_amount, written
 from quotas.forms import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.amount_form import AmountFields
-from workloads.faults import InvalidRequest
+from workloads.faults import InvalidRequest, check
 from workloads.inputs import CommandField, DurationField, MemoryField, VariablesField
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.requests import WorkloadRequest
@@ -37,6 +37,9 @@ class ImageSelect(forms.Select):
         option = super().create_option(name, value, *args, **kwargs)
         option["attrs"]["data-kinds"] = " ".join(value.instance.kinds or Kind.values)
         return option
+
+
+FIELDS = {"cpu_milli": "cpu"}  # of the request, by other names in the form
 
 
 class WorkloadForm(AmountFields, SetupFields):
@@ -111,6 +114,25 @@ class WorkloadForm(AmountFields, SetupFields):
             raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
         return given
 
+    def say_all(self) -> None:
+        """Beside what cannot be read, what the rules say of the rest, so that everything is told in one round. What cannot
+        be read is taken as if there were plenty of it; nothing is said of those fields again."""
+        kept = self.cleaned_data
+        if not all(kept.get(name) for name in ("kind", "pool", "image")) or not self.errors:
+            return
+        plenty = {"memory_mib": 2**30, "cpu": Decimal(1), "units_per_pod": 1, "name": "x", "command": ("x",), "pods": 2,
+                  "env": {}, "secret_env": {}, "port": 8000}  # fmt: skip
+        self.cleaned_data = {**dict.fromkeys(self.fields), **plenty, **kept}
+        highest = 2**31 - 1 if self.actor.may(Right.OPERATE, self.department) else 0
+        try:
+            check(self.asked(), self.department, highest_priority=highest)
+        except InvalidRequest as problem:
+            known = [each for each in problem.errors if FIELDS.get(each.field, each.field) not in self.errors]
+            if known:
+                self.blame(InvalidRequest(known))
+        finally:
+            self.cleaned_data = {name: value for name, value in kept.items() if name not in self.errors}
+
     def asked(self) -> WorkloadRequest:
         """The request that a valid form means."""
         data = self.cleaned_data
@@ -144,9 +166,8 @@ class WorkloadForm(AmountFields, SetupFields):
 
     def blame(self, problem: Problem) -> None:
         """Puts each fault beside its field, or above the form, in the reader's words."""
-        fields = {"cpu_milli": "cpu"}
         for each in problem.errors if isinstance(problem, InvalidRequest) else (problem,):
-            name = fields.get(each.field, each.field)
+            name = FIELDS.get(each.field, each.field)
             self.add_error(name if name in self.fields else None, each.detail)
 
 

@@ -389,3 +389,14 @@ def test_pools_without_a_quota_of_the_department_are_not_offered(world: World) -
     response = as_(world.alice).post(new(world.vision), world.form(pool="foreign"))
     assert response.status_code == 422
     assert Pool.objects.filter(slug="foreign").exists()
+
+
+def test_everything_that_is_wrong_is_said_in_one_round(world: World) -> None:
+    wrong = world.form(max_runtime="soon", cpu="-1", priority="5", env="PORTAL_X=1", own_only="on")
+    page = as_(world.alice).post("/d/vision/workloads/new/", wrong)
+    text = html.unescape(page.content.decode())
+    assert page.status_code == 422
+    for told in ("Ensure this value is greater than or equal to 0.1", "Priorities above 0 are the operator's."):
+        assert told in text
+    assert text.count('class="invalid-feedback') >= 4 or text.count("invalid-feedback") >= 4
+    assert not Workload.objects.exists()

@@ -87,6 +87,7 @@ def page(
 def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
     """None when something is wrong; then the form says what."""
     if not form.is_valid():
+        form.say_all()
         return None
     try:
         workload = actions.submit(
