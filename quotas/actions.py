@@ -329,7 +329,7 @@ def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> N
     with durable():
         for group_id in groups:
             locked_group(group_id)
-        versions.check({"drained": Node.objects.select_for_update().get(pk=node.pk).drained}, seen)
+        versions.check({"drained": Node.objects.select_for_update(no_key=True).get(pk=node.pk).drained}, seen)
         if Node.objects.filter(pk=node.pk, drained=not drained).update(drained=drained):
             audit.record(actor, "node.drained" if drained else "node.returned", node.name)
             emit("node.changed", node=node.name)

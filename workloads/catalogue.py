@@ -20,7 +20,7 @@ def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
     """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     with durable():
-        before = _facts(Image.objects.select_for_update().filter(pk=image.pk).first(), IMAGE_FIELDS)
+        before = _facts(Image.objects.select_for_update(no_key=True).filter(pk=image.pk).first(), IMAGE_FIELDS)
         versions.check(before or {}, seen)
         image.save()
         after = _facts(image, IMAGE_FIELDS)
@@ -32,7 +32,9 @@ def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
     """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     with durable():
-        before = _facts(Preset.objects.select_for_update(of=("self",)).filter(pk=preset.pk).first(), PRESET_FIELDS)
+        before = _facts(
+            Preset.objects.select_for_update(no_key=True, of=("self",)).filter(pk=preset.pk).first(), PRESET_FIELDS
+        )
         versions.check(before or {}, seen)
         preset.save()
         after = _facts(preset, PRESET_FIELDS)

@@ -82,7 +82,7 @@ def change_webhook(
         raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
     was_active = webhook.active
     with durable():
-        before = _shown(Webhook.objects.select_for_update(of=("self",)).get(pk=webhook.pk))
+        before = _shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
         versions.check(before, seen)
         webhook.name, webhook.url, webhook.shape = name, url, shape
         webhook.kinds, webhook.active = list(kinds), active
