@@ -430,7 +430,7 @@ class PoolPass:
             return None
         shape = ("returning", *question_of(books, claim))
         chosen = None if shape in self._hopeless else choose(books, claim, patient=True)
-        if chosen is None:
+        if chosen is None or not chosen.victims:  # what it lacks may have come free since it was answered
             self._hopeless.add(shape)
             return None
         return LentOutReturning(
