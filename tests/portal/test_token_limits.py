@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from portal.access import Actor
 from portal.actions import members, users
-from portal.models import ApiToken, Department, InboxItem, Membership, Role, User
+from portal.models import ApiToken, AuditEntry, Department, InboxItem, Membership, Role, User
 from tests import builders as make
 from tests.clients import person, program, token_of
 from tests.portal.test_api_tokens import URL, body
@@ -225,3 +227,19 @@ def test_a_second_token_is_no_second_budget(vision: Department, olga: User, sett
     answers = [client.get("/api/v1/departments/").status_code for client in clients for _again in range(2)]
     assert answers == [200] * 4 + [429] * 2
     assert works(program(make.member(vision, Role.MEMBER, "mia"), vision)), "others have their own"
+
+
+def test_the_upgrade_finds_out_who_made_a_service_accounts_token(vision: Department, olga: User) -> None:
+    """From the audit log; one that nobody is known to have made ends."""
+    robot = make.user("vision.ci", service_of=vision)
+    known, secret = token_of(robot, vision, ["read"])
+    unknown, lost = token_of(robot, vision, ["read"])
+    own, _secret = token_of(olga, vision)
+    AuditEntry.objects.create(actor=olga, actor_name="olga", action="token.created", target=known.prefix)
+    migration = import_module("portal.migrations.0003_tokens_rest_on_rights")
+    migration.who_made_them(apps, None)
+    for token in (known, unknown, own):
+        token.refresh_from_db()
+    assert (known.made_by, known.revoked_at, own.made_by) == (olga, None, olga)
+    assert unknown.revoked_at is not None
+    assert [works(with_secret(each)) for each in (secret, lost)] == [True, False]
