@@ -22,13 +22,15 @@ def is_proxy(peer: str) -> bool:
 
 
 def believe_only_proxies(environ: dict[str, Any]) -> None:
-    """Puts the client's address into REMOTE_ADDR and takes away what only our proxy may say. Once for a request."""
+    """Puts the client's address into REMOTE_ADDR and takes away what only our proxy may say. Once for a request.
+
+    `portal.forwarded` tells whether somebody claims to speak for another, whoever that is."""
     peer = str(environ.get("REMOTE_ADDR", ""))
     if is_proxy(peer):
         environ["REMOTE_ADDR"] = client_of(peer, str(environ.get("HTTP_X_FORWARDED_FOR", "")))
     else:
         environ.pop("HTTP_X_FORWARDED_PROTO", None)
-    environ.pop("HTTP_X_FORWARDED_FOR", None)
+    environ["portal.forwarded"] = environ.pop("HTTP_X_FORWARDED_FOR", None) is not None
 
 
 def parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -38,7 +38,7 @@ def may_read(request: HttpRequest) -> bool:
     if settings.METRICS_TOKEN:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode(), settings.METRICS_TOKEN.encode())
-    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+    if request.META.get("portal.forwarded") or "Forwarded" in request.headers:
         return False  # a proxy on this machine speaks for somebody else
     try:
         return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
