@@ -30,6 +30,10 @@ SCRIPTS = {
     "in the background": ("{python} saves.py &\nwait\necho after", 143),
     "in parentheses": ("( {python} saves.py; echo after ) | cat\necho after", 143),
     "with a trap": ("trap 'echo trapped; exit 9' TERM\n{python} saves.py\necho after", 9),
+    "by its own trap": (
+        "trap 'kill $p; wait $p; echo trapped; exit 5' TERM\n{python} saves.py &\np=$!\nwait $p\necho after",
+        5,
+    ),
     "what it leaves behind": ('{python} -c "$DIES"\necho after', 143),
     "as the last word": ("echo begin; exec {python} saves.py", 0),
     "with a time limit": ("timeout 600 {python} saves.py\necho after", 143),
@@ -54,7 +58,7 @@ def test_a_script_ends_when_what_it_runs_has_saved(executing_bed: Bed, name: str
     said = log(executing_bed.driver, spec.ref).split()
     assert said.count("saving") == said.count("saved") == 1, said
     assert "after" not in said
-    assert ("trapped" in said) == (name == "with a trap")
+    assert ("trapped" in said) == ("trap" in name)
     assert (run.exit_code, run.reason) == (code, "Stopped")
 
 

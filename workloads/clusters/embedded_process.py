@@ -94,6 +94,18 @@ def parents_in(session: int) -> dict[int, int]:
     return found
 
 
+def signals_of(pid: int, which: str) -> int:
+    """The mask of signals that a process catches ("SigCgt") or ignores ("SigIgn")."""
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(f"{which}:")).split()[1], 16)
+    return 0
+
+
+def has(mask: int, number: signal.Signals) -> bool:
+    return bool(mask >> (number - 1) & 1)
+
+
 def writes_to(writer: int, reader: int) -> bool:
     """Whether an output of one is the pipe that the other reads."""
     with contextlib.suppress(OSError):
@@ -108,6 +120,7 @@ class Farewell:
     def __init__(self, leader: int) -> None:
         self.leader = leader
         self.held: set[int] = set()
+        self.left: set[int] = set()  # to their own trap
         self.told: set[int] = set()
         self.fed: set[int] = set()
         self.done = False
@@ -121,7 +134,7 @@ class Farewell:
         programs = self.hold()
         fed = {pid for pid in programs if any(writes_to(each, pid) for each in programs if each != pid)}
         for pid, parent in programs.items():
-            if self.is_top(parent) and pid not in self.told | self.fed | fed:
+            if self.is_top(parent) and pid not in self.left and pid not in self.told | self.fed | fed:
                 send(os.kill, pid, signal.SIGTERM)
                 self.told.add(pid)
         self.fed = fed
@@ -135,12 +148,25 @@ class Farewell:
         """Stops every shell that is started by nothing but shells; gives the others."""
         while True:
             programs = {pid: parent for pid, parent in parents_in(self.leader).items() if pid not in self.held}
-            new = [pid for pid, parent in programs.items() if self.is_top(parent) and start_of(pid) in SHELLS]
+            tops = [pid for pid, parent in programs.items() if self.is_top(parent) and pid not in self.left]
+            new = [pid for pid in tops if start_of(pid) in SHELLS]
             if not new:
                 return programs
             for pid in new:
                 send(os.kill, pid, signal.SIGSTOP)
-                self.held.add(pid)
+                if self.handles_it(pid, [each for each, parent in programs.items() if parent == pid]):
+                    self.left.add(pid)
+                    send(os.kill, pid, signal.SIGTERM)
+                    send(os.kill, pid, signal.SIGCONT)
+                else:
+                    self.held.add(pid)
+
+    def handles_it(self, shell: int, children: list[int]) -> bool:
+        """It has a trap for SIGTERM and waits for nothing in the foreground (a child in the background ignores SIGQUIT). With a
+        trap for its exit bash catches every fatal signal, and dies of SIGTERM all the same."""
+        caught = signals_of(shell, "SigCgt")
+        own = has(caught, signal.SIGTERM) and not has(caught, signal.SIGVTALRM)
+        return own and all(has(signals_of(child, "SigIgn"), signal.SIGQUIT) for child in children)
 
     def is_top(self, parent: int) -> bool:
         return parent in self.held or parent in (1, os.getpid())

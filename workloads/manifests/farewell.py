@@ -11,6 +11,9 @@ hook, which the kubelet runs first and counts as grace, does what an init would:
    output (`python train.py | tee log`) ends by itself when that ends, and is told only if it does not.
 3. When no program is left the shells get SIGTERM and go on: one with a trap runs it, any other dies with 143, as ever.
 
+A shell with a trap for SIGTERM that waits for nothing in the foreground gets it at once and is left alone with what it runs:
+`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right by itself.
+
 Where the main process is no shell it alone gets SIGTERM, from the kubelet, as everywhere. An image without `sh` has no
 scripts; its hook fails and the kubelet goes on. Other containers of the pod have another root and are left alone.
 The embedded cluster follows the same rules: workloads/clusters/embedded_process.py, Farewell.
@@ -21,7 +24,7 @@ from __future__ import annotations
 from typing import Any
 
 HOOK = r"""
-held= told= fed=
+held= left= told= fed=
 is_shell() {
   case $(tr '\0' '\n' < "/proc/$1/cmdline" 2>/dev/null | head -n 1) in
     sh|*/sh|bash|*/bash|dash|*/dash|ash|*/ash|ksh|*/ksh|zsh|*/zsh) return 0 ;;
@@ -43,11 +46,32 @@ is_top() {  # nothing is above it but held shells
   case " $held " in *" $1 "*) return 0 ;; esac
   return 1
 }
+has() {  # process, SigCgt or SigIgn, signal
+  while read -r key mask rest; do
+    if [ "$key" = "$2:" ]; then return $((1 - (0x${mask#????????} >> ($3 - 1) & 1))); fi
+  done 2>/dev/null < "/proc/$1/status"
+  return 1
+}
+handles_it() {  # a trap for SIGTERM (bash with one for its exit catches SIGVTALRM, too), and nothing in the foreground
+  has "$1" SigCgt 15 && ! has "$1" SigCgt 26 || return 1
+  for child in $all; do
+    if [ "${child#*:}" = "$1" ] && ! has "${child%:*}" SigIgn 3; then return 1; fi
+  done
+}
 hold() {
   for each in $all; do
-    case " $held " in *" ${each%:*} "*) continue ;; esac
-    if is_top "${each#*:}" && is_shell "${each%:*}"; then
-      kill -STOP "${each%:*}" 2>/dev/null && held="$held ${each%:*}" && more=1
+    pid=${each%:*}
+    case " $held $left " in *" $pid "*) continue ;; esac
+    if is_top "${each#*:}" && is_shell "$pid"; then
+      kill -STOP "$pid" 2>/dev/null || continue
+      more=1
+      if handles_it "$pid"; then
+        left="$left $pid"
+        kill -TERM "$pid" 2>/dev/null
+        kill -CONT "$pid" 2>/dev/null
+      else
+        held="$held $pid"
+      fi
     fi
   done
 }
@@ -63,7 +87,7 @@ is_fed() {
 while :; do
   more=1
   while [ "$more" ]; do more=; look; hold; done
-  [ "$held" ] || exit 0
+  [ "$held$left" ] || exit 0
   programs= still=
   for each in $all; do
     case " $held " in *" ${each%:*} "*) ;; *) programs="$programs $each" ;; esac
@@ -72,12 +96,13 @@ while :; do
   for each in $programs; do
     pid=${each%:*}
     if is_fed "$pid"; then still="$still $pid"; continue; fi
-    case " $told $fed " in *" $pid "*) continue ;; esac
+    case " $left $told $fed " in *" $pid "*) continue ;; esac
     if is_top "${each#*:}"; then kill -TERM "$pid" 2>/dev/null; told="$told $pid"; fi
   done
   fed=$still
   sleep 0.2 2>/dev/null || sleep 1 || break
 done
+[ "$held" ] || exit 0
 kill -TERM $held 2>/dev/null
 kill -CONT $held 2>/dev/null
 for pid in $held; do
