@@ -126,6 +126,11 @@ def happened(code: str) -> str:
     return _(known) if known else code.replace("_", " ").replace(".", ": ")
 
 
+def technical(text: str) -> str:
+    """The text as the system said it, where we have no words for it; for whoever runs the system, on hover."""
+    return "" if any(re.search(pattern, text) for pattern, _meaning in ERRORS) else text
+
+
 def plain_error(text: str) -> str:
     """What the system said of a connection, in the reader's words; anything else without the names of our classes."""
     for pattern, meaning in ERRORS:

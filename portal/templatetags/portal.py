@@ -48,6 +48,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 for plain in (
     happened.happened,
     happened.plain_error,
+    happened.technical,
     words.amount,
     words.memory,
     words.file_size,
