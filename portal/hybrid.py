@@ -52,7 +52,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+)/")  # a POST there hashes a password
-FILE_THREADS = 8
+FILE_THREADS = 16
 PASSWORDS_WAITING = 16  # more are told to come back: each takes some 0.1 s of a processor
 IN_MEMORY = 1 << 20  # bytes of a body before it goes to a temporary file
 CHUNK = 1 << 16
