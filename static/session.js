@@ -76,7 +76,9 @@
       const back = async () => {
         if (!document.hidden && (await look()) === "") done(true); // logged in in another tab
       };
+      const timer = setInterval(back, 2000);
       const done = (well) => {
+        clearInterval(timer);
         removeEventListener("focus", back);
         document.removeEventListener("visibilitychange", back);
         dialog.removeEventListener("close", later);

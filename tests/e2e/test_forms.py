@@ -54,6 +54,8 @@ def test_logging_in_in_another_tab_is_enough(person: Callable[..., Any]) -> None
     other.click("main button.btn-primary")
     other.wait_for_url(alice.base + "/")
     other.close()
+    page.bring_to_front()
+    expect(page.locator("#session")).to_be_hidden()  # it has seen that somebody is logged in again
     page.click("main button.btn-primary[type=submit]")
     page.wait_for_url("**/d/vision/workloads/*/")
     expect(page.locator("h1")).to_contain_text("outlives")
