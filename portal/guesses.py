@@ -20,7 +20,6 @@ from django.conf import settings
 from django.contrib.auth.signals import user_login_failed
 from django.core import signing
 from django.core.cache import cache
-from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponseBase
 
 from portal.addresses import parsed
@@ -77,13 +76,15 @@ def cookie_name() -> str:
     return "__Host-device" if settings.SECURE_BROWSER else "device"
 
 
-@receiver(user_login_failed)
 def count(sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
     if request is None:
         return
     device, names = device_of(request)
     known = str(credentials.get("username") or "").casefold() in names
     add(f"guesses:device:{device}" if known else _of_address(request))
+
+
+user_login_failed.connect(count)
 
 
 def _of_address(request: HttpRequest) -> str:
