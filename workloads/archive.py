@@ -38,7 +38,7 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
             end = LogChunk(b"", 0, end=True)
         packed = [(at, zlib.compress(end.data[at : at + PART])) for at in range(0, len(end.data), PART)]
         with durable():
-            log, made = AttemptLog.objects.select_for_update().get_or_create(
+            log, made = AttemptLog.objects.select_for_update(no_key=True).get_or_create(
                 attempt=attempt, rank=rank, defaults={"start": end.offset}
             )
             if not made:
