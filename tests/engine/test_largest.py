@@ -47,7 +47,8 @@ def test_of_cards_and_parts_of_cards(
         for index, count in enumerate(cards)
     )
     claim = pending("w", "a", per_pod, pods=pods, cpu_milli=1, same_domain=together, own_only=True)
-    books = the_books(Pool("gpu", "card" if units == 1 else "MiB", machines), claim, guaranteed=limit)  # type: ignore[arg-type]
+    pool = a_pool(nodes=machines, unit="card" if units == 1 else "MiB", cpu_per_card=0)  # nobody is charged for CPU
+    books = the_books(pool, claim, guaranteed=limit)
     assert largest(books, claim) == tried(books, claim, min(limit, books.ledger.root.ceiling))
 
 
@@ -62,6 +63,16 @@ def test_of_mig_profiles(cards: list[int], pods: int, profile: str, limit: int, 
     books = the_books(Pool("gpu", "slice", machines, mig="A100-40GB"), claim, guaranteed=limit)  # type: ignore[arg-type]
     assume(books.ledger.root.ceiling > 0)
     assert largest(books, claim) == tried(books, claim, min(limit, books.ledger.root.ceiling))
+
+
+def test_who_is_charged_for_cpu_asks_for_no_more_of_it_than_a_smaller_part_pays_for() -> None:
+    """A card of 4 MiB comes with 8 CPUs. Five pods with 8 each would need 40: they may have half of it, with 2 MiB each."""
+    pool = a_pool(nodes=(Node("n1", (Card(4),) * 4, cpu_milli=32_000),), unit="MiB")
+    claim = resized(pending("w", "a", 0, pods=5, cpu_milli=8_000), 4, pool)
+    snapshot = a_snapshot(pool, [a_department("a", 16)], [claim])
+    assert answer_of(snapshot)[2] == 16
+    smaller = resized(pending("w", "a", 0, pods=5, cpu_milli=4_000), 2, pool)
+    assert answers(a_snapshot(pool, [a_department("a", 16)], [smaller]))["w"].decision is DecisionKind.ADMIT
 
 
 def answer_of(snapshot: Snapshot, id: str = "w") -> tuple[str, tuple[str, ...], int | None]:
