@@ -37,10 +37,10 @@ def unit_name(unit: str) -> str:
 
 
 def memory(mebibytes: int | None) -> str:
-    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB."""
+    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB; nothing is 0 GiB, as beside other GiB."""
     if mebibytes is None:
         return ""
-    if abs(mebibytes) < 1024:
+    if 0 < abs(mebibytes) < 1024:
         return f"{mebibytes} MiB"
     return f"{mebibytes / 1024:,.1f}".removesuffix(".0") + " GiB"
 
