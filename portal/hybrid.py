@@ -7,11 +7,12 @@ WSGI handler answers it in a thread of a bounded pool, and the kind of answer de
 | answer | body is produced |
 |---|---|
 | HttpResponse | in that thread, sent at once |
+| FileResponse (the portal's own scripts and styles) | on the event loop; each part is read in the one thread for disks |
 | StreamingHttpResponse over an iterator (files, exports) | in one thread of a second pool, at the reader's pace |
 | StreamingHttpResponse over an async iterator (portal/streams.py) | on the event loop: no thread, no connection |
 
 Requests in which a password is hashed, and those for files, which may wait for a cluster, have threads of their own: however
-many there are, pages have theirs.
+many there are, pages have theirs. One address waits for at most half of the passwords that may wait.
 How much of all this one person or address may keep busy: portal/intake.py.
 
 Requests for the notebooks' origin (settings.NOTEBOOK_URL) never reach Django: they go to their own application.
@@ -25,7 +26,7 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import IO, Any
@@ -36,7 +37,7 @@ from django.core import signals
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import close_old_connections
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.http import FileResponse, HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
 from django.utils.module_loading import import_string
 
@@ -71,10 +72,11 @@ class Hybrid:
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
         self.passwords = ThreadPoolExecutor(1, thread_name_prefix="password")
         self.downloads = ThreadPoolExecutor(intake.DOWNLOADS_ALL, thread_name_prefix="download")
+        self.disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self.bodies = intake.Allowance(intake.MOST_BODIES)
         self.large = intake.Allowance(intake.LARGE_EACH, intake.LARGE_ALL)
         self.filing = intake.Allowance(FILE_THREADS // 2)
-        self.hashing = intake.Allowance(PASSWORDS_WAITING, PASSWORDS_WAITING)
+        self.hashing = intake.Allowance(PASSWORDS_WAITING // 2, PASSWORDS_WAITING)
         self.streaming = intake.Allowance(intake.STREAMS_EACH)
         self.downloading = intake.Allowance(intake.DOWNLOADS_EACH, intake.DOWNLOADS_ALL)
 
@@ -124,28 +126,30 @@ class Hybrid:
             with self.bodies.one(address):
                 return 0 if size is not None else await intake.read(scope, receive, body, intake.SMALL)
         with self.large.one(sender):
-            return await intake.read(scope, receive, body, intake.limit_for(scope["path"], sender))
+            return await intake.read(scope, receive, body, intake.limit_for(environ))
 
     async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
         """The answer, from the pool of threads that this kind of request has. Raises TooMany, Full."""
-        loop = asyncio.get_running_loop()
-        if intake.FILES.search(scope["path"]):
-            with self.filing.one(intake.credentials_of(environ)):
+        loop, address = asyncio.get_running_loop(), f"address:{intake.address_of(environ)}"
+        if scope["method"] == "POST" and PASSWORDS.fullmatch(scope["path"]):
+            try:
+                with self.hashing.one(address):
+                    return await loop.run_in_executor(self.passwords, self.respond, environ)
+            except intake.TooMany:
+                raise intake.Full from None
+        if intake.concerns_files(environ):
+            sender = await loop.run_in_executor(self.pages, self.sender_of, {**environ})
+            with self.filing.one(sender or address):
                 return await loop.run_in_executor(self.files, self.respond, environ)
-        if scope["method"] != "POST" or not PASSWORDS.fullmatch(scope["path"]):
-            return await loop.run_in_executor(self.pages, self.respond, environ)
-        try:
-            with self.hashing.one(""):
-                return await loop.run_in_executor(self.passwords, self.respond, environ)
-        except intake.TooMany:
-            raise intake.Full from None
+        return await loop.run_in_executor(self.pages, self.respond, environ)
 
     def allowed(self, response: HttpResponseBase) -> AbstractContextManager[None]:
         """Raises TooMany, Full."""
         if not isinstance(response, StreamingHttpResponse):
             return nullcontext()
         holder: str = response._holder  # type: ignore[attr-defined]
-        return (self.streaming if response.is_async else self.downloading).one(holder)
+        keeps_no_thread = response.is_async or isinstance(response, FileResponse)
+        return (self.streaming if keeps_no_thread else self.downloading).one(holder)
 
     async def send(self, response: HttpResponseBase, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -159,8 +163,17 @@ class Hybrid:
             await send({"type": "http.response.body", "body": b""})
         elif response.is_async:
             await hold(aiter(response), receive, send)
+        elif isinstance(response, FileResponse):
+            await hold(self.parts_of(response), receive, send)
         else:
             await loop.run_in_executor(self.downloads, stream, response, send, loop)
+
+    async def parts_of(self, response: FileResponse) -> AsyncGenerator[bytes, None]:
+        """Every page of everybody needs such files at once, so however slow a reader is, none keeps a thread."""
+        response.block_size = CHUNK
+        loop, parts = asyncio.get_running_loop(), iter(response)
+        while (part := await loop.run_in_executor(self.disk, next, parts, None)) is not None:
+            yield part
 
     def respond(self, environ: dict[str, Any]) -> HttpResponseBase:
         """Everything synchronous, in one thread; its database connection is given back before it returns."""

@@ -5,7 +5,7 @@
 | a body up to SMALL | anybody | MOST_BODIES at once from one address |
 | a larger one | who is signed in or has a live token: looked up first | LARGE_EACH at once, LARGE_ALL in the process |
 | a stream, or a request held open | one person (else one address) | STREAMS_EACH |
-| a request for files | one client | half of the threads for files |
+| a request for files | one person (else one address) | half of the threads for files |
 | a download | the same | DOWNLOADS_EACH of DOWNLOADS_ALL |
 
 A body has to arrive at SLOWEST bytes a second after the first START seconds, and a reader to take a part within
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import re
 import threading
 import time
@@ -36,7 +35,7 @@ from portal.errors import N_, Problem
 from portal.numbers import natural
 
 SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
-FILES = re.compile(r"/files/")  # where files are uploaded; any other body is a form or JSON
+FILES = re.compile(r"/files/")  # addresses of files: listed, uploaded, downloaded
 START, SLOWEST = 20.0, 16 * 1024  # s, bytes a second
 READER = 60.0  # s
 MOST_BODIES = 32
@@ -137,15 +136,16 @@ def announced(scope: Scope) -> int | None:
     return None if b"transfer-encoding" in headers else 0
 
 
-def limit_for(path: str, sender: str | None) -> int:
-    """Bytes of a body."""
-    if sender is None:
-        return SMALL
-    return (
-        settings.FILE_UPLOAD_LIMIT + (1 << 20)
-        if FILES.search(path)
-        else settings.DATA_UPLOAD_MAX_MEMORY_SIZE + (1 << 20)
-    )
+def concerns_files(environ: dict[str, Any]) -> bool:
+    """By the address, or because a form brings some along. Any other body is a form without files, or JSON."""
+    kind = str(environ.get("CONTENT_TYPE", "")).lower()
+    return kind.startswith("multipart/form-data") or FILES.search(environ["PATH_INFO"]) is not None
+
+
+def limit_for(environ: dict[str, Any]) -> int:
+    """Bytes of a body of who is known."""
+    most = settings.FILE_UPLOAD_LIMIT if concerns_files(environ) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return int(most) + (1 << 20)
 
 
 def address_of(environ: dict[str, Any]) -> str:
@@ -169,12 +169,6 @@ def sender_of(environ: dict[str, Any]) -> str | None:
         return f"user:{user.pk}" if user.is_authenticated else None
     finally:
         close_old_connections()
-
-
-def credentials_of(environ: dict[str, Any]) -> str:
-    """Tells clients apart before it is known who they are: by what they send, else by their address."""
-    given = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_COOKIE")
-    return hashlib.sha256(given.encode("latin1")).hexdigest() if given else f"address:{address_of(environ)}"
 
 
 def holder_of(request: WSGIRequest) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import structlog
+from django.db import Error as DatabaseError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
@@ -16,6 +18,7 @@ from portal.streams import look
 from workloads import notebooks
 from workloads.notebooks import Seat
 
+log = structlog.get_logger(__name__)
 RECHECK = 5.0  # seconds
 LARGEST = 64 << 20  # bytes of one message
 GOING_AWAY, NOT_ALLOWED, INTERNAL = 1001, 4403, 1011
@@ -101,6 +104,8 @@ async def watch(cookie: str) -> int | None:
         except Problem as problem:
             if problem.status < 500:
                 return NOT_ALLOWED
+        except DatabaseError as error:  # nobody knows: what was allowed goes on until it is back
+            log.warning("notebook.database_away", error=str(error))
 
 
 def sendable(code: int | None) -> int:

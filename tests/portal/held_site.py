@@ -119,6 +119,7 @@ async def notebooks(scope, receive, send) -> None:  # type: ignore[no-untyped-de
 NOTEBOOK_APPLICATION = f"{__name__}.notebooks"
 urlpatterns = [
     path("login/", login),
+    path("files/waiting/", login),
     path("let-in/", csrf_exempt(let_in)),
     path("endless/", endless),
     path("page/", page),

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from portal import intake
-from portal.hybrid import PASSWORDS_WAITING
+from portal.hybrid import FILE_THREADS, PASSWORDS_WAITING
 from tests.portal.test_hybrid import SITE
 from tests.portal.web_server import WebServer, web_server
 
@@ -57,6 +57,13 @@ class TestBodies:
         answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers={"X-Sender": "user:1"})
         assert answer.json()["size"] == 7_000_000
 
+    def test_a_form_that_brings_files_along_may_be_as_large_as_they(self, site: WebServer) -> None:
+        """The form of a new workload, whose address says nothing of files."""
+        known, files = {"X-Sender": "user:1"}, {"files": ("model.bin", b"x" * 7_000_000)}
+        answer = httpx.post(f"{site.url}/echo/new/", files=files, headers=known)
+        assert answer.json()["size"] > 7_000_000
+        assert httpx.post(f"{site.url}/echo/new/", content=b"x" * 7_000_000, headers=known).status_code == 413
+
     def test_one_person_sends_only_so_many_at_once(self, site: WebServer) -> None:
         head = "PUT /echo/files/x HTTP/1.1\nHost: 127.0.0.1\nX-Sender: user:2\nContent-Length: 200000\n\n"
         stalled = [talk(site, head) for _ in range(intake.LARGE_EACH + 1)]
@@ -88,15 +95,43 @@ class TestBodies:
 
 class TestPasswords:
     def test_pages_answer_while_passwords_are_hashed_and_a_queue_of_them_has_an_end(self) -> None:
-        with web_server(**SITE) as site, ThreadPoolExecutor(PASSWORDS_WAITING + 4) as threads:
-            tries = [threads.submit(httpx.post, f"{site.url}/login/", timeout=60) for _ in range(PASSWORDS_WAITING + 4)]
+        """One address fills half of the queue; who is somewhere else signs in."""
+        most = PASSWORDS_WAITING // 2
+        there = httpx.HTTPTransport(local_address="127.0.0.2")
+        with (
+            web_server(**SITE) as site,
+            httpx.Client(transport=there, timeout=60) as elsewhere,
+            ThreadPoolExecutor(most + 5) as threads,
+        ):
+            tries = [threads.submit(httpx.post, f"{site.url}/login/", timeout=60) for _ in range(most + 4)]
             refused = [one.result() for one in islice(as_completed(tries, timeout=30), 4)]
             assert {(answer.status_code, answer.headers["retry-after"]) for answer in refused} == {(503, "3")}
             assert httpx.get(f"{site.url}/page/").status_code == 200
+            other = threads.submit(elsewhere.post, f"{site.url}/login/")
+            with pytest.raises(TimeoutError):  # it waits, where the address of the many is refused
+                other.result(timeout=0.5)
             httpx.post(f"{site.url}/let-in/")
             answers = [one.result() for one in tries]
             assert {answer.text for answer in answers if answer.status_code == 200} == {"password_0"}
-            assert len(answers) == PASSWORDS_WAITING + 4
+            assert len(answers) == most + 4
+            assert other.result().text == "password_0"
+
+
+class TestFiles:
+    def test_one_person_has_half_of_the_threads_whatever_else_they_send(self) -> None:
+        most = FILE_THREADS // 2
+        with web_server(**SITE) as site, ThreadPoolExecutor(most + 2) as threads:
+
+            def ask(number: int, sender: str = "user:1") -> httpx.Response:
+                headers = {"X-Sender": sender, "Cookie": f"any={number}"}
+                return httpx.post(f"{site.url}/files/waiting/", headers=headers, timeout=60)
+
+            tries = [threads.submit(ask, number) for number in range(most + 1)]
+            assert next(as_completed(tries, timeout=30)).result().status_code == 429
+            other = threads.submit(ask, 0, "user:2")
+            httpx.post(f"{site.url}/let-in/")
+            assert other.result().text.startswith("files_")
+            assert sorted(one.result().status_code for one in tries) == [200] * most + [429]
 
 
 class TestReaders:
@@ -107,6 +142,29 @@ class TestReaders:
             codes = sorted(answer_of(connection)[9:12] for connection in slow)
             assert codes == [b"200"] * intake.DOWNLOADS_EACH + [b"429"]
             assert httpx.get(f"{site.url}/page/").status_code == 200
+        finally:
+            for connection in slow:
+                connection.close()
+
+    def test_a_whole_office_opens_pages_at_once(self, site: WebServer) -> None:
+        """Their browsers ask for the same scripts and styles, from one address."""
+        style = f"{site.url}/static/vendor/tabler.min.css"
+        with ThreadPoolExecutor(40) as browsers:
+            answers = list(browsers.map(lambda _: httpx.get(style, timeout=60), range(120)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert {len(answer.content) for answer in answers} == {int(answers[0].headers["content-length"])}
+
+    def test_slow_readers_of_styles_keep_no_thread_that_others_need(self, site: WebServer) -> None:
+        slow = []
+        for _ in range(2 * intake.DOWNLOADS_ALL):
+            connection = socket.socket()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", site.port))
+            connection.sendall(b"GET /static/vendor/tabler.min.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            slow.append(connection)
+        try:
+            assert {connection.recv(12) for connection in slow} == {b"HTTP/1.1 200"}
+            assert httpx.get(f"{site.url}/static/vendor/tabler.min.css").status_code == 200
         finally:
             for connection in slow:
                 connection.close()

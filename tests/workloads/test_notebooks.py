@@ -17,6 +17,7 @@ import httpx
 import pytest
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -282,6 +283,29 @@ class TestWhoMayOpen:
             else:
                 User.objects.filter(pk=alice.pk).update(is_active=False)
             assert reader.get("api").status_code == 403
+            with pytest.raises(ConnectionClosed) as closed:
+                channel.recv(timeout=30)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == notebook_sockets.NOT_ALLOWED
+
+    def test_a_socket_survives_a_database_that_is_away(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(notebook_sockets, "RECHECK", 0.1)
+        reader = site.open(site.submit()).ready()
+        asked, again = threading.Event(), notebooks.seat_of
+
+        def away(cookie: str) -> notebooks.Seat:
+            if asked.is_set():
+                return again(cookie)
+            asked.set()
+            raise OperationalError("the database system is starting up")
+
+        with reader.socket("api/kernels") as channel:
+            channel.recv()
+            monkeypatch.setattr(notebooks, "seat_of", away)
+            assert asked.wait(30)
+            channel.send("still here")
+            assert channel.recv(timeout=30)
+            sessions.end_all(site.bed.alice)
             with pytest.raises(ConnectionClosed) as closed:
                 channel.recv(timeout=30)
             assert closed.value.rcvd is not None
