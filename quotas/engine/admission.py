@@ -21,7 +21,7 @@ from quotas.engine.books import Books
 from quotas.engine.holds import Holds
 from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
-from quotas.engine.permission import may_stop_own
+from quotas.engine.permission import may_call_back
 from quotas.engine.reasons import LentOutReturning, Reason
 from quotas.engine.reservations import could_start, may_stay, needs_all
 from quotas.engine.room import rooms_of
@@ -166,12 +166,16 @@ class PoolPass:
         books, root = self.books, self.books.ledger.root
         if root.usage <= root.subtree:
             return
-        held = sorted(self._held(), key=queue_order, reverse=True)
-        held.sort(key=lambda claim: (claim.must_stay_inside, books.ledger.inside(claim.department, 0)))
-        for claim in held:
+        for claim in self._last_first():
             if root.usage > root.subtree and books.lost_its_right(claim):
                 self.answers.pop(claim.id, None)
                 books.give_up(claim)
+
+    def _last_first(self) -> list[Claim]:
+        """Those who have a reservation, in the order in which they give it up where the pool does not bear all of them."""
+        held = sorted(self._held(), key=queue_order, reverse=True)
+        held.sort(key=lambda claim: (claim.must_stay_inside, self.books.ledger.inside(claim.department, 0)))
+        return held
 
     def _untell(self, victims: Iterable[ClaimId]) -> None:
         """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
@@ -181,12 +185,25 @@ class PoolPass:
         for victim in told:
             self._give_up_what_comes_before(victim)
         for victim in [victim for victim in told if not books.departures.awaited.get(victim.id)]:
-            depending = books.depending_on(victim, books.standing.charges[victim.id])
-            heir = next((claim for claim in depending if may_stop_own(books, claim, victim)), None)
+            heir = next((claim for claim in self._depending_on(victim) if may_call_back(books, claim, victim)), None)
             if heir is None:
                 books.untell(victim)
             else:
                 self._wait_for(heir, victim)
+
+    def _depending_on(self, victim: Claim) -> list[Claim]:
+        """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
+        give up first if the pool did not bear all reservations any more. That one would only have to call back as many units
+        anew, others would move to what these leave, and let theirs stay in turn: that does not end."""
+        books, root, units = self.books, self.books.ledger.root, self.books.standing.charges[victim.id]
+        depending = books.depending_on(victim, units)
+        if root.usage > root.subtree:
+            return depending
+        books.ledger.lend(victim.department, units)
+        losing = self._last_first() if root.usage > root.subtree else ()
+        first = next((claim for claim in losing if books.lost_its_right(claim)), None)
+        books.ledger.lend(victim.department, -units)
+        return depending if first is None or first in depending else [*depending, first]
 
     def _give_up_what_comes_before(self, victim: Claim) -> None:
         """Whoever counts on a victim that comes before it in its own department competes anew if that one is not told for

@@ -53,9 +53,18 @@ def own_candidates(books: Books, taker: Taker) -> list[Claim]:
     return [claim for claim in lower if _within(taker, claim) and stoppable(books, taker.patient, claim)]
 
 
-def may_stop_own(books: Books, claim: Claim, victim: Claim) -> bool:
-    """Whether a claim of its own department is open to a pending one."""
-    return _within(taker_of(books, claim), victim) and stoppable(books, False, victim)
+def may_call_back(books: Books, claim: Claim, victim: Claim) -> bool:
+    """Whether a claim with a reservation may stop one that was told to leave and would stay."""
+    taker = taker_of(books, claim)
+    if victim.department == claim.department:
+        return _within(taker, victim) and stoppable(books, False, victim)
+    charges = (victim.department, books.standing.charges[victim.id]), (claim.department, -books.holds[claim.id].charged)
+    for department, units in charges:
+        books.ledger.lend(department, units)
+    allowed = permitted(books, taker_of(books, claim), (victim,), Fairness.BEFORE) and stoppable(books, False, victim)
+    for department, units in charges:
+        books.ledger.lend(department, -units)
+    return allowed
 
 
 def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[DepartmentId]:

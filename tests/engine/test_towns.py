@@ -164,7 +164,7 @@ def test_some_reservations_are_kept_at_a_glance_and_some_are_not(monkeypatch: py
     assert 30 < sum(looks) < len(looks)
 
 
-@pytest.mark.parametrize("seed", [54, 86, 91, 185, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623, 655])
+@pytest.mark.parametrize("seed", [54, 86, 91, 185, 197, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623, 655])
 def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
     """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
     and whose right goes with one that stays is looked at again."""
@@ -202,11 +202,12 @@ def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
     assert invariants.of_plan(gone, decide(gone)) == ()
 
 
-@pytest.mark.parametrize("seed", [40, 316, 357, 503, 529, 549, 642, 659])
+@pytest.mark.parametrize("seed", [40, 197, 316, 357, 503, 529, 549, 642, 659])
 def test_who_changes_places_and_changes_them_back_does_not_keep_a_pass_busy(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it."""
+    """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it. In town 197 the
+    right is another department's: the pool does not bear all reservations while that one stays."""
     turns: list[int] = []
     compete = admission.PoolPass._compete
     monkeypatch.setattr(
