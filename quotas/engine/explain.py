@@ -78,6 +78,9 @@ SENTENCES: Mapping[str, str] = {
     ClusterUnreachable.code: N_("The cluster has not answered since %(since)s."),
 }
 
+ABOVE_ITS_LIMIT = N_(
+    "%(department)s, of which the department is a part, would borrow %(asked)s; its limit is %(limit)s."
+)
 THOUGH_EMPTY = N_(
     "The machines have no place for it, even with nothing running: for at most %(largest_fit)s of this shape."
 )
@@ -160,6 +163,8 @@ _COUNTS = frozenset({"have", "need"})
 def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
     """The reason in one sentence, and where moves were looked for, which of them would help in another."""
     values = parameters(reason, gettext, reader)
+    if isinstance(reason, OverBorrowLimit) and reason.department is not None:
+        return gettext(ABOVE_ITS_LIMIT) % values
     if not isinstance(reason, Fragmented):
         return gettext(SENTENCES[reason.code]) % values
     text = gettext(THOUGH_EMPTY if reason.empty else SENTENCES[reason.code]) % values
@@ -217,7 +222,8 @@ def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_off
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
     """The reason's values, written for the reader, under the names its sentence uses."""
-    names = (f.name for f in fields(reason) if f.name not in {"moves", "machine", "empty"})
+    names = [f.name for f in fields(reason) if f.name not in {"moves", "machine", "empty"}]
+    names = [name for name in names if getattr(reason, name) is not None]
     return {name: _write(name, getattr(reason, name), gettext, reader) for name in names}
 
 

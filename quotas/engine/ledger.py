@@ -5,9 +5,11 @@ cohorts). One ledger stands for one pool. It is working state of a planning pass
 cost one step for each ancestor, so nothing is ever summed again.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 
@@ -64,12 +66,28 @@ class Account:
         left = self.subtree - self.usage
         return min(left, self.guaranteed - self.direct) if self.children else left
 
+    def upwards(self) -> Iterator[Account]:
+        """The department and those above it, without the virtual root."""
+        account = self
+        while account.parent is not None:
+            yield account
+            account = account.parent
+
     @property
     def borrowable(self) -> int | None:
         """How much more it may take from above, by its own borrow limit (None: no limit)."""
         if self.quota.borrow_limit is None:
             return None
         return self.subtree - self.kept - max(0, self.usage - self.kept) + self.quota.borrow_limit
+
+
+@dataclass(frozen=True, slots=True)
+class PassedLimit:
+    """The account that would borrow `asked` units, and its borrow limit, which is less."""
+
+    account: Account
+    limit: int
+    asked: int
 
 
 class Ledger:
@@ -148,6 +166,15 @@ class Ledger:
     def available(self, department: DepartmentId) -> int:
         """Units the department may still take by right; negative when a limit is already passed."""
         return _available(self.accounts[department])
+
+    def passed_limit(self, department: DepartmentId, units: int) -> PassedLimit | None:
+        """The borrow limit, of the department or the nearest above it, that so many units more would pass, whatever is free."""
+        for account in self.accounts[department].upwards():
+            limit, above = account.quota.borrow_limit, account.usage + units - account.subtree
+            if limit is not None and above > limit:
+                return PassedLimit(account, limit, above)
+            units = max(0, account.usage + units - account.kept) - max(0, account.usage - account.kept)
+        return None
 
     def within_limits(self, department: DepartmentId, units: int) -> bool:
         """Whether the borrow limits of the department, and of those above it, bear so many units more, whatever is free."""

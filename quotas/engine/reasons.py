@@ -18,11 +18,13 @@ class NotEnough:
 
 @dataclass(frozen=True, slots=True)
 class OverBorrowLimit:
-    """Its department would stand `asked` above its guarantee, and may only stand `limit` above it."""
+    """Its department, or the one above it that is named, would stand `asked` above its guarantee, and may only stand `limit`
+    above it."""
 
     code: ClassVar[str] = "over_borrow_limit"
     limit: int
     asked: int
+    department: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,15 +153,16 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
     before = books.inside_first(claim)
     if before is not None and not books.inside(claim):
         return [HeldFor(before)]
-    limit = account.quota.borrow_limit
-    above = account.usage + asked - account.subtree
-    if limit is not None and above > limit:
-        return [OverBorrowLimit(limit, above)]
+    passed = books.ledger.passed_limit(claim.department, asked)
+    if passed is not None:
+        above = None if passed.account is account else passed.account.id
+        return [OverBorrowLimit(passed.limit, passed.asked, above)]
     short = asked - max(0, books.ledger.available(claim.department))
     if short <= 0:
         return []
+    mine = {each.id for each in account.upwards()}
     keeper = max(
-        (other for other in books.ledger.keepers if other is not account and other.kept > other.usage),
+        (other for other in books.ledger.keepers if other.id not in mine and other.kept > other.usage),
         key=lambda other: (other.kept - other.usage, other.id),
         default=None,
     )

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine.admission import decide
+from quotas.engine.explain import sentence
 from quotas.engine.reasons import (
     ClusterUnreachable,
     Fragmented,
     HeldFor,
     LentOutReturning,
+    NotEnough,
     NotPreemptible,
     OverBorrowLimit,
     Reason,
@@ -172,3 +174,20 @@ def test_what_colleagues_take_after_it_counts_in_a_cap_a_limit_and_a_guarantee()
     departments[0] = replace(departments[0], user_caps={"gpu": 3})  # type: ignore[dict-item]
     capped = pending("capped", "a", 3, user="u", priority=2)
     assert answers(a_snapshot(a_pool(9), departments, [*claims, capped]))["capped"].reasons == (UserCap(3, 3),)
+
+
+def test_a_borrow_limit_further_up_is_named_with_whose_it_is() -> None:
+    """Six cards are free, and those who keep some are not what keeps it waiting."""
+    tree = [a_department("x", borrow_limit=1), a_department("a", 1, parent="x"), a_department("b", 1, parent="x")]
+    for lend_limit in (None, 2):
+        rest = a_department("rest", 6, lend_limit=lend_limit)
+        claims = [holding("h", "b", 2), pending("w", "a", 2)]
+        [reason] = answers(a_snapshot(a_pool(8), [*tree, rest], claims))["w"].reasons
+        assert reason == OverBorrowLimit(1, 2, "x")
+        assert sentence(reason) == "x, of which the department is a part, would borrow 2; its limit is 1."
+
+
+def test_what_a_department_keeps_is_not_kept_from_its_own_team() -> None:
+    tree = [a_department("x", 4, lend_limit=0), a_department("a", parent="x"), a_department("rest", 4)]
+    claims = [holding("h", "rest", 4), pending("w", "a", 6)]
+    assert answers(a_snapshot(a_pool(8), tree, claims))["w"].reasons == (NotEnough("gpu", 2),)
