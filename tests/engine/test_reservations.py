@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from quotas.engine import admission
 from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
 from quotas.engine.types import Placed, Plan, Reservation, Snapshot
@@ -203,3 +204,26 @@ def test_who_reserved_first_is_looked_at_first() -> None:
     plan = decide(snapshot)
     assert {victim for d in plan.decisions for victim in d.victims} == {"h1", "h2", "h3"}
     assert news(decide(carried_out(snapshot, plan))) == []
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4, 4), (2, 2, 2, 2, 4, 4)])
+def test_who_would_lose_the_right_calls_back_whom_another_does_not_need(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest uses what is promised to others. `big` tells one, and moves to the place of those told for `small`; what it told
+    may not stay, since then `small` would have no right and call back as many: the two would change places until ROUNDS."""
+    departments = [a_department("keeper", 10, lend_limit=0), a_department("owner", 2), a_department("guest")]
+    guests = []
+    for turn, size in enumerate(sizes):
+        node, card = divmod(sum(sizes[:turn]), 4)
+        places = (Placed(0, f"n{node + 1}", tuple(range(card, card + size))),)
+        guests.append(holding(f"g{turn}", "guest", size, placement=places))
+    asking = [pending("big", "keeper", 4, submitted_at=-100), pending("small", "owner", 1, submitted_at=-10)]
+    snapshot = a_snapshot(a_pool(nodes=nodes(4, 4, 4, 4)), departments, [*guests, *asking], notice=600)
+    rounds: list[int] = []
+    settle = admission.PoolPass._settle_reservations
+    monkeypatch.setattr(admission.PoolPass, "_settle_reservations", lambda done: (rounds.append(1), settle(done))[1])
+    plan = decide(snapshot)
+    assert len(rounds) == 3
+    assert {decision.decision for decision in plan.decisions} == {"reclaim"}
+    lasting(snapshot)
