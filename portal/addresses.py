@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
 
+WITH_PORT = re.compile(r"^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?$")  # as some proxies write it
+
 
 def client_of(peer: str, forwarded: str) -> str:
     """The address of whoever asks: `peer`, or what our proxy wrote last into X-Forwarded-For (`forwarded`)."""
-    written = forwarded.rsplit(",", 1)[-1].strip()
+    written = WITH_PORT.sub(r"\1\2", forwarded.rsplit(",", 1)[-1].strip())
     return written if is_proxy(peer) and parsed(written) is not None else peer
 
 

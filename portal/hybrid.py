@@ -39,6 +39,7 @@ from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.db import close_old_connections
 from django.http import FileResponse, HttpResponseBase, StreamingHttpResponse
 from django.urls import set_script_prefix
+from django.utils import translation
 from django.utils.module_loading import import_string
 
 from portal import held, intake
@@ -52,7 +53,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+)/")  # a POST there hashes a password
+PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+|profile)/")  # a POST there hashes a password
 FILE_THREADS = 16
 PASSWORDS_WAITING = 16  # more are told to come back: each takes some 0.1 s of a processor
 IN_MEMORY = 1 << 20  # bytes of a body before it goes to a temporary file
@@ -98,7 +99,7 @@ class Hybrid:
                 environ["CONTENT_LENGTH"] = str(await self.receive(scope, receive, body, environ))
                 response = await self.threads_for(scope, environ)
             except Problem as problem:
-                await refuse(send, problem, scope["path"])
+                await refuse(send, problem, environ)
                 return
             except intake.Gone:
                 return
@@ -106,7 +107,7 @@ class Hybrid:
                 with self.allowed(response):
                     await self.send(response, scope, receive, send)
             except Problem as problem:
-                await refuse(send, problem, scope["path"])
+                await refuse(send, problem, environ)
             finally:
                 if isinstance(response, StreamingHttpResponse):  # any other is closed already
                     await asyncio.get_running_loop().run_in_executor(self.pages, response.close)
@@ -118,10 +119,14 @@ class Hybrid:
         if size == 0:
             return 0
         address = f"address:{intake.address_of(environ)}"
-        if size is not None and size <= intake.SMALL:
+        small = size is not None and size <= intake.SMALL
+        if small and not self.bodies.used_up(address):
             with self.bodies.one(address):
                 return await intake.read(scope, receive, body, intake.SMALL)
         sender = await asyncio.get_running_loop().run_in_executor(self.pages, self.sender_of, {**environ})
+        if small:  # strangers at the same address, behind one router, keep nobody who is known from sending
+            with self.bodies.one(sender or address):
+                return await intake.read(scope, receive, body, intake.SMALL)
         if sender is None:  # the view says that one has to sign in; what was to be sent is not even read
             with self.bodies.one(address):
                 return 0 if size is not None else await intake.read(scope, receive, body, intake.SMALL)
@@ -269,10 +274,13 @@ def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEv
         close_old_connections()
 
 
-async def refuse(send: Send, problem: Problem, path: str) -> None:
-    """Before Django was asked, or instead of what it would have sent."""
-    body = json.dumps(body_of(problem, path)).encode() if path.startswith("/api/") else problem.detail.encode() + b"\n"
-    kind = MEDIA_TYPE if path.startswith("/api/") else "text/plain; charset=utf-8"
+async def refuse(send: Send, problem: Problem, environ: dict[str, Any]) -> None:
+    """Before Django was asked, or instead of what it would have sent; in the browser's language."""
+    request = WSGIRequest(environ)
+    is_api = request.path.startswith("/api/")
+    with translation.override(translation.get_language_from_request(request)):
+        text = json.dumps(body_of(problem, request.path)) if is_api else f"{problem.detail}\n"
+    body, kind = text.encode(), MEDIA_TYPE if is_api else "text/plain; charset=utf-8"
     headers = {"content-type": kind, "connection": "close", **headers_of_problem(problem)}
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": pairs})

@@ -2,7 +2,7 @@
 
 | | who | at most |
 |---|---|---|
-| a body up to SMALL | anybody | MOST_BODIES at once from one address |
+| a body up to SMALL | anybody | MOST_BODIES at once from one address; who is known has as many of their own beside them |
 | a larger one | who is signed in or has a live token: looked up first | LARGE_EACH at once, LARGE_ALL in the process |
 | a stream, or a request held open | one person (else one address) | STREAMS_EACH |
 | a request for files | one person (else one address) | half of the threads for files |
@@ -87,6 +87,9 @@ class Allowance:
         self.each, self.most = each, most
         self.held: Counter[str] = Counter()
         self._guard = threading.Lock()
+
+    def used_up(self, holder: str) -> bool:
+        return self.held[holder] >= self.each
 
     @contextlib.contextmanager
     def one(self, holder: str) -> Iterator[None]:

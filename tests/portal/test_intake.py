@@ -13,9 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
+from django.urls import reverse
 
 from portal import intake
-from portal.hybrid import FILE_THREADS, PASSWORDS_WAITING
+from portal.hybrid import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
 from tests.portal.test_hybrid import SITE
 from tests.portal.web_server import WebServer, web_server
 
@@ -77,6 +78,22 @@ class TestBodies:
             for connection in stalled:
                 connection.close()
 
+    def test_strangers_of_the_same_address_keep_nobody_known_from_sending(self, site: WebServer) -> None:
+        head = "POST /echo/x HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 100\n\n"
+        stalled = [talk(site, head) for _ in range(intake.MOST_BODIES + 1)]
+        try:
+            refused, _, _ = select.select(stalled, [], [], 15)
+            assert [answer_of(connection)[:12] for connection in refused] == [b"HTTP/1.1 429"]
+            known = {"X-Sender": "user:1"}
+            assert httpx.post(f"{site.url}/echo/x", content=b"x" * 10, headers=known).json()["size"] == 10
+            chinese = {"Accept-Language": "zh-CN,zh;q=0.9"}
+            refusal = httpx.post(f"{site.url}/echo/x", content=b"x" * 10, headers=chinese)
+            assert refusal.status_code == 429
+            assert "您" in refusal.text
+        finally:
+            for connection in stalled:
+                connection.close()
+
     @pytest.mark.parametrize("parts", [[], [b"x" * 10]])
     def test_a_body_that_stops_arriving_is_given_up(self, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
         monkeypatch.setattr(intake, "START", 0.2)
@@ -94,6 +111,10 @@ class TestBodies:
 
 
 class TestPasswords:
+    @pytest.mark.parametrize("name", ["portal:login", "portal:profile", "admin:login", "portal:invite"])
+    def test_no_page_thread_hashes_one(self, name: str) -> None:
+        assert PASSWORDS.fullmatch(reverse(name, args=["token"] if name == "portal:invite" else []))
+
     def test_pages_answer_while_passwords_are_hashed_and_a_queue_of_them_has_an_end(self) -> None:
         """One address fills half of the queue; who is somewhere else signs in."""
         most = PASSWORDS_WAITING // 2
