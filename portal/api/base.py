@@ -79,6 +79,10 @@ class BoundedJSON(JSONParser):
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:
             raise ParseError(too_deep) from None
+        except ParseError as error:
+            if "set_int_max_str_digits" in str(error.detail):  # Python's own words are for its programmers
+                raise ParseError(_("A number has more digits than anything here can hold.")) from None
+            raise
         if depth(data) > DEEPEST:
             raise ParseError(too_deep)
         try:

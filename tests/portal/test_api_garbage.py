@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import Any
 
 import pytest
 from drf_spectacular.generators import SchemaGenerator
+from rest_framework.exceptions import ParseError
 
+from portal.api.base import BoundedJSON
 from portal.models import Role
 from quotas.models import ClaimState
 from tests import builders as make
@@ -81,6 +84,11 @@ def test_no_body_that_is_not_quite_json_makes_the_api_fall_over(client: Any, set
             for body in RAW:
                 answer = client.generic(method.upper(), filled(path), body, content_type="application/json")
                 assert answer.status_code < 500, (method, path, body[:40], answer.content[:500])
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
+    with pytest.raises(ParseError, match="more digits than anything here can hold"):
+        BoundedJSON().parse(io.BytesIO(b'{"units": ' + b"9" * 5000 + b"}"), parser_context={})
 
 
 def test_no_query_makes_the_api_fall_over(client: Any, settings: Any) -> None:
