@@ -17,7 +17,24 @@ from babel.messages.extract import extract_python
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 from django.conf import settings
+from django.utils.translation import gettext_noop
 from django.utils.translation.template import templatize
+
+
+def ngettext_noop(one: str, many: str) -> tuple[str, str]:
+    """Marks a sentence with a plural that another package says."""
+    return one, many
+
+
+# Django's own sentences whose Chinese translation there says 你; the portal says 您, and its catalog goes before Django's.
+FROM_DJANGO = (
+    gettext_noop("Your password can’t be too similar to your other personal information."),
+    gettext_noop("Your password can’t be a commonly used password."),
+    ngettext_noop(
+        "Your password must contain at least %(min_length)d character.",
+        "Your password must contain at least %(min_length)d characters.",
+    ),
+)
 
 LANGUAGES = {"zh_Hans": "zh_Hans_CN", "en": "en"}  # folder of locale/: Babel's name for it
 PLACES = ("portal", "quotas", "workloads", "templates")

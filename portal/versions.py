@@ -67,10 +67,13 @@ def show(form: Any, **present: Any) -> None:
 
 
 def differing(fields: Iterable[BoundField]) -> Iterable[tuple[str, str, str]]:
-    """(label, stored, sent) of the fields in which both versions differ."""
+    """(label, stored, sent) of the fields in which both versions differ. A command is kept as its words, and what is sent
+    is its text: what reads the same is no difference."""
     for bound in fields:
         if not bound.field.disabled and bound.field.has_changed(bound.initial, bound.data):
-            yield str(bound.label), _shown(bound, bound.initial), _shown(bound, bound.data)
+            stored, sent = _shown(bound, bound.initial), _shown(bound, bound.data)
+            if stored != sent:
+                yield str(bound.label), stored, sent
 
 
 def _shown(bound: BoundField, value: Any) -> str:

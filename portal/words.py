@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 
 def amount(units: int | None, pool: Any) -> str:
@@ -43,6 +44,11 @@ def memory(mebibytes: int | None) -> str:
     if 0 < abs(mebibytes) < 1024:
         return f"{mebibytes} MiB"
     return f"{mebibytes / 1024:,.1f}".removesuffix(".0") + " GiB"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Several beside each other: "a, b, c", with the mark that the language puts between them."""
+    return pgettext("between things that are listed", ", ").join(map(str, values))
 
 
 def file_size(size: int) -> str:

@@ -38,7 +38,7 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
     widget = PoolSelect
 
     def label_from_instance(self, pool: Any) -> str:
-        return f"{pool.name} ({counted_in(pool)})"
+        return _("%(pool)s (%(unit)s)") % {"pool": pool.name, "unit": counted_in(pool)}
 
 
 class AmountField(forms.Field):

@@ -57,6 +57,11 @@ class Image(models.Model):
     def serves(self, kind: str) -> bool:
         return not self.kinds or kind in self.kinds
 
+    @property
+    def kind_labels(self) -> list[str]:
+        """The kinds of workload it is for, as words; none where it is for all."""
+        return [str(Kind(kind).label) if kind in Kind.values else kind for kind in self.kinds]
+
 
 class Preset(models.Model):
     """A filled form: the fast way to a usual workload."""

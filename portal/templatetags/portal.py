@@ -52,6 +52,7 @@ for plain in (
     words.amount,
     words.memory,
     words.file_size,
+    words.listed,
     words.cores,
     words.duration,
     words.unit_name,

@@ -1,0 +1,37 @@
+"""Marks between what pages say are the translators' too: a Chinese page has ：，、（） where an English one has : , ( )."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.password_validation import password_validators_help_texts
+from django.utils import translation
+
+from portal import words
+from tests.architecture.sources import ROOT
+
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+TRANSLATED = re.compile(
+    r"{% blocktranslate.*?{% endblocktranslate %}|{% comment.*?{% endcomment %}|<script.*?</script>", re.S
+)
+BARE = re.compile(r"(?:}}|%}|</strong>|</a>)[:.,](?= |<|{|¤)|join:[\"'], ")
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_no_template_writes_a_mark_that_only_english_has(path: object) -> None:
+    text = TRANSLATED.sub("¤", path.read_text())  # type: ignore[attr-defined]
+    assert [text[max(0, found.start() - 40) : found.end() + 20] for found in BARE.finditer(text)] == []
+
+
+def test_lists_have_the_mark_of_their_language() -> None:
+    assert words.listed(["a", 2]) == "a, 2"
+    with translation.override("zh-hans"):
+        assert words.listed(["甲", "乙"]) == "甲、乙"
+
+
+def test_what_django_says_of_passwords_is_as_polite_as_the_portal() -> None:
+    with translation.override("zh-hans"):
+        said = password_validators_help_texts()
+    assert len(said) == 3
+    assert all("您" in text and "你" not in text for text in said)
