@@ -74,7 +74,7 @@
     for (const element of all("[data-live-state]")) {
       element.dataset.liveState = isLive() ? "open" : "polling";
       one("[data-live-text]", element).textContent =
-        isLive() && seconds < 60 ? words.live : words.updated.replace("%(time)s", duration(seconds));
+        isLive() && seconds < 60 ? words.live : words.updated.replace("%(when)s", shapes.relative(-seconds));
     }
     if (!document.hidden && !isLive() && Math.round(seconds) % 5 === 4) refresh();
     if (!document.hidden && !source && Math.round(seconds) % 10 === 9) listen();

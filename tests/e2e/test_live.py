@@ -117,3 +117,20 @@ def test_the_switch_for_notifications_says_where_it_cannot_work(person: Arrive) 
     chooser = bob.go("/inbox/settings/").locator("[data-notify]")
     expect(chooser).to_contain_text("https")
     expect(chooser.get_by_role("button")).to_be_hidden()
+
+
+def test_a_page_that_nothing_tells_anything_says_when_it_was_updated_and_never_zero_seconds(person: Arrive) -> None:
+    alice = person("alice")
+    alice.context.add_init_script(
+        """window.EventSource = class { static CLOSED = 2; readyState = 0; addEventListener() {} close() {} };
+        window.told = [];
+        addEventListener("DOMContentLoaded", () => setInterval(() => {
+          const text = document.querySelector("[data-live-text]").textContent;
+          if (window.told.at(-1) !== text) window.told.push(text);
+        }, 50));"""
+    )
+    page = alice.go("/d/vision/")
+    expect(page.locator("[data-live-text]").first).to_have_text(re.compile("^updated [1-9]"))
+    told = page.evaluate("window.told")
+    assert "updated just now" in told, told
+    assert not any(" 0 s" in text for text in told), told

@@ -62,6 +62,14 @@ def notice() -> str:
         return ""
 
 
+def on_cards() -> str:
+    """ " on card 7", " on cards 4, 5"; "" where what it has is no whole card, and no index is told."""
+    cards = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    if not all(card.isdigit() for card in cards.split(",")):
+        return ""
+    return f" on {'cards' if ',' in cards else 'card'} {cards.replace(',', ', ')}"
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--steps", type=int, default=600)
@@ -73,8 +81,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds through the `finally` below
 
     step, weights = load()
-    cards = os.environ.get("NVIDIA_VISIBLE_DEVICES", "none")
-    say(f"attempt {os.environ.get('PORTAL_ATTEMPT', '?')} on cards {cards} (declared: nothing here uses CUDA)")
+    say(f"attempt {os.environ.get('PORTAL_ATTEMPT', '?')}{on_cards()} (declared: nothing here uses CUDA)")
     say(f"resuming at step {step}" if step else "no checkpoint: starting at step 0")
     told, loss = "", float("nan")
     try:
