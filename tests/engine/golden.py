@@ -1,0 +1,112 @@
+"""The plans that the engine makes today, kept as digests: what a change of the engine must not change unseen.
+
+    python -m tests.engine.golden            compares all of them; says what changed and whether it got better
+    python -m tests.engine.golden --write    keeps the plans of now
+
+Kept are the recorded cases, the cases from the field, a crowd of each kind that `bench/` measures, and 1,000 made-up towns
+with the state after the plan was carried out. `test_golden.py` compares a tenth of the towns and all the rest in each run.
+"""
+
+import gzip
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench._snapshots import a_snapshot
+from quotas.engine.admission import decide
+from quotas.engine.types import DecisionKind, Plan, Snapshot
+from quotas.engine.units import lost_work
+from quotas.engine.wire import parse_snapshot, plan_to_json
+from tests.engine.builders import carried_out
+from tests.engine.towns import a_town
+
+CASES = Path(__file__).parent / "cases"
+KEPT = CASES / "golden.txt"
+TOWNS = 1000
+CROWDS = [{}, {"fair": True}, {"with_nodes": True}]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a plan costs and gives. `lost` is work in unit-seconds."""
+
+    served: int
+    promised: int
+    told: int
+    withdrawn: int
+    lost: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, plan: Plan) -> "Score":
+        claims = {claim.id: claim for claim in snapshot.claims}
+        kinds = [decision.decision for decision in plan.decisions]
+        victims = {victim for decision in plan.decisions for victim in decision.victims}
+        lost = sum(lost_work(claims[victim], snapshot.now, snapshot.settings) for victim in victims)
+        served, promised = kinds.count(DecisionKind.ADMIT), kinds.count(DecisionKind.RECLAIM)
+        return cls(served, promised, len(victims), len(plan.withdrawn), lost)
+
+    def __str__(self) -> str:
+        return f"{self.served} {self.promised} {self.told} {self.withdrawn} {self.lost}"
+
+
+def recorded() -> Iterator[tuple[str, Snapshot]]:
+    """Name and snapshot of every recorded case and crowd."""
+    for path in sorted([*CASES.glob("*.jsonl*"), *(CASES / "field").glob("*.jsonl")]):
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+        for line in text.splitlines():
+            data: dict[str, Any] = json.loads(line)
+            snapshot = parse_snapshot(data.get("snapshot", data))
+            yield f"{path.name.split('.')[0]}/{snapshot.id}", snapshot
+    for crowd in CROWDS:
+        yield f"crowd/{'-'.join(crowd) or 'counted'}", a_snapshot(20, 200, 200, **crowd)
+
+
+def towns(every: int = 1) -> Iterator[tuple[str, Snapshot]]:
+    """Every so many of the made-up towns."""
+    for seed in range(0, TOWNS, every):
+        yield f"town/{seed}", a_town(seed)
+
+
+def digest(plan: Plan) -> str:
+    text = json.dumps(plan_to_json(plan), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def planned(name: str, snapshot: Snapshot) -> tuple[str, Score]:
+    """The digest of its plan, of towns also of the plan after it; and what the first one costs and gives."""
+    plan = decide(snapshot)
+    found = digest(plan)
+    if name.startswith("town/"):
+        found = f"{found}-{digest(decide(carried_out(snapshot, plan)))}"
+    return found, Score.of(snapshot, plan)
+
+
+def kept() -> dict[str, tuple[str, str]]:
+    """Name → digest and score as they were written."""
+    lines = (line.split("\t") for line in KEPT.read_text().splitlines())
+    return {name: (found, score) for name, found, score in lines}
+
+
+def main(write: bool) -> int:
+    now = {name: planned(name, snapshot) for part in (recorded(), towns()) for name, snapshot in part}
+    if write:
+        KEPT.write_text("".join(f"{name}\t{found}\t{score}\n" for name, (found, score) in now.items()))
+        print(f"{len(now)} plans are kept")
+        return 0
+    before = kept()
+    changed = [name for name, (found, _score) in now.items() if before.get(name, ("", ""))[0] != found]
+    for name in changed:
+        print(f"{name}: {before.get(name, ('', 'new'))[1]} → {now[name][1]}")
+    sums = [[sum(int(part) for part in column) for column in zip(*(score.split() for score in scores), strict=True)]
+            for scores in ([score for _, score in before.values()], [str(score) for _, score in now.values()])]  # fmt: skip
+    print(f"{len(changed)} of {len(now)} plans changed (served, promised, told, withdrawn, lost unit-seconds)")
+    print(f"before {sums[0]}\nnow    {sums[1]}")
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--write" in sys.argv[1:]))
