@@ -1,7 +1,7 @@
 """What may stand in a name or another text of one line: the one rule that forms, API, models and actions use.
 
 Two checks. `line`: what cannot be seen, or moves what stands around it, is in no text of one line. `plain`: besides, a
-name must not be drawn like another one (Unicode Technical Standard 39); docs/adr/0032 says why the rule is this one.
+name must not be drawn like another one (Unicode Technical Standard 39); docs/adr/0031 says why the rule is this one.
 """
 
 from __future__ import annotations

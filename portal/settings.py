@@ -1,5 +1,6 @@
 """All settings, one flat file. What differs between places is an environment variable (see .env.example)."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,9 +12,8 @@ from django.utils.translation import gettext_lazy as _
 from portal import env, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VERSION = next(
-    line.split()[1] for line in (BASE_DIR / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")
-)
+# The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
+VERSION = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (BASE_DIR / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
 
 DEBUG = env.boolean("DEBUG")
 # The embedded cluster runs commands as local processes: it is for one person's machine only.

@@ -1,4 +1,4 @@
-"""Played forward, with victims queueing again and nothing else changing, every snapshot comes to rest (docs/adr/0042)."""
+"""Played forward, with victims queueing again and nothing else changing, every snapshot comes to rest (docs/adr/0036)."""
 
 import json
 from itertools import product

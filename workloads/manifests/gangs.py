@@ -4,7 +4,7 @@ The controller makes all pods from one template, held back by a scheduling gate.
 by `pin()`: it learns which rank it is, on which node the plan wants it, and loses the gate; so all start at once, on the
 nodes that were planned. `backoffLimitPerIndex: 0` with `podReplacementPolicy: Failed` means that no controller starts a
 second copy of a rank, and that one which fails leaves the others to the portal: deleted by the controller they would
-lose their logs (docs/adr/0018-a-gang-is-an-indexed-job-behind-gates.md).
+lose their logs (docs/adr/0017-a-gang-is-an-indexed-job-behind-gates.md).
 """
 
 from __future__ import annotations
