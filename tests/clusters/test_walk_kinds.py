@@ -79,7 +79,7 @@ def test_mpirun_starts_a_rank_in_another_pod_without_ssh_and_both_exchange_data_
     run = f"\"$PORTAL_MPI\" mpirun python3 -c '{MEGABYTE}'"
     body = {
         "name": "ring", "kind": "distributed", "pool": bed.pool.slug, "image": brought.stdout.strip(), "pods": 2,
-        "setup": {"template": "mpi"}, "units_per_pod": 1, "command": ["sh", "-c", run], "memory_mib": 256,
+        "setup": {"template": "mpi"}, "units_per_pod": 1, "command": ["sh", "-c", run], "cpu": 0.1, "memory_mib": 256,
     }  # fmt: skip
     answer = ci.post("/api/v1/departments/vision/workloads/", body)
     assert answer.status_code == 202, answer.json()

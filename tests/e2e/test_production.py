@@ -44,6 +44,7 @@ for slug in ("vision", "nlp"):
     Membership.objects.create(user=user, department=department, role=Role.MEMBER)
     tokens[slug] = token(user, department, ["read", "submit"])
     tokens[f"root-{slug}"] = token(root, department, ["read", "submit", "quota", "admin"])
+tokens["root"] = token(root, None, ["read", "submit", "quota", "admin"])
 print(json.dumps(tokens))
 """
 
@@ -94,7 +95,7 @@ def pool(here: Installation, tokens: dict[str, str]) -> Iterator[dict[str, Any]]
     with realcluster.shared() as info, realcluster.Admin(info).account() as account:
         admin = realcluster.Admin(info)
         name = realcluster.unique("production")
-        with here.client(tokens["root-vision"]) as root:
+        with here.client(tokens["root"]) as root:
             body = {
                 "name": name,
                 "kubeconfig": account,
