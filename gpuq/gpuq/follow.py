@@ -114,10 +114,6 @@ def copy_log(
             broke = True
             if not got and time.monotonic() > patience:
                 raise Lost(without_tokens(f"the stream broke off: {error}")) from error
-        except Refused as refused:
-            broke = True
-            if refused.status < 500 or time.monotonic() > patience:
-                raise
         if got:
             patience = time.monotonic() + portal.patience
         if not broke and not follow and (not got or by_tail):

@@ -165,7 +165,7 @@ class Portal:
             page = self.get(path, **params)
             yield from page["results"][:most]
             most -= len(page["results"])
-            if not page["next"] or most <= 0:
+            if not page.get("next") or most <= 0:
                 return
             params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # only this: the token goes nowhere else
 

@@ -188,7 +188,7 @@ FILE = {"size": 1, "changed": "2026-01-01T00:00:00", "path": NASTY}
         (("show", "01"), ROW),
         (("show", "01", "--json"), ROW),
         (("pools",), {"results": [POOL], "next": None}),
-        (("files", "01"), {"results": [FILE]}),
+        (("files", "01"), {"results": [FILE], "next": None}),
         (("rerun", "01", "--json"), ROW),
         (("verdict", "--preset", "p"), {"headline": "now", "title": NASTY, "lines": [NASTY], "alternatives": [{"text": NASTY}],
                                         "advice": [NASTY], "contract": NASTY}),

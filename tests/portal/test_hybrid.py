@@ -136,7 +136,7 @@ class TestHeldRequests:
         begun = time.monotonic()
         for _ in range(50):
             assert httpx.get(f"{site.url}/page/").status_code == 200
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 60  # were a thread held by each, none of them would come
         during = httpx.get(f"{site.url}/state/").json()
         assert during["closed"] == before["closed"]
         assert during["threads"] - before["threads"] < 10  # not one each
