@@ -193,19 +193,29 @@ def secret_names(workload: Workload) -> list[str]:
         return []
 
 
+def first_machine(pool: Pool | None) -> dict[str, Any]:
+    """CPU and memory that the form starts with: 4 cores and 16 GiB, or what comes with the first amount where that is less."""
+    cpu, memory = 4000, 16 * 1024
+    if pool is not None:
+        units = pool.units_per_card if pool.unit == "MiB" else 1
+        with_cpu, with_memory = (share * units // pool.units_per_card for share in pool.with_a_card)
+        cpu = max(100, min(cpu, with_cpu // 100 * 100)) if with_cpu else cpu
+        memory = max(256, min(memory, with_memory // 256 * 256)) if with_memory else memory
+    return {"cpu": Decimal(cpu) / 1000, "memory_mib": memory}
+
+
 def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
     """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
     values: dict[str, Any] = {
         "kind": Kind.JOB.value,
         "units_per_pod": 1,
-        "cpu": Decimal(4),
-        "memory_mib": 16 * 1024,
         "max_runtime": 8 * HOUR,
         "priority": 0,
     }
     first = pools.filter(slug=query.get("pool", "")).first() or pools.first()
     if first is not None:
         values |= {"pool": first.slug, "units_per_pod": first_amount(first)}
+    values |= first_machine(first)
     source = origin or preset
     if source is not None:
         values |= {

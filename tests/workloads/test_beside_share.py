@@ -3,6 +3,9 @@ comes back; nobody's guarantee is empty because others took all CPU."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -16,6 +19,7 @@ from quotas.models import Claim, Node, PlanPass, Pool
 from quotas.policies import PoolRules, set_pool_rules
 from tests import builders as make
 from workloads.actions import request_of, submit
+from workloads.forms import first_machine
 from workloads.given import given
 from workloads.models import Attempt, Image, Workload
 from workloads.requests import WorkloadRequest
@@ -145,3 +149,19 @@ def test_the_page_of_a_workload_tells_what_it_got_and_what_it_is_charged(
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert "1 card, charged 2 cards" in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpu", "memory"),
+    [
+        ({}, 4, 16 * 1024),
+        ({"cpu_per_card": 16_000, "memory_per_card": 128 * 1024}, 4, 16 * 1024),
+        ({"cpu_per_card": 1_550, "memory_per_card": 7_000}, Decimal("1.5"), 6912),
+        ({"cpu_per_card": 8_000, "memory_per_card": 32 * 1024, "unit": "replica", "units_per_card": 4}, 2, 8 * 1024),
+        ({"cpu_per_card": 3_000, "memory_per_card": 9 * 1024, "unit": "MiB", "units_per_card": 16_384}, 3, 9 * 1024),
+        ({"cpu_per_card": 30, "memory_per_card": 100}, Decimal("0.1"), 256),
+    ],
+)
+def test_the_form_starts_with_no_more_than_comes_with_the_amount(fields: Any, cpu: Any, memory: int) -> None:
+    shown = first_machine(Pool(**{"unit": "card", "units_per_card": 1, **fields}))
+    assert shown == {"cpu": cpu, "memory_mib": memory}
