@@ -128,6 +128,10 @@
       const submitter = event.submitter;
       if (!(await well())) return;
       passed.add(form);
+      if (!form.isConnected) {
+        form.hidden = true; // a live part was replaced meanwhile, and the form with it: outside of a page it would not be sent
+        document.body.append(form);
+      }
       form.requestSubmit(submitter);
     },
     true,

@@ -82,6 +82,8 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     expect(loan).to_contain_text("4 cards")
     form = olivia.context.new_page()
     form.goto(olivia.base + "/d/vision/recall/")
+    form.fill("#id_units", "9")
+    expect(form.locator("#preview")).to_contain_text("at most 8")  # what is shown next is of the amount filled in next
     form.fill("#id_units", "4")
     expect(form.locator("#preview")).to_contain_text("All back by")
     form.get_by_role("button", name="Recall").click()
