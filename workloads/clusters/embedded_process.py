@@ -166,7 +166,7 @@ class Farewell:
         trap for its exit bash catches every fatal signal, and dies of SIGTERM all the same."""
         caught = signals_of(shell, "SigCgt")
         own = has(caught, signal.SIGTERM) and not has(caught, signal.SIGVTALRM)
-        return own and all(has(signals_of(child, "SigIgn"), signal.SIGQUIT) for child in children)
+        return own and bool(children) and all(has(signals_of(child, "SigIgn"), signal.SIGQUIT) for child in children)
 
     def is_top(self, parent: int) -> bool:
         return parent in self.held or parent in (1, os.getpid())
