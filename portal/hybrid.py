@@ -43,7 +43,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from portal import held, intake
-from portal.errors import Problem
+from portal.errors import Busy, Problem
 from portal.problems import MEDIA_TYPE, body_of
 from portal.problems import headers_of as headers_of_problem
 
@@ -114,7 +114,7 @@ class Hybrid:
 
     async def receive(self, scope: Scope, receive: Receive, body: IO[bytes], environ: dict[str, Any]) -> int:
         """Bytes of the body. What is larger than a form of a stranger's is read only of who is known. Raises TooLarge,
-        TooSlow, TooMany, Full, Gone."""
+        TooSlow, TooMany, Busy, Gone."""
         size = intake.announced(scope)
         if size == 0:
             return 0
@@ -134,14 +134,14 @@ class Hybrid:
             return await intake.read(scope, receive, body, intake.limit_for(environ))
 
     async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
-        """The answer, from the pool of threads that this kind of request has. Raises TooMany, Full."""
+        """The answer, from the pool of threads that this kind of request has. Raises TooMany, Busy."""
         loop, address = asyncio.get_running_loop(), f"address:{intake.address_of(environ)}"
         if scope["method"] == "POST" and PASSWORDS.fullmatch(scope["path"]):
             try:
                 with self.hashing.one(address):
                     return await loop.run_in_executor(self.passwords, self.respond, environ)
             except intake.TooMany:
-                raise intake.Full from None
+                raise Busy from None
         if intake.concerns_files(environ):
             sender = await loop.run_in_executor(self.pages, self.sender_of, {**environ})
             with self.filing.one(sender or address):
@@ -149,7 +149,7 @@ class Hybrid:
         return await loop.run_in_executor(self.pages, self.respond, environ)
 
     def allowed(self, response: HttpResponseBase) -> AbstractContextManager[None]:
-        """Raises TooMany, Full."""
+        """Raises TooMany, Busy."""
         if not isinstance(response, StreamingHttpResponse):
             return nullcontext()
         holder: str = response._holder  # type: ignore[attr-defined]

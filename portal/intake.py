@@ -31,7 +31,7 @@ from django.db import close_old_connections
 from rest_framework.request import Request
 
 from portal.addresses import client_of
-from portal.errors import N_, Problem
+from portal.errors import N_, Busy, Problem
 from portal.numbers import natural
 
 SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
@@ -69,13 +69,6 @@ class TooMany(Problem):
     retry_after = 10
 
 
-class Full(Problem):
-    status = 503
-    code = "busy"
-    message = N_("The system is busy. Nothing was changed; try again in a few seconds.")
-    retry_after = 3
-
-
 class Gone(Exception):
     """The reader left before the request was complete."""
 
@@ -93,12 +86,12 @@ class Allowance:
 
     @contextlib.contextmanager
     def one(self, holder: str) -> Iterator[None]:
-        """Raises TooMany, Full."""
+        """Raises TooMany, Busy."""
         with self._guard:
             if self.held[holder] >= self.each:
                 raise TooMany(most=self.each)
             if self.held.total() >= self.most:
-                raise Full
+                raise Busy
             self.held[holder] += 1
         try:
             yield

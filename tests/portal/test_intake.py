@@ -16,6 +16,7 @@ import pytest
 from django.urls import reverse
 
 from portal import intake
+from portal.errors import Busy
 from portal.hybrid import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
 from tests.portal.test_hybrid import SITE
 from tests.portal.web_server import WebServer, web_server
@@ -206,7 +207,7 @@ def test_an_allowance_is_given_back_and_forgets_who_has_nothing() -> None:
     with allowance.one("a"), allowance.one("a"):
         with pytest.raises(intake.TooMany), allowance.one("a"):
             pass
-        with allowance.one("b"), pytest.raises(intake.Full), allowance.one("c"):
+        with allowance.one("b"), pytest.raises(Busy), allowance.one("c"):
             pass
     with allowance.one("a"):
         pass
