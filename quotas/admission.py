@@ -28,7 +28,7 @@ from portal.wake import wake
 from quotas import ledger, windows
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.wire import decision_to_json
+from quotas.engine.snapshot_json import decision_to_json
 from quotas.going_on import those_who_go_on
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
 from quotas.passes import packed

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.wire import parse_snapshot, plan_to_json, record_to_json, snapshot_to_json
+from quotas.engine.snapshot_json import parse_snapshot, plan_to_json, record_to_json, snapshot_to_json
 from quotas.models import PlanPass
 
 

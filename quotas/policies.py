@@ -21,7 +21,7 @@ from quotas.actions import Stale, check_fresh
 from quotas.admission import locked_group
 from quotas.claims import wake_all
 from quotas.engine import types as e
-from quotas.engine.wire import policy_from_json
+from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool, PoolGroup, Quota
 
 BESIDE_PERCENT = 100

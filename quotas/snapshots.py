@@ -18,7 +18,7 @@ from django.db.models import Field, Func
 
 from portal.models import Department
 from quotas.engine import types as e
-from quotas.engine.wire import policy_from_json
+from quotas.engine.snapshot_json import policy_from_json
 from quotas.known import Rows, Whole, digest
 from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.tree import upwards

@@ -15,7 +15,7 @@ from portal.access import Actor
 from portal.models import Department
 from portal.words import amount, cores, memory
 from quotas.engine import explain
-from quotas.engine.wire import reason_from_json
+from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool, Quota
 from quotas.snapshots import moment
 from quotas.windows import Return, schedule_of

@@ -15,7 +15,7 @@ from portal.schema import DRY_RUN, IF_MATCH
 from quotas.actions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
 from quotas.engine import types as e
-from quotas.engine.wire import policy_from_json
+from quotas.engine.snapshot_json import policy_from_json
 from quotas.policies import Scope, policy_json, set_policy
 from quotas.policy_previews import preview_policy
 

@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from portal.access import Actor
 from quotas.engine import explain
-from quotas.engine.wire import reason_from_json
+from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool
 from quotas.telling import Teller
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from quotas.engine.admission import decide
 from quotas.engine.ledger import Ledger
 from quotas.engine.loans import loans_of
-from quotas.engine.readers import Json, SnapshotError
+from quotas.engine.snapshot_json import (
+    Json,
+    SnapshotError,
+    claim_from_json,
+    decision_to_json,
+    quota_from_json,
+    record_to_json,
+)
 from quotas.engine.types import (
     Claim,
     ClaimId,
@@ -24,7 +31,6 @@ from quotas.engine.types import (
     Quota,
     Snapshot,
 )
-from quotas.engine.wire import claim_from_json, decision_to_json, quota_from_json, record_to_json
 
 # Changed snapshots ----------------------------------------------------------------------------------------------------
 

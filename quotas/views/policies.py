@@ -21,7 +21,7 @@ from portal.forms import blame
 from portal.models import Department
 from quotas import explained
 from quotas.engine import types as e
-from quotas.engine.wire import policy_from_json
+from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool, Quota
 from quotas.policies import Scope, set_policy
 from quotas.policy_forms import PolicyForm

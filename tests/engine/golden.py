@@ -18,9 +18,9 @@ from typing import Any
 
 from bench._snapshots import a_snapshot
 from quotas.engine.admission import decide
+from quotas.engine.snapshot_json import parse_snapshot, plan_to_json
 from quotas.engine.types import DecisionKind, Plan, Snapshot
 from quotas.engine.units import lost_work
-from quotas.engine.wire import parse_snapshot, plan_to_json
 from tests.engine.builders import carried_out
 from tests.engine.towns import a_town
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.admission import decide
+from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import capacity_of, comes_with_a_card, resized
-from quotas.engine.wire import parse_snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind

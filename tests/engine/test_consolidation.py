@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from quotas.engine import consolidation
 from quotas.engine.explain import advices, sentence
 from quotas.engine.reasons import Fragmented, Move
+from quotas.engine.snapshot_json import reason_from_json, reason_to_json
 from quotas.engine.types import Claim, Node, Placed, Snapshot
-from quotas.engine.wire import reason_from_json, reason_to_json
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 

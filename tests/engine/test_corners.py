@@ -12,10 +12,10 @@ from quotas.engine.placement import best_spot
 from quotas.engine.ranking import Falls
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
 from quotas.engine.room import Room, rooms_of
+from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
 from quotas.engine.space import Host, Space, names
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from quotas.engine.verdict import usage_of
-from quotas.engine.wire import parse_snapshot, policy_from_json, snapshot_to_json
 from tests.engine.builders import (
     a_department,
     a_policy,

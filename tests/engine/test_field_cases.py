@@ -8,8 +8,8 @@ import pytest
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
+from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import Snapshot
-from quotas.engine.wire import decision_to_json, parse_snapshot
 
 FIELD = Path(__file__).parent / "cases" / "field"
 

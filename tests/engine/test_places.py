@@ -13,6 +13,7 @@ from quotas.engine.reasons import (
     PoolShort,
     WaitingForGang,
 )
+from quotas.engine.snapshot_json import parse_snapshot, reason_from_json, reason_to_json, snapshot_to_json
 from quotas.engine.types import (
     Card,
     Claim,
@@ -27,7 +28,6 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import resized
-from quotas.engine.wire import parse_snapshot, reason_from_json, reason_to_json, snapshot_to_json
 from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind

@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotas.engine.snapshot_json import snapshot_to_json
 from quotas.engine.types import Snapshot
-from quotas.engine.wire import snapshot_to_json
 from quotas.management.commands.plan import answers
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.strategies import snapshots

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotas.engine.admission import decide
+from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Card, DecisionKind, Node
 from quotas.engine.units import card_cores, resized
-from quotas.engine.wire import parse_snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, nodes, pending
 
 CASE = Path(__file__).parent / "cases/scaled_compute.jsonl"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quotas.engine.admission import decide
+from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import BorrowPreempt, Snapshot
-from quotas.engine.wire import parse_snapshot
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, pending
 from tests.engine.effort import examples, patient
 from tests.engine.forward import World, a_crowd, played

@@ -9,7 +9,7 @@ import pytest
 
 from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
-from quotas.engine.wire import parse_snapshot
+from quotas.engine.snapshot_json import parse_snapshot
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parent / "cases" / "small_changes.jsonl").read_text().splitlines()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine.explain import difference_sentences
-from quotas.engine.readers import SnapshotError
+from quotas.engine.snapshot_json import SnapshotError
 from quotas.engine.types import Placed, Quota, Snapshot
 from quotas.engine.whatif import (
     changed_as_said,

@@ -16,7 +16,7 @@ from portal.models import Department, Event
 from quotas import admission
 from quotas.admission import run_pass
 from quotas.claims import release
-from quotas.engine.wire import parse_snapshot, snapshot_to_json
+from quotas.engine.snapshot_json import parse_snapshot, snapshot_to_json
 from quotas.invariants import violations
 from quotas.ledger import settle
 from quotas.metering import sum_hours

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.readers import SnapshotError
+from quotas.engine.snapshot_json import SnapshotError, parse_snapshot, plan_to_json
 from quotas.engine.whatif import (
     CHANGES,
     Difference,
@@ -24,7 +24,6 @@ from quotas.engine.whatif import (
     drained,
     standing_on,
 )
-from quotas.engine.wire import parse_snapshot, plan_to_json
 from quotas.models import PlanPass, PoolGroup
 from quotas.passes import Replay, replay
 from quotas.planned import Words

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from quotas.engine.reasons import REASONS, LentOutReturning, NotEnough
-from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan
-from quotas.engine.wire import (
+from quotas.engine.snapshot_json import (
     SnapshotError,
     parse_snapshot,
     plan_to_json,
@@ -15,6 +14,7 @@ from quotas.engine.wire import (
     reason_to_json,
     snapshot_to_json,
 )
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan
 
 
 def a_snapshot(**changes: Any) -> dict[str, Any]:
