@@ -12,7 +12,7 @@ from django.db.models.functions import Greatest
 
 from portal.models import Department
 from quotas.engine import types as e
-from quotas.engine.loans import loans_of
+from quotas.engine.quota_tree import loans_of
 from quotas.known import Rows
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
 from quotas.snapshots import load_snapshot

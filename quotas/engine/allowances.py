@@ -8,8 +8,8 @@ takes too much from somebody.
 from collections.abc import Iterable
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker, permitted
+from quotas.engine.quota_tree import Account
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Taken = tuple[tuple[int, int], ...]

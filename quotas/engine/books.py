@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.ledger import Ledger
 from quotas.engine.ordering import line_of
+from quotas.engine.quota_tree import Ledger
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
 from quotas.engine.shares import Borrowers

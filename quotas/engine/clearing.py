@@ -14,10 +14,10 @@ from typing import Any
 
 from quotas.engine.allowances import Allowances
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account, Share, share
 from quotas.engine.options import Clearable, Market, Option
 from quotas.engine.permission import Fairness, Taker, permitted
 from quotas.engine.problem import lacking_of_pool, need_of
+from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.search import Cost, makes_room
 from quotas.engine.space import Host
 from quotas.engine.types import Claim, ClaimId

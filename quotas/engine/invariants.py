@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quotas.engine.ledger import Ledger
-from quotas.engine.recalls import standing_of
+from quotas.engine.quota_tree import Ledger, standing_of
 from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, PoolId, Snapshot
 from quotas.engine.units import stranded_units

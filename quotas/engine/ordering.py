@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
-from quotas.engine.ledger import Account, Ledger, Share
+from quotas.engine.quota_tree import Account, Ledger, Share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]

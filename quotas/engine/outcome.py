@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quotas.engine.books import Books
 from quotas.engine.consolidation import Consolidation
-from quotas.engine.loans import Entry, lenders
+from quotas.engine.quota_tree import Entry, lenders
 from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, DepartmentId
 from quotas.engine.units import entered_at
 

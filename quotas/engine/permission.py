@@ -9,7 +9,7 @@ from enum import Enum, StrEnum
 from itertools import takewhile
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account, Ledger, share
+from quotas.engine.quota_tree import Account, Ledger, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 
 

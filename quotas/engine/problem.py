@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker
+from quotas.engine.quota_tree import Account
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 SUMS, FEW = 100_000, 16

@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate, islice
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Ledger
 from quotas.engine.permission import Taker, stoppable
+from quotas.engine.quota_tree import Ledger
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Offer = tuple[int, ClaimId, Claim]

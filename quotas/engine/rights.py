@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from quotas.engine.ledger import Ledger
 from quotas.engine.ordering import queue_order
-from quotas.engine.recalls import Standing, standing_of
+from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import gone_by, lost_work, policy_of, stranded_units

@@ -8,10 +8,10 @@ from itertools import accumulate
 from typing import Any
 
 from quotas.engine.books import Books
-from quotas.engine.ledger import Account
 from quotas.engine.permission import Fairness, Taker, permitted, within_reach
 from quotas.engine.placement import spot_on
 from quotas.engine.problem import lacking_of_pool, need_of
+from quotas.engine.quota_tree import Account
 from quotas.engine.room import has_spot
 from quotas.engine.space import Places
 from quotas.engine.types import Claim, ClaimId

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from itertools import zip_longest
 
-from quotas.engine.ledger import Account, Ledger, Share, share
+from quotas.engine.quota_tree import Account, Ledger, Share, share
 from quotas.engine.types import DepartmentId
 
 BELOW_ALL: tuple[Share, int] = (-1, 0)

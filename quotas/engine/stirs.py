@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from quotas.engine.ledger import Ledger
+from quotas.engine.quota_tree import Ledger
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 

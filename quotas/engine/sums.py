@@ -8,9 +8,9 @@ an optimum.
 from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 
-from quotas.engine.ledger import Account, Share, share, spare_above
 from quotas.engine.permission import Fairness, Right, open_to
 from quotas.engine.problem import Problem, by_right
+from quotas.engine.quota_tree import Account, Share, share, spare_above
 from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.shares import NO_CHANGE, Change, lowered
 from quotas.engine.types import Claim, ClaimId, DepartmentId

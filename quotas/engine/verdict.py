@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from quotas.engine.admission import decide
-from quotas.engine.ledger import Ledger
+from quotas.engine.quota_tree import Ledger, standing_of
 from quotas.engine.reasons import Reason
-from quotas.engine.recalls import standing_of
 from quotas.engine.types import (
     Claim,
     ClaimId,

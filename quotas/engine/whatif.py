@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quotas.engine.admission import decide
-from quotas.engine.ledger import Ledger
-from quotas.engine.loans import loans_of
+from quotas.engine.quota_tree import Ledger, loans_of
 from quotas.engine.snapshot_json import (
     Json,
     SnapshotError,

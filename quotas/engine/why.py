@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from quotas.engine.books import Books
 from quotas.engine.largest import largest
-from quotas.engine.ledger import Account
 from quotas.engine.mig import profile_of
+from quotas.engine.quota_tree import Account
 from quotas.engine.reasons import (
     AboveCeiling,
     BackoffUntil,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from quotas.engine.ledger import Ledger, share
+from quotas.engine.quota_tree import Ledger, share
 from quotas.engine.types import Department, Quota
 from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers
 

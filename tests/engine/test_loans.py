@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.admission import decide
-from quotas.engine.ledger import Account, Ledger
-from quotas.engine.loans import Loan, loans_of
+from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot
 from quotas.engine.verdict import usage_of

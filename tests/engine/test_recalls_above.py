@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from quotas.engine import invariants
 from quotas.engine.admission import PoolPass, decide
 from quotas.engine.books import Books
-from quotas.engine.recalls import standing_of
+from quotas.engine.quota_tree import standing_of
 from quotas.engine.room import rooms_of
 from quotas.engine.space import Space
 from quotas.engine.types import DecisionKind, Snapshot

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.ledger import Ledger, share, spare_above
+from quotas.engine.quota_tree import Ledger, share, spare_above
 from quotas.engine.shares import NO_CHANGE, Borrowers, Change, lowered
 from tests.engine.builders import a_department, a_pool
 

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from quotas.engine import invariants
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
-from quotas.engine.loans import loans_of
 from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.quota_tree import loans_of
 from quotas.engine.room import rooms_of
 from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
-from quotas.engine.ledger import Ledger
-from quotas.engine.loans import loans_of
+from quotas.engine.quota_tree import Ledger, loans_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Reservation, Snapshot
 from quotas.engine.units import stranded_units
 from quotas.engine.verdict import usage_of

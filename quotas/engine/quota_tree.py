@@ -3,18 +3,42 @@
 The formulas are those of docs/quota-rules.md, "Arithmetic" (Kueue's nominal quota, borrowing limit, lending limit and
 cohorts). One ledger stands for one pool. It is working state of a planning pass: `add` and `remove` change usage and
 cost one step for each ancestor, so nothing is ever summed again.
+
+Recalls: units an owner called back without a workload, and the workloads that draw from them.
+
+A holding recall of N units counts N less what workloads of its department, or of departments below, use that started after it;
+when they end it counts again. A claim that draws from a recall stands on called-back units and is nobody's victim.
+
+Who lends to whom: the ledger's pairwise entry.
+
+Nearest first: a team borrows what its siblings leave idle, then what was promised to their parent itself, then the same one level
+further out, as far as every department on the way lends; the unpromised rest, the outermost, comes last. A department without
+parent takes the unpromised rest first: nobody gives up anything for that. On one level who has the most idle gives first, then
+by id; borrowers are served by start time, then id. What was lent before a lend limit fell is still its owner's.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from math import lcm
 
-from quotas.engine.types import UNPROMISED, Department, DepartmentId, Pool, PoolId, Quota
-from quotas.engine.units import capacity_of
+from quotas.engine.types import (
+    UNPROMISED,
+    Claim,
+    ClaimId,
+    ClaimState,
+    Department,
+    DepartmentId,
+    Pool,
+    PoolId,
+    Quota,
+    Snapshot,
+)
+from quotas.engine.units import capacity_of, entered_at, stranded_units
 
 Share = int
 """How much a department borrows for its weight and of what its parent could have at most, in a unit that all accounts of
@@ -277,3 +301,216 @@ def _set_paces(accounts: Collection[Account]) -> int:
     for account in accounts:
         account.pace = paces.get(account.id, without)
     return min((account.pace for account in accounts), default=without)
+
+
+@dataclass(slots=True)
+class Standing:
+    """What each holding claim counts for, and who draws from a recall. Of each department the `recalls` that claims may draw
+    from, the oldest first, and what is `left` of them; one that began only now is drawn from later."""
+
+    charges: dict[ClaimId, int] = field(default_factory=dict)
+    left: dict[DepartmentId, int] = field(default_factory=dict)
+    recalls: dict[DepartmentId, list[Claim]] = field(default_factory=dict)
+    drawing: set[ClaimId] = field(default_factory=set)
+
+
+def standing_of(holding: Iterable[Claim], now: int, departments: Iterable[Department]) -> Standing:
+    """Work out the standing of the holding claims of one pool."""
+    standing = Standing()
+    recalls: dict[DepartmentId, list[Claim]] = {}
+    workloads: list[Claim] = []
+    for claim in holding:
+        standing.charges[claim.id] = claim.units
+        if claim.is_recall:
+            recalls.setdefault(claim.department, []).append(claim)
+        else:
+            workloads.append(claim)
+    if not recalls:
+        return standing
+    for mine in recalls.values():
+        mine.sort(key=_by_start)
+    parents = {department.id: department.parent for department in departments}
+    for workload in sorted(workloads, key=_by_start):
+        _draw(standing, workload, _recalls_above(workload.department, recalls, parents))
+    for department, mine in recalls.items():
+        standing.recalls[department] = [recall for recall in mine if entered_at(recall) < now]
+        standing.left[department] = sum(standing.charges[recall.id] for recall in standing.recalls[department])
+    return standing
+
+
+def _recalls_above(
+    department: DepartmentId | None,
+    recalls: Mapping[DepartmentId, list[Claim]],
+    parents: Mapping[DepartmentId, DepartmentId | None],
+) -> list[Claim]:
+    """The recalls of a department and of those above it, the nearest first."""
+    found: list[Claim] = []
+    while department is not None:
+        found += recalls.get(department, ())
+        department = parents[department]
+    return found
+
+
+def _draw(standing: Standing, workload: Claim, recalls: Iterable[Claim]) -> None:
+    """It draws from the recalls that stood when it started."""
+    wanted = workload.units
+    for recall in recalls:
+        if wanted and entered_at(recall) < entered_at(workload):
+            drawn = min(wanted, standing.charges[recall.id])
+            standing.charges[recall.id] -= drawn
+            wanted -= drawn
+    if wanted < workload.units:
+        standing.drawing.add(workload.id)
+
+
+def _by_start(claim: Claim) -> tuple[int, str]:
+    return entered_at(claim), claim.id
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Units that a claim counts for in its department; `order` says who came first."""
+
+    claim: ClaimId
+    department: DepartmentId
+    units: int
+    order: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`units` that a claim of `borrower` uses above its department's guarantee, and whose they are ("" = nobody's)."""
+
+    claim: ClaimId
+    borrower: DepartmentId
+    lender: DepartmentId
+    units: int
+
+
+def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
+    """Every loan of a pool as its holding claims stand. Raises StopIteration for an unknown pool."""
+    pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
+    holding = [c for c in snapshot.claims if c.pool == pool_id and c.state is ClaimState.HOLDING]
+    charges = standing_of(holding, snapshot.now, snapshot.departments).charges
+    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
+    ledger.fill((claim.department, charges[claim.id]) for claim in holding)
+    entries = [Entry(claim.id, claim.department, charges[claim.id], (0, entered_at(claim))) for claim in holding]
+    borrower = {claim.id: claim.department for claim in holding}
+    return tuple(
+        Loan(claim, borrower[claim], lender, units)
+        for claim, shares in sorted(lenders(ledger, entries).items())
+        for lender, units in sorted(shares.items())
+    )
+
+
+def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[DepartmentId, int]]:
+    """For each claim that borrows: {lender: units}. The ledger says what every department uses in the end; units that
+    nobody has idle (a pool that became short) are counted to the unpromised rest."""
+    idle = Idle(ledger)
+    found: dict[ClaimId, Mapping[DepartmentId, int]] = {}
+    for claim, department, units in _borrowed(ledger, entries):
+        shares: dict[DepartmentId, int] = {}
+        account = ledger[department]
+        units -= idle.lend(account, units, shares, within_limits=True)
+        units -= idle.lend(account, units, shares, within_limits=False)
+        _count(shares, UNPROMISED, units)
+        found[claim] = shares
+    return found
+
+
+class Idle:
+    """What every department has idle, and how much of that it may lend: to whom, says the tree."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._accounts = ledger.accounts
+        self._idle = {id: max(0, account.guaranteed - account.direct) for id, account in ledger.accounts.items()}
+        self._lendable = {id: _lendable(account) for id, account in ledger.accounts.items()}
+        self._rest = max(0, ledger.root.guaranteed)
+        self._below: dict[tuple[DepartmentId, bool], list[tuple[int, DepartmentId]]] = {}
+
+    def lend(self, borrower: Account, units: int, shares: dict[DepartmentId, int], within_limits: bool) -> int:
+        """Counts up to `units` in `shares`, the nearest lenders first, `within_limits` or beyond them; returns how many."""
+        left, above = units, borrower.parent
+        if above is not None and above.parent is None:
+            left -= self._rest_of(left, shares)
+        while left and above is not None:
+            left -= self._most_idle(above, left, shares, within_limits)
+            if above.parent is None:
+                left -= self._rest_of(left, shares)
+            else:
+                left -= self._take(above, min(left, self._idle[above.id]), above, shares)
+            above = above.parent
+        return units - left
+
+    def _rest_of(self, units: int, shares: dict[DepartmentId, int]) -> int:
+        """Takes up to `units` of the unpromised rest."""
+        taken = min(self._rest, units)
+        self._rest -= taken
+        _count(shares, UNPROMISED, taken)
+        return taken
+
+    def _most_idle(self, above: Account, units: int, shares: dict[DepartmentId, int], within_limits: bool) -> int:
+        """Takes up to `units` of the departments below `above`, of who has the most idle first."""
+        left, heap = units, self._heap(above, within_limits)
+        while left and heap:
+            least, department = heappop(heap)
+            lender = self._accounts[department]
+            most = self._most(lender, above, within_limits)
+            if most <= 0:
+                continue  # it never becomes more
+            if most == -least:
+                taken = self._take(lender, min(left, most), above, shares)
+                left, most = left - taken, most - taken
+            heappush(heap, (-most, department))
+        return units - left
+
+    def _heap(self, above: Account, within_limits: bool) -> list[tuple[int, DepartmentId]]:
+        """The departments below, who may give most first: or could, when this was asked last."""
+        key = above.id, within_limits
+        if key not in self._below:
+            below = [*above.children]
+            for account in below:
+                below.extend(account.children)
+            self._below[key] = [(-self._most(account, above, within_limits), account.id) for account in below]
+            heapify(self._below[key])
+        return self._below[key]
+
+    def _most(self, lender: Account, above: Account, within_limits: bool) -> int:
+        """How much the department may lend to who stands elsewhere below `above`."""
+        most, account = self._idle[lender.id], lender
+        while within_limits and account is not above and account.parent is not None:
+            most, account = min(most, self._lendable[account.id]), account.parent
+        return most
+
+    def _take(self, lender: Account, units: int, above: Account, shares: dict[DepartmentId, int]) -> int:
+        """The department lends so many units to who stands elsewhere below `above`."""
+        self._idle[lender.id] -= units
+        account = lender
+        while account is not above and account.parent is not None:
+            self._lendable[account.id] -= units
+            account = account.parent
+        _count(shares, lender.id, units)
+        return units
+
+
+def _lendable(account: Account) -> int:
+    """What of a department and its teams together others outside may use."""
+    left = max(0, account.subtree - account.usage)
+    return left if account.quota.lend_limit is None else min(left, account.quota.lend_limit)
+
+
+def _borrowed(ledger: Ledger, entries: Iterable[Entry]) -> list[tuple[ClaimId, DepartmentId, int]]:
+    """What each claim borrows, in the order of starting: a department's own units go to those who came first."""
+    own = {department: account.guaranteed for department, account in ledger.accounts.items()}
+    borrowed = []
+    for entry in sorted(entries, key=lambda entry: (entry.order, entry.claim)):
+        mine = min(own[entry.department], entry.units)
+        own[entry.department] -= mine
+        if entry.units > mine:
+            borrowed.append((entry.claim, entry.department, entry.units - mine))
+    return borrowed
+
+
+def _count(shares: dict[DepartmentId, int], lender: DepartmentId, units: int) -> None:
+    if units:
+        shares[lender] = shares.get(lender, 0) + units
