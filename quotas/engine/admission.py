@@ -19,9 +19,9 @@ from dataclasses import replace
 from quotas.engine.awaited import leavers_needed
 from quotas.engine.books import Books
 from quotas.engine.holds import Holds
-from quotas.engine.ordering import Competition, queue_order
 from quotas.engine.outcome import decided, withdrawn
 from quotas.engine.permission import may_call_back
+from quotas.engine.queue import Competition, queue_order
 from quotas.engine.reasons import LentOutReturning, Reason
 from quotas.engine.reservations import could_start, may_stay, needs_all
 from quotas.engine.room import rooms_of

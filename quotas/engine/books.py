@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from quotas.engine.departures import Departures, Turn
-from quotas.engine.ordering import line_of
+from quotas.engine.queue import line_of
 from quotas.engine.quota_tree import Ledger
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
@@ -131,7 +131,7 @@ class Books(Rights):
 
     @cached_property
     def line(self) -> Mapping[ClaimId, int]:
-        """The place in line of every claim that could run (ordering.py)."""
+        """The place in line of every claim that could run (queue.py)."""
         ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
         standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
         return line_of(ledger, standing, self.settings.fair_sharing)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from quotas.engine.ordering import queue_order
+from quotas.engine.queue import queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.space import Slot, Vector
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
