@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from portal.models import Department, User
-from quotas.engine.mig import profile_of
+from quotas.engine.mig_layouts import profile_of
 from quotas.live import Live, coming, free, held, read
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool
 from quotas.tree import upwards

@@ -27,7 +27,7 @@ from quotas.amounts import (
     examples_of,
     parts,
 )
-from quotas.engine.mig import KNOWN, PRODUCTS, Table, profile_of, profiles_of
+from quotas.engine.mig_layouts import KNOWN, PRODUCTS, Table, profile_of, profiles_of
 from quotas.models import Node, Pool
 from workloads.requests import settings_of
 from workloads.sharing import SYSTEMS, About

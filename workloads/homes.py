@@ -9,7 +9,7 @@ from django.db.models import F, Q, Sum
 
 from portal.models import Department
 from quotas import live
-from quotas.engine.mig import PRODUCTS
+from quotas.engine.mig_layouts import PRODUCTS
 from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
 from workloads import sharing
 from workloads.amounts import profiles_present

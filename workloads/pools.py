@@ -19,7 +19,7 @@ from portal.errors import N_, Invalid
 from portal.locks import durable
 from portal.wake import wake
 from quotas.admission import locked_group
-from quotas.engine.mig import KNOWN
+from quotas.engine.mig_layouts import KNOWN
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from workloads.clusters.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import SYSTEMS

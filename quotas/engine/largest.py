@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quotas.engine.books import Books
-from quotas.engine.mig import profiles_of
+from quotas.engine.mig_layouts import profiles_of
 from quotas.engine.types import Claim
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 

@@ -10,7 +10,7 @@ from operator import ge
 
 from quotas.engine.allowances import Allowances, Taken, both
 from quotas.engine.books import Books
-from quotas.engine.mig import Profile, profile_of
+from quotas.engine.mig_layouts import Profile, profile_of
 from quotas.engine.placement import spot_on
 from quotas.engine.space import NOWHERE, Host, Slot, Vector
 from quotas.engine.types import Claim, ClaimId

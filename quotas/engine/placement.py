@@ -8,7 +8,7 @@ MIG instance where the fewest other starts are spoiled.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quotas.engine.mig import PRODUCTS, profile_of, profiles_of
+from quotas.engine.mig_layouts import PRODUCTS, profile_of, profiles_of
 from quotas.engine.space import NOWHERE, Host, Row
 from quotas.engine.types import CPU, MEMORY, Claim, Placed, Pool
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from quotas.engine.mig import profile_of
+from quotas.engine.mig_layouts import profile_of
 from quotas.engine.reasons import REASONS, Machine, Move, Reason
 from quotas.engine.types import (
     BorrowPreempt,

@@ -15,7 +15,7 @@ What is not there, such as a lost node, is NOWHERE: nothing of it is ever free.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from quotas.engine.mig import Profile, profile_of
+from quotas.engine.mig_layouts import Profile, profile_of
 from quotas.engine.types import CPU, MEMORY, PODS, Claim, Department, Node, Placed, Pool, PoolId
 from quotas.engine.units import capacity_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from quotas.engine.books import Books
 from quotas.engine.largest import largest
-from quotas.engine.mig import profile_of
+from quotas.engine.mig_layouts import profile_of
 from quotas.engine.quota_tree import Account
 from quotas.engine.reasons import (
     AboveCeiling,

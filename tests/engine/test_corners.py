@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import repartition
+from quotas.engine import mig_layouts
 from quotas.engine.awaited import leavers_needed
 from quotas.engine.books import Books
 from quotas.engine.departures import Departures
@@ -92,14 +92,14 @@ def test_cards_that_mig_cuts_are_read() -> None:
 
 
 def test_a_card_that_is_not_cut_yet_is_cut_as_the_queue_wants() -> None:
-    made = repartition.propose("A30", [()], [repartition.Demand("2g.12gb", inside=2)])
+    made = mig_layouts.propose("A30", [()], [mig_layouts.Demand("2g.12gb", inside=2)])
     assert made.layouts == ((("2g.12gb", 2),),)
 
 
 def test_of_too_many_states_the_most_promising_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repartition, "STATES", 1)
-    demand = [repartition.Demand("1g.6gb", inside=4), repartition.Demand("2g.12gb", other=2)]
-    assert repartition.propose("A30", [(), ()], demand).inside == 4
+    monkeypatch.setattr(mig_layouts, "STATES", 1)
+    demand = [mig_layouts.Demand("1g.6gb", inside=4), mig_layouts.Demand("2g.12gb", other=2)]
+    assert mig_layouts.propose("A30", [(), ()], demand).inside == 4
 
 
 def test_an_instance_whose_card_was_read_back_counts_once() -> None:

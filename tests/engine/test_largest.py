@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quotas.engine.books import Books
 from quotas.engine.largest import largest
-from quotas.engine.mig import PRODUCTS
+from quotas.engine.mig_layouts import PRODUCTS
 from quotas.engine.room import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized

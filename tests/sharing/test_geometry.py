@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import types as e
-from quotas.engine.mig import PRODUCTS, Profile
+from quotas.engine.mig_layouts import PRODUCTS, Profile
 from quotas.engine.room import Room, find_places
 from quotas.engine.space import Space
 from tests.sharing.table import NODES

@@ -21,7 +21,7 @@ from portal.errors import Invalid
 from portal.models import AuditEntry, User
 from quotas import claims
 from quotas.admission import run_pass
-from quotas.engine.repartition import layout_of
+from quotas.engine.mig_layouts import layout_of
 from quotas.models import Claim, ClaimState, Cluster, Node, OutsidePod, Pool
 from tests import builders as make
 from workloads import inventory, sharing

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import yaml
 
-from quotas.engine.repartition import layout_of
+from quotas.engine.mig_layouts import layout_of
 from workloads.modes.course import FINAL, TRANSITIONS, Event, Facts, NotPossible, Stage, due, step
 from workloads.modes.recipes import (
     ConfigEntry,

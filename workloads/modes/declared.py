@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from portal.locks import durable
-from quotas.engine.repartition import layout_of
+from quotas.engine.mig_layouts import layout_of
 from quotas.models import Cluster
 from workloads import sharing
 from workloads.clusters.base import Refused

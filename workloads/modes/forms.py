@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from quotas.engine.repartition import Layout
+from quotas.engine.mig_layouts import Layout
 from quotas.models import Node
 from workloads.modes.previews import BEST_ALIKE, BEST_EACH, modes_of, table_of, target_of
 from workloads.modes.recipes import Target, named_layouts

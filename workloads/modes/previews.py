@@ -12,8 +12,17 @@ from django.utils import timezone
 from portal.errors import N_, Invalid
 from quotas.draining import leaves_by, on_node
 from quotas.engine import types as e
-from quotas.engine.mig import PRODUCTS, profile_of
-from quotas.engine.repartition import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
+from quotas.engine.mig_layouts import (
+    PRODUCTS,
+    Demand,
+    Layout,
+    Proposal,
+    layout_of,
+    may_stand,
+    profile_of,
+    propose,
+    propose_named,
+)
 from quotas.engine.verdict import usage_of
 from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.snapshots import load_snapshot

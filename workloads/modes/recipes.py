@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quotas.engine.mig import PRODUCTS
-from quotas.engine.repartition import Layout, instances_of, layout_of, uniform_layout
+from quotas.engine.mig_layouts import PRODUCTS, Layout, instances_of, layout_of, uniform_layout
 
 PLUGIN_CONFIG, PLUGIN = "nvidia.com/device-plugin.config", "nvidia.com/gpu.deploy.device-plugin"
 MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.mig import PRODUCTS
-from quotas.engine.repartition import (
+from quotas.engine.mig_layouts import (
+    PRODUCTS,
     Demand,
     Layout,
     full_layouts,
