@@ -39,7 +39,7 @@ from quotas.engine.types import (
 )
 from quotas.engine.units import entered_at, told_at
 from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
-from quotas.engine.why import impossible, impossible_now, not_any_more, not_now, waiting_reasons
+from quotas.engine.waiting import impossible, impossible_now, not_any_more, not_now, waiting_reasons
 
 
 def decide(snapshot: Snapshot) -> Plan:

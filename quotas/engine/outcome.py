@@ -4,10 +4,10 @@ borrows and the moves that would help; and who was told before and may stay."""
 from collections.abc import Iterable, Iterator, Mapping
 
 from quotas.engine.books import Books
-from quotas.engine.consolidation import Consolidation
 from quotas.engine.quota_tree import Entry, lenders
 from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, DepartmentId
 from quotas.engine.units import entered_at
+from quotas.engine.waiting import Consolidation
 
 Answers = Mapping[ClaimId, Decision]
 """In the order in which they were given."""

@@ -89,7 +89,7 @@ class Machine:
 class Fragmented:
     """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
 
-    `moves` would make room (consolidation.py); () when none were found within bounds, None when nobody looked.
+    `moves` would make room (waiting.py); () when none were found within bounds, None when nobody looked.
     `machine` is the node that comes nearest, where it is CPU, memory, pods or a device that is missing beside the cards.
     Where no place fits though the pool were `empty`, `free_units` are all that it has.
     """

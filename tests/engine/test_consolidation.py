@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine import consolidation
+from quotas.engine import waiting
 from quotas.engine.explain import advices, sentence
 from quotas.engine.reasons import Fragmented, Move
 from quotas.engine.snapshot_json import reason_from_json, reason_to_json
@@ -98,10 +98,10 @@ def test_a_mig_instance_moves_to_another_start() -> None:
 
 
 def test_the_search_is_bounded_and_says_so(monkeypatch: Any) -> None:
-    monkeypatch.setattr(consolidation, "TRIES", 0)
+    monkeypatch.setattr(waiting, "TRIES", 0)
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) is None
-    monkeypatch.setattr(consolidation, "TRIES", 1)
-    monkeypatch.setattr(consolidation, "LOOKS", 0)
+    monkeypatch.setattr(waiting, "TRIES", 1)
+    monkeypatch.setattr(waiting, "LOOKS", 0)
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
 
 
@@ -114,7 +114,7 @@ def test_the_search_ends_where_its_tries_do(monkeypatch: Any) -> None:
     ]
     snapshot = busy(*claims, pending("w", "a", 3), machines=nodes(4, 4))
     assert hint(snapshot) == (Move("y", 0, "n2", "n1", (2, 3)),)
-    monkeypatch.setattr(consolidation, "TRIES", 1)
+    monkeypatch.setattr(waiting, "TRIES", 1)
     assert hint(snapshot) == ()
 
 
@@ -129,7 +129,7 @@ def test_who_borrows_is_helped_though_nothing_is_held_for_it() -> None:
 
 
 def test_requests_of_one_shape_are_told_the_same_and_looked_for_once(monkeypatch: Any) -> None:
-    monkeypatch.setattr(consolidation, "TRIES", 1)
+    monkeypatch.setattr(waiting, "TRIES", 1)
     snapshot = borrowed(pending("v", "b", 4), pending("w", "b", 4))
     assert hint(snapshot, "v") == hint(snapshot, "w") == (Move("x", 0, "n1", "n3", (0, 1)),)
 

@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.books import Books
-from quotas.engine.largest import largest
 from quotas.engine.mig_layouts import PRODUCTS
 from quotas.engine.room import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
+from quotas.engine.waiting import largest
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nodes, pending
 
 
