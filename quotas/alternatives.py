@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from portal.access import Actor
 from portal.words import amount
 from quotas.engine import types as e
-from quotas.engine.alternatives import Alternative, Criterion, alternatives
+from quotas.engine.what_if import Alternative, Criterion, alternatives
 from quotas.models import Claim, Decision, Pool
 from quotas.passes import snapshot_of
 from quotas.telling import Teller

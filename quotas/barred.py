@@ -13,7 +13,7 @@ from quotas.board import usage_of
 from quotas.engine import types as e
 from quotas.engine.admission import decide
 from quotas.engine.reasons import NotEnough
-from quotas.engine.whatif import with_quota
+from quotas.engine.what_if import with_quota
 from quotas.models import Claim, LedgerEntry, Pool, Quota
 from quotas.policies import Scope
 

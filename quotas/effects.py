@@ -18,7 +18,7 @@ from portal.access import Actor, Right
 from portal.models import Department
 from portal.words import amount
 from quotas.engine import types as e
-from quotas.engine.whatif import Difference
+from quotas.engine.what_if import Difference
 from quotas.models import Claim, Pool
 from quotas.snapshots import moment
 

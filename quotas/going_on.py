@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quotas.engine import types as e
-from quotas.engine.verdict import usage_of
+from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, PoolGroup
 
 

@@ -14,8 +14,8 @@ from portal.models import Department
 from portal.words import amount
 from quotas.effects import Preview, effect_of, preview_of
 from quotas.engine import types as e
-from quotas.engine.verdict import usage_of
-from quotas.engine.whatif import what_if
+from quotas.engine.quota_tree import usage_of
+from quotas.engine.what_if import what_if
 from quotas.models import Pool, PoolGroup
 from quotas.snapshots import load_snapshot
 

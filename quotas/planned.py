@@ -10,7 +10,7 @@ from portal.models import Department
 from portal.words import amount, cores, memory
 from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
-from quotas.engine.whatif import Difference, Standing
+from quotas.engine.what_if import Difference, Standing
 from quotas.models import Claim, Pool
 from quotas.telling import clock
 

@@ -16,9 +16,9 @@ from portal.words import amount, duration
 from quotas.effects import Preview, effect_of, preview_of
 from quotas.engine import types as e
 from quotas.engine.admission import decide
+from quotas.engine.quota_tree import usage_of
 from quotas.engine.units import notice_of, young_until
-from quotas.engine.verdict import usage_of
-from quotas.engine.whatif import what_if, with_claim
+from quotas.engine.what_if import what_if, with_claim
 from quotas.models import Claim, Pool, PoolGroup
 from quotas.policies import PoolRules, Scope, default_rules
 from quotas.recalls import recall_for_engine

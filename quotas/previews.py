@@ -20,9 +20,9 @@ from quotas.amounts import check_not_little
 from quotas.barred import barred, nothing_comes_back
 from quotas.effects import Preview, effect_of, preview_of, side_of
 from quotas.engine import types as e
+from quotas.engine.quota_tree import usage_of
 from quotas.engine.snapshot_json import reason_to_json
-from quotas.engine.verdict import usage_of
-from quotas.engine.whatif import what_if, with_claim, with_quota, without_nodes
+from quotas.engine.what_if import what_if, with_claim, with_quota, without_nodes
 from quotas.lending import height
 from quotas.live import read
 from quotas.models import Card, Claim, ClaimState, Node, Pool, PoolGroup, Quota

@@ -21,9 +21,8 @@ from django.utils.translation import gettext as _
 from portal.errors import N_, Invalid
 from portal.models import Department
 from quotas.engine import types as e
-from quotas.engine.quota_tree import Account, Ledger
+from quotas.engine.quota_tree import Account, Ledger, usage_of
 from quotas.engine.units import grace_of, notice_of
-from quotas.engine.verdict import usage_of
 from quotas.lending import DAY, Limit, Schedule, Window, overlap
 from quotas.models import WINDOW, Claim, LedgerEntry, Pool, PoolGroup, Quota
 from quotas.tree import upwards

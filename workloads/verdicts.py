@@ -21,13 +21,12 @@ from quotas.amounts import written
 from quotas.barred import barred
 from quotas.engine import explain
 from quotas.engine import types as e
-from quotas.engine import verdict as engine
+from quotas.engine import what_if as engine
 from quotas.engine.admission import decide
 from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason, UserCap
 from quotas.engine.snapshot_json import reason_to_json
 from quotas.engine.units import resized
-from quotas.engine.verdict import Headline
-from quotas.engine.whatif import with_claim
+from quotas.engine.what_if import Headline, with_claim
 from quotas.models import Claim, ClaimState, Pool
 from quotas.snapshots import claim_of, load_snapshot, moment
 from quotas.telling import Teller, clock, goes_back, named_claims

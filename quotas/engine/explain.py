@@ -29,7 +29,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.types import PODS, UNPROMISED, Decision, DecisionKind
-from quotas.engine.whatif import Difference
+from quotas.engine.what_if import Difference
 
 Gettext = Callable[[str], str]
 

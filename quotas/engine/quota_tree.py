@@ -387,6 +387,21 @@ class Loan:
     units: int
 
 
+def usage_of(snapshot: Snapshot, pool_id: PoolId) -> Ledger:
+    """The ledger of a pool as it stands: holding claims and reservations, leaving ones counted as gone."""
+    pool = next(pool for pool in snapshot.pools if pool.id == pool_id)
+    mine = [claim for claim in snapshot.claims if claim.pool == pool_id]
+    holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
+    charges = standing_of(holding, snapshot.now, snapshot.departments).charges
+    for claim in mine:
+        if claim.id in charges:
+            ledger.add(claim.department, charges[claim.id])
+        elif claim.state is ClaimState.PENDING and claim.reserved is not None:
+            ledger.add(claim.department, claim.reserved.units)
+    return ledger
+
+
 def loans_of(snapshot: Snapshot, pool_id: PoolId) -> tuple[Loan, ...]:
     """Every loan of a pool as its holding claims stand. Raises StopIteration for an unknown pool."""
     pool = next(pool for pool in snapshot.pools if pool.id == pool_id)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.alternatives import Alternative, Criterion, alternatives
 from quotas.engine.types import BorrowPreempt, Claim, ClaimId, DecisionKind, Department, Reservation, Snapshot
+from quotas.engine.what_if import Alternative, Criterion, alternatives
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, pending
 
 OWNER, OTHERS = a_department("vision", 4), [a_department("nlp"), a_department("speech")]

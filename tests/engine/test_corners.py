@@ -9,13 +9,13 @@ from quotas.engine.awaited import leavers_needed
 from quotas.engine.books import Books
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot
+from quotas.engine.quota_tree import usage_of
 from quotas.engine.ranking import Falls
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
 from quotas.engine.room import Room, rooms_of
 from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
 from quotas.engine.space import Host, Space, names
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
-from quotas.engine.verdict import usage_of
 from tests.engine.builders import (
     a_department,
     a_policy,

@@ -8,10 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.admission import decide
-from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of
+from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of, usage_of
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot
-from quotas.engine.verdict import usage_of
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding
 from tests.engine.effort import examples
 from tests.engine.forward import GPU, World, a_crowd

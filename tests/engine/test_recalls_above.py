@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from quotas.engine import invariants
 from quotas.engine.admission import PoolPass, decide
 from quotas.engine.books import Books
-from quotas.engine.quota_tree import standing_of
+from quotas.engine.quota_tree import standing_of, usage_of
 from quotas.engine.room import rooms_of
 from quotas.engine.space import Space
 from quotas.engine.types import DecisionKind, Snapshot
-from quotas.engine.verdict import usage_of
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import snapshots

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from quotas.engine import invariants
 from quotas.engine.admission import decide
-from quotas.engine.quota_tree import Ledger, loans_of
+from quotas.engine.quota_tree import Ledger, loans_of, usage_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Reservation, Snapshot
 from quotas.engine.units import stranded_units
-from quotas.engine.verdict import usage_of
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind

@@ -13,7 +13,7 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.types import Placed
-from quotas.engine.verdict import Headline, verdict
+from quotas.engine.what_if import Headline, verdict
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 

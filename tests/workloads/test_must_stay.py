@@ -8,7 +8,7 @@ from django.test import Client
 from portal.access import Actor
 from portal.models import Department, User
 from quotas.admission import run_pass
-from quotas.engine.verdict import Headline
+from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState, Pool
 from tests import builders as make
 from tests.clients import person

@@ -8,7 +8,7 @@ import pytest
 
 from portal.access import Actor, Forbidden
 from portal.models import Department, Role, User
-from quotas.engine.verdict import Headline
+from quotas.engine.what_if import Headline
 from quotas.models import ClaimState, Pool, Quota
 from tests import builders as make
 from workloads.actions import submit

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from portal.access import Actor
 from portal.api.base import told_as
 from portal.models import Department
-from quotas.engine.verdict import Headline
+from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
 from workloads.given import given
 from workloads.models import Attempt, Workload

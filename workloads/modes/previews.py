@@ -23,7 +23,7 @@ from quotas.engine.mig_layouts import (
     propose,
     propose_named,
 )
-from quotas.engine.verdict import usage_of
+from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.snapshots import load_snapshot
 from workloads.modes.keepers import Keeper

@@ -14,7 +14,7 @@ from django.utils import timezone
 from quotas.engine import types as e
 from quotas.engine.admission import decide
 from quotas.engine.snapshot_json import SnapshotError, parse_snapshot, plan_to_json
-from quotas.engine.whatif import (
+from quotas.engine.what_if import (
     CHANGES,
     Difference,
     Standing,

@@ -8,7 +8,7 @@ import pytest
 from quotas.engine.explain import difference_sentences
 from quotas.engine.snapshot_json import SnapshotError
 from quotas.engine.types import Placed, Quota, Snapshot
-from quotas.engine.whatif import (
+from quotas.engine.what_if import (
     changed_as_said,
     difference_to_json,
     drained,

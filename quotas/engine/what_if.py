@@ -1,14 +1,28 @@
 """What would happen if …: another request, a recall, a changed quota, a drained node.
 
 Nothing here decides. The snapshot and the changed one both go through `decide`, and the two plans are compared.
+
+What would happen to one request if it were submitted now.
+
+Nothing here decides. The snapshot with the request goes through `decide`, and its answer is reduced to what a page needs.
+
+What else could have been decided for a claim that others have to leave for: whom its pass would have named had each of them
+been out of reach, and where the order of preference finds that worse.
+
+Nothing here decides. The snapshot goes through `decide` once for each of the victims, who must not be stopped in it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from quotas.engine.admission import decide
-from quotas.engine.quota_tree import Ledger, loans_of
+from quotas.engine.books import Books
+from quotas.engine.permission import Taker, taker_of
+from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
+from quotas.engine.reasons import Reason
+from quotas.engine.room import rooms_of
 from quotas.engine.snapshot_json import (
     Json,
     SnapshotError,
@@ -22,14 +36,18 @@ from quotas.engine.types import (
     ClaimId,
     ClaimState,
     Decision,
+    DecisionKind,
     Department,
     DepartmentId,
+    Placed,
     Plan,
     Pool,
     PoolId,
     Quota,
     Snapshot,
 )
+from quotas.engine.units import grace_of, notice_of
+from quotas.engine.victims import Cost, cost
 
 # Changed snapshots ----------------------------------------------------------------------------------------------------
 
@@ -292,3 +310,198 @@ def difference_to_json(difference: Difference) -> Json:
         "withdrawn": sorted({*difference.after.withdrawn} - {*difference.before.withdrawn}),
         "recallable": recallable,
     }
+
+
+class Headline(StrEnum):
+    """The five things a verdict can say."""
+
+    STARTS_OWN = "starts_own"
+    STARTS_BORROWING = "starts_borrowing"
+    STARTS_BY = "starts_by"
+    WAITS = "waits"
+    CANNOT = "cannot"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One request's fate, with every number its sentences need. Units are the pool's, times the snapshot's seconds.
+
+    `in_use` is the department's usage before, `in_use_after` with this request; `borrowing` is what it borrows already.
+    `returning` says which departments give back how much, for a start that waits on others. `notice` and `grace` are
+    what this request would be promised if its borrowed units were called back.
+    """
+
+    headline: Headline
+    claim: ClaimId
+    department: DepartmentId
+    pool: PoolId
+    asked: int
+    own: int
+    borrowed: int
+    from_: Mapping[DepartmentId, int]
+    guaranteed: int
+    in_use: int
+    in_use_after: int
+    borrow_limit: int | None
+    borrowing: int
+    ceiling: int
+    notice: int
+    grace: int
+    placement: tuple[Placed, ...] | None
+    by: int | None
+    returning: Mapping[DepartmentId, int]
+    waiting_on: tuple[ClaimId, ...]
+    position: int
+    ahead: tuple[ClaimId, ...]
+    largest: int | None
+    reasons: tuple[Reason, ...]
+
+
+def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
+    """What `decide` would answer if this pending claim were submitted now. Raises ValueError when the claim's id is
+    taken or it is not pending."""
+    if claim.state is not ClaimState.PENDING:
+        raise ValueError(f"{claim.id} is {claim.state}, not pending")
+    plan = decide(with_claim(snapshot, claim))
+    decision = next(decision for decision in plan.decisions if decision.claim == claim.id)
+    pool = next(pool for pool in snapshot.pools if pool.id == claim.pool)
+    ledger = usage_of(snapshot, claim.pool)
+    account = ledger[claim.department]
+    gone_for_it = {leaver.id: leaver for leaver in snapshot.claims if leaver.id in decision.waiting_on}
+    returning: dict[DepartmentId, int] = {}
+    for leaver in gone_for_it.values():
+        returning[leaver.department] = returning.get(leaver.department, 0) + leaver.units
+    return Verdict(
+        headline=headline_of(decision),
+        claim=claim.id,
+        department=claim.department,
+        pool=claim.pool,
+        asked=claim.units,
+        own=decision.own,
+        borrowed=decision.borrowed,
+        from_=decision.from_,
+        guaranteed=account.guaranteed,
+        in_use=account.usage,
+        in_use_after=account.usage + claim.units - _drawn(snapshot, claim),
+        borrow_limit=account.quota.borrow_limit,
+        borrowing=max(0, account.usage - account.guaranteed),
+        ceiling=account.ceiling,
+        notice=notice_of(claim, pool, snapshot.settings),
+        grace=grace_of(claim, pool, snapshot.settings),
+        placement=decision.placement,
+        by=decision.by,
+        returning=dict(sorted(returning.items())),
+        waiting_on=decision.waiting_on,
+        position=decision.position,
+        ahead=decision.ahead,
+        largest=decision.largest,
+        reasons=decision.reasons,
+    )
+
+
+def _drawn(snapshot: Snapshot, claim: Claim) -> int:
+    """Units of the claim that its department has called back already, and uses by that."""
+    holding = [c for c in snapshot.claims if c.pool == claim.pool and c.state is ClaimState.HOLDING]
+    left = standing_of(holding, snapshot.now, snapshot.departments).left.get(claim.department, 0)
+    return 0 if claim.is_recall else min(claim.units, left)
+
+
+def headline_of(decision: Decision) -> Headline:
+    """The headline of a decision."""
+    return {
+        DecisionKind.ADMIT: Headline.STARTS_BORROWING if decision.borrowed else Headline.STARTS_OWN,
+        DecisionKind.RECLAIM: Headline.STARTS_BY,
+        DecisionKind.WAIT: Headline.WAITS,
+        DecisionKind.IMPOSSIBLE: Headline.CANNOT,
+    }[decision.decision]
+
+
+class Criterion(StrEnum):
+    """What the order of preference looks at, in its order; of the first two only one, OWN for a claim inside its guarantee."""
+
+    OWN = "own"
+    OTHERS = "others"
+    SHARES = "shares"
+    BELOW_GUARANTEE = "below_guarantee"
+    PRIORITY = "priority"
+    LOST_WORK = "lost_work"
+    COUNT = "count"
+    UNITS = "units"
+    ORDER = "order"
+
+
+THEN = tuple(Criterion)[2:]
+"""The criteria behind the first, as they stand in a cost (victims.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What would have been answered with the `spared` out of reach.
+
+    `worse_in` is the first criterion in which the other victims cost more, by the snapshot alone, with both numbers (units,
+    priorities, unit-seconds, claims; None for those that are no number). It is None when there are no other victims to compare,
+    or when they cost no more: then the other answers of the pass stood in the way.
+    """
+
+    spared: tuple[ClaimId, ...]
+    answer: Decision
+    worse_in: Criterion | None = None
+    chosen: int | None = None
+    instead: int | None = None
+
+
+def alternatives(
+    snapshot: Snapshot, asker: ClaimId, victims: Collection[ClaimId], most: int
+) -> tuple[Alternative, ...]:
+    """For each of the `victims` – for the `most` who cost most, if there are more – what had been answered without it; who
+    would be replaced by the same others stand together. Raises ValueError when a claim is not in the snapshot."""
+    books, taker, told = _at_the_start(snapshot, asker, victims)
+    spent = cost(books, taker, told)
+    dearest = sorted(told, key=lambda victim: cost(books, taker, (victim,)), reverse=True)[:most]
+    found: dict[tuple[ClaimId, ...], Alternative] = {}
+    for spared in dearest:
+        answer = _answer_without(snapshot, asker, spared)
+        known = found.get(answer.victims)
+        if known is not None:
+            found[answer.victims] = replace(known, spared=tuple(sorted((*known.spared, spared.id))))
+        elif answer.victims:
+            others = [books.claims[victim] for victim in answer.victims]
+            found[answer.victims] = _compared(taker, spared.id, answer, spent, cost(books, taker, others))
+        else:
+            found[answer.victims] = Alternative((spared.id,), answer)
+    books.close()
+    return tuple(found.values())
+
+
+def _at_the_start(
+    snapshot: Snapshot, asker: ClaimId, victims: Collection[ClaimId]
+) -> tuple[Books, Taker, tuple[Claim, ...]]:
+    """The books before anything is decided, who asks, and who was told."""
+    claims = {claim.id: claim for claim in snapshot.claims}
+    unknown = {asker, *victims} - claims.keys()
+    if unknown:
+        raise ValueError(f"no claim {min(unknown)} in this snapshot")
+    pool = next(pool for pool in snapshot.pools if pool.id == claims[asker].pool)
+    books = Books(snapshot, pool, *rooms_of(snapshot))
+    if asker in books.holds:  # what it has reserved before is not to be counted beside what it asks
+        books.give_up(claims[asker])
+    return books, taker_of(books, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
+
+
+def _answer_without(snapshot: Snapshot, asker: ClaimId, spared: Claim) -> Decision:
+    """What the asker would be answered if the spared claim must not be stopped."""
+    claims = (replace(claim, preemptible=False) if claim is spared else claim for claim in snapshot.claims)
+    plan = decide(replace(snapshot, claims=tuple(claims)))
+    return next(decision for decision in plan.decisions if decision.claim == asker)
+
+
+def _compared(taker: Taker, spared: ClaimId, answer: Decision, spent: Cost, other: Cost) -> Alternative:
+    """The first criterion in which the two costs differ says which is better."""
+    if other <= spent:
+        return Alternative((spared,), answer)
+    criteria = (Criterion.OWN if taker.inside else Criterion.OTHERS, *THEN)
+    told = zip(criteria, spent, other, strict=True)
+    criterion, chosen, instead = next((each, mine, its) for each, mine, its in told if mine != its)
+    if isinstance(chosen, int) and isinstance(instead, int):
+        return Alternative((spared,), answer, criterion, chosen, instead)
+    return Alternative((spared,), answer, criterion)
