@@ -335,7 +335,9 @@ def one_card_of_its_own(page: Any, expect: Any) -> None:
 
 
 def started_and_run_again(page: Any, expect: Any) -> None:
-    expect(page.locator("#now")).to_be_visible()  # the workload's own page: the form asks for the session before it is sent
+    expect(
+        page.locator("#now")
+    ).to_be_visible()  # the workload's own page: the form asks for the session before it is sent
     page.evaluate("window.notReloaded = true")
     expect(page.locator("#now[data-state=running]")).to_be_visible()
     expect(page.locator("#log")).to_contain_text("step 10/")
