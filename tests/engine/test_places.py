@@ -50,6 +50,17 @@ def test_enough_units_that_are_not_together_are_not_enough() -> None:
     assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2, (Move("h1", 0, "n1", "n2", (0, 1)),)),))
 
 
+def test_the_largest_that_fits_counts_only_machines_that_take_one_more_pod() -> None:
+    machines = tuple(replace(node, pods=pods) for node, pods in zip(nodes(4, 4), (1, 2), strict=True))
+    claims = [
+        holding("h1", "a", 1, placement=(Placed(0, "n1", (0,)),), preemptible=False),
+        holding("h2", "a", 2, placement=(Placed(0, "n2", (0, 1)),), preemptible=False),
+        pending("w", "a", 4),
+    ]
+    decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], claims))["w"]
+    assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(5, 2, ()),))
+
+
 def test_larger_than_any_node_is_impossible() -> None:
     decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], [pending("w", "a", 6)]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4)

@@ -102,6 +102,12 @@ def test_the_names_are_those_of_nvidias_tables() -> None:
 
 
 class TestDerived:
+    def test_a_table_is_there_for_each_size_of_card_and_for_nothing_else(self) -> None:
+        for key in ("A100-80GB", "derived-278GB-8", derived_key(4, 48)):
+            assert key in PRODUCTS
+        for wrong in ("derived-0GB-8", "derived-278GB-7", "derived-GB-8", "A100", "", None):
+            assert wrong not in PRODUCTS
+
     def test_a_name_that_another_driver_gives_is_known_by_its_part_of_the_memory(self) -> None:
         for name, size in (("1g.24gb", 1), ("3g.95gb", 4), ("7g.189gb", 8), ("2g.47gb", 2)):
             found = profile_of("GB200-186GB", name)

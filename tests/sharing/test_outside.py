@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.sharing import SYSTEMS, Settings
+from workloads.sharing.api import Held
 from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, stands, wants_a_gpu
 
 UUID = "GPU-11111111-2222"
@@ -86,6 +87,8 @@ MIG = Offered("mig", 8, "A100-80GB", {"1g.10gb": 16, "3g.40gb": 8})
         (pod({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}), Offered("volcano-vgpu", 9_000), [Part(1_000)]),
         (pod({"volcano.sh/gpu-memory": "1000"}), Offered("volcano", 9_000), [Part(1_000)]),
         (pod({"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "8"}), VCUDA, [Part(2_048, 30)]),
+        (pod({"tencent.com/vcuda-core": "30"}), VCUDA, [Part(16_384, 30)]),
+        (pod({"tencent.com/vcuda-core": "200"}), VCUDA, [Part(16_384, 100)] * 2),
         (pod({"tencent.com/vcuda-core": "200", "tencent.com/vcuda-memory": "128"}), VCUDA, [Part(16_384, 100)] * 2),
         (pod({}, annotations={"gpu-fraction": "0.25"}), KAI, [Part(25)]),
         (pod({}, annotations={"gpu-memory": "2000"}), KAI, [Part(100)]),
@@ -123,6 +126,13 @@ def test_a_dra_device_is_found_by_its_claim() -> None:
     assert taken(asked, Offered("dra", 1)) == [("dra", Part(1, device=UUID))]
 
 
+def test_a_mig_instance_of_a_claim_counts_as_the_largest_of_its_node() -> None:
+    instances = {"1g.10gb": 2, "3g.40gb": 1}
+    held = {"dra-mig": (Held(device="gpu-0-mig-9-4-4"),)}
+    found = list(parts(pod({}), [Offered("dra-mig", 8, "A100-80GB", instances)], held, Settings()))
+    assert found == [("dra-mig", Part(4, device="gpu-0-mig-9-4-4", profile="3g.40gb"))]
+
+
 def test_a_card_that_is_told_is_taken_and_others_where_our_own_work_leaves_room() -> None:
     slots = [Slot(0, "GPU-a", 1), Slot(1, "GPU-b", 1, ours=1), Slot(2, "GPU-c", 1), Slot(3, "GPU-d", 1)]
     put_on_cards(slots, [Part(1), Part(1, device="GPU-a::3")])
@@ -135,6 +145,12 @@ def test_a_part_of_a_card_goes_where_the_least_is_left_over() -> None:
     slots = [Slot(0, "", 10), Slot(1, "", 10, ours=6), Slot(2, "", 10, ours=8)]
     put_on_cards(slots, [Part(3), Part(10)])
     assert [slot.outside for slot in slots] == [10, 3, 0]
+
+
+def test_on_a_node_without_cards_nothing_is_taken() -> None:
+    slots: list[Slot] = []
+    put_on_cards(slots, [Part(1), Part(1, device="0")])
+    assert slots == []
 
 
 anything = st.recursive(

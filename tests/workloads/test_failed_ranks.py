@@ -7,7 +7,6 @@ import re
 import pytest
 from django.urls import reverse
 
-from workloads.clusters.gangs import first_failed, was_stopped
 from workloads.ranks import ranks_of
 from workloads.setups import Setup
 from workloads.situation import meaning_of
@@ -46,21 +45,6 @@ def test_the_page_names_the_rank_that_failed_and_opens_its_log(bed: Bed) -> None
     assert b"no such tensor" in client.get(log + "?rank=1").content
     assert 'data-rank="0"' in client.get(address + "?rank=0").content.decode().split('id="log"')[1]
     assert 'data-rank="1"' in client.get(address + "?rank=nonsense").content.decode().split('id="log"')[1]
-
-
-def row(rank: int, phase: str, told: bool, finished: str, code: int | None = 1) -> dict[str, object]:
-    return {"rank": rank, "phase": phase, "told": told, "finished_at": finished, "exit_code": code, "reason": "Error"}
-
-
-def test_the_first_that_failed_by_itself_is_the_one() -> None:
-    rows = [row(0, "failed", True, "1"), row(1, "failed", False, "3"), row(2, "failed", False, "2"),
-            row(3, "succeeded", False, "0", 0), row(4, "running", False, "")]  # fmt: skip
-    assert first_failed(rows) == rows[2]
-    assert [was_stopped(each) for each in rows] == [True, False, False, False, False]
-    assert first_failed([row(0, "succeeded", False, "1")]) is None
-    old = {key: value for key, value in row(0, "failed", True, "1").items() if key != "told"}
-    assert not was_stopped(old)
-    assert was_stopped(old | {"reason": "Stopped"})
 
 
 @pytest.mark.parametrize(("code", "word"), [(137, "SIGKILL"), (139, "SIGSEGV"), (143, "SIGTERM"), (134, "SIGABRT")])

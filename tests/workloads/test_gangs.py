@@ -8,7 +8,7 @@ import json
 import pytest
 
 from workloads.clusters.base import Phase, Rank
-from workloads.clusters.gangs import as_rows, gathered
+from workloads.clusters.gangs import as_rows, first_failed, gathered, was_stopped
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 P, R, S, F, L = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Phase.LOST
@@ -61,3 +61,18 @@ def test_it_has_begun_when_the_last_rank_has_and_says_which_rank_is_at_fault() -
 def test_ranks_are_kept_as_json_that_is_equal_for_equal_ranks() -> None:
     rows = as_rows([rank(0, F, 3), rank(1, R)])
     assert json.loads(json.dumps(rows)) == rows == as_rows([rank(0, F, 3), rank(1, R)])
+
+
+def row(rank: int, phase: str, told: bool, finished: str, code: int | None = 1) -> dict[str, object]:
+    return {"rank": rank, "phase": phase, "told": told, "finished_at": finished, "exit_code": code, "reason": "Error"}
+
+
+def test_the_first_that_failed_by_itself_is_the_one() -> None:
+    rows = [row(0, "failed", True, "1"), row(1, "failed", False, "3"), row(2, "failed", False, "2"),
+            row(3, "succeeded", False, "0", 0), row(4, "running", False, "")]  # fmt: skip
+    assert first_failed(rows) == rows[2]
+    assert [was_stopped(each) for each in rows] == [True, False, False, False, False]
+    assert first_failed([row(0, "succeeded", False, "1")]) is None
+    old = {key: value for key, value in row(0, "failed", True, "1").items() if key != "told"}
+    assert not was_stopped(old)
+    assert was_stopped(old | {"reason": "Stopped"})

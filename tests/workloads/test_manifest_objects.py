@@ -201,6 +201,8 @@ class TestWhatAPersonIsShown:
         ({"gpu_mem_unit": "GB"}, "option gpu_mem_unit must be one of GiB, MiB"),
         ({"volcano_memory_factor": 0}, "option volcano_memory_factor must be 1 or more"),
         ({"pins": {"n1": "kay"}}, "option pins: n1 must be one of "),
+        ({"products": {"n1": "NVIDIA L20"}}, "option products: n1: "),
+        ({"products": {"n1": 20}}, "option products: n1: "),
         ({"cards": {"n1": 0}}, "option cards: n1: give a number of cards from 1 to 256"),
         ({"cards": {"n1": True}}, "option cards: n1: give a number of cards from 1 to 256"),
         ({"cards": {"n1": "4"}}, "option cards: n1: give a number of cards from 1 to 256"),

@@ -51,6 +51,12 @@ def env(made: dict[str, Any]) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container(made)["env"] if "value" in entry}
 
 
+def terms(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where it may go, as its node affinity says."""
+    required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return list(required["nodeSelectorTerms"])
+
+
 class TestPod:
     def test_asks_for_what_was_granted_and_stands_where_the_plan_put_it(self) -> None:
         made = manifests.pod(spec(), OPTIONS)
@@ -58,9 +64,7 @@ class TestPod:
             "requests": {"cpu": "4000m", "memory": "16384Mi"},
             "limits": {"cpu": "4000m", "memory": "16384Mi", "nvidia.com/gpu": "2"},
         }
-        term, _ = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-            "nodeSelectorTerms"
-        ]
+        term, _ = terms(made)
         assert term["matchFields"][0]["values"] == ["n1"]
         assert "nodeName" not in made["spec"]
         product = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
@@ -95,6 +99,25 @@ class TestPod:
         assert meta["annotations"]["gpu-quota-portal/user"] == "alice@example.org"
         wanted = dict(part.split("=") for part in manifests.selector(OPTIONS).split(","))
         assert wanted.items() <= meta["labels"].items()
+
+    def test_is_found_by_its_own_portal_only(self) -> None:
+        meta = manifests.pod(spec(), OPTIONS)["metadata"]
+        assert manifests.is_selected(meta, OPTIONS)
+        assert not manifests.is_selected(meta, Options(instance="west"))
+        assert not manifests.is_selected({"name": "w-one-1"}, OPTIONS)
+
+    def test_wants_no_label_for_a_product_that_its_operator_named(self) -> None:
+        """Such a node need not have any: its affinity names the node."""
+        named = Options.from_json({"products": {"n1": "NVIDIA-A100-SXM4-80GB"}})
+        asked = spec(sharing="timeslicing", product="NVIDIA-A100-SXM4-80GB-SHARED", units_per_pod=1)
+        (term,) = terms(manifests.pod(asked, named))
+        assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+        assert len(terms(manifests.pod(asked, OPTIONS))) == 2
+
+    def test_goes_where_its_pool_sends_it(self) -> None:
+        made = manifests.pod(spec(node_selector={"rack": "a"}), OPTIONS)
+        assert made["spec"]["nodeSelector"] == {"rack": "a"}
+        assert "nodeSelector" not in manifests.pod(spec(), OPTIONS)["spec"]
 
     def test_cannot_see_cards_it_did_not_ask_for(self) -> None:
         assert env(manifests.pod(spec(units_per_pod=0), OPTIONS))["NVIDIA_VISIBLE_DEVICES"] == "void"
