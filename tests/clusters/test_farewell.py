@@ -30,6 +30,10 @@ SCRIPTS = {
     "in the background": ("{python} saves.py &\nwait\necho after", 143),
     "in parentheses": ("( {python} saves.py; echo after ) | cat\necho after", 143),
     "with a trap": ("trap 'echo trapped; exit 9' TERM\n{python} saves.py\necho after", 9),
+    "with a trap, deaf to SIGQUIT": (
+        "trap '' QUIT\ntrap 'echo trapped; exit 9' TERM\n{python} saves.py\necho after",
+        9,
+    ),
     "by its own trap": (
         "trap 'kill $p; wait $p; echo trapped; exit 5' TERM\n{python} saves.py &\np=$!\nwait $p\necho after",
         5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,22 @@ class TestRun:
         running(driver)
         for pid in processes_of(driver):
             assert b"of the portal" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+    def test_a_command_begins_with_default_signals_whatever_the_portal_ignores(self, driver: EmbeddedCluster) -> None:
+        """A portal that a script started with `&` ignores SIGINT and SIGQUIT, one under nohup SIGHUP."""
+        ignored = {
+            number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+        }
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+        try:
+            driver.ensure(spec(command=("sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status")))
+            assert ended(driver).phase is Phase.SUCCEEDED
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            for number, handler in ignored.items():
+                signal.signal(number, handler)
+        masks = dict(line.split(":") for line in log(driver).splitlines())
+        assert {name: int(mask, 16) for name, mask in masks.items()} == {"SigBlk": 0, "SigIgn": 0}
 
     def test_the_working_directory_survives_the_attempts(self, driver: EmbeddedCluster) -> None:
         driver.directory("w-one").joinpath("input.txt").write_text("uploaded")

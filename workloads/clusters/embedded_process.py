@@ -69,6 +69,15 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def default_signals() -> None:
+    """What the portal was started with (`nohup`, or a script's `&`, have it ignore some) is nothing to the command: it begins
+    as a container does. Python ignores SIGPIPE and SIGXFSZ for itself only."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Without reaping it: while a leader is a zombie its group's number cannot belong to others."""
     if LINUX:
@@ -162,11 +171,14 @@ class Farewell:
                     self.held.add(pid)
 
     def handles_it(self, shell: int, children: list[int]) -> bool:
-        """It has a trap for SIGTERM and waits for nothing in the foreground (a child in the background ignores SIGQUIT). With a
-        trap for its exit bash catches every fatal signal, and dies of SIGTERM all the same."""
+        """It has a trap for SIGTERM and waits for something, all of it in the background: a shell has such a child ignore
+        SIGQUIT. Where it ignores that itself nothing can be told of its children. With a trap for its exit bash catches
+        every fatal signal, and dies of SIGTERM all the same."""
         caught = signals_of(shell, "SigCgt")
         own = has(caught, signal.SIGTERM) and not has(caught, signal.SIGVTALRM)
-        return own and bool(children) and all(has(signals_of(child, "SigIgn"), signal.SIGQUIT) for child in children)
+        if not own or not children or has(signals_of(shell, "SigIgn"), signal.SIGQUIT):
+            return False
+        return all(has(signals_of(child, "SigIgn"), signal.SIGQUIT) for child in children)
 
     def is_top(self, parent: int) -> bool:
         return parent in self.held or parent in (1, os.getpid())
@@ -427,6 +439,7 @@ def main() -> None:
         os._exit(0)
     os.setsid()
     os.umask(0o077)
+    default_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     Supervisor(directory).run()
 

@@ -11,8 +11,9 @@ hook, which the kubelet runs first and counts as grace, does what an init would:
    output (`python train.py | tee log`) ends by itself when that ends, and is told only if it does not.
 3. When no program is left the shells get SIGTERM and go on: one with a trap runs it, any other dies with 143, as ever.
 
-A shell with a trap for SIGTERM that waits for nothing in the foreground gets it at once and is left alone with what it runs:
-`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right by itself.
+A shell with a trap for SIGTERM that waits for what it runs in the background gets it at once and is left alone with that:
+`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right by itself. A shell has what it runs in the background
+ignore SIGQUIT, which tells it from the rest; one that ignores SIGQUIT itself is held like any other.
 
 Where the main process is no shell it alone gets SIGTERM, from the kubelet, as everywhere. An image without `sh` has no
 scripts; its hook fails and the kubelet goes on. Other containers of the pod have another root and are left alone.
@@ -52,11 +53,16 @@ has() {  # process, SigCgt or SigIgn, signal
   done 2>/dev/null < "/proc/$1/status"
   return 1
 }
-handles_it() {  # a trap for SIGTERM (bash with one for its exit catches SIGVTALRM, too), and nothing in the foreground
-  has "$1" SigCgt 15 && ! has "$1" SigCgt 26 || return 1
+handles_it() {  # a trap for SIGTERM (bash with one for its exit catches SIGVTALRM, too), and waits in the background only
+  has "$1" SigCgt 15 && ! has "$1" SigCgt 26 && ! has "$1" SigIgn 3 || return 1
+  waits=
   for child in $all; do
-    if [ "${child#*:}" = "$1" ] && ! has "${child%:*}" SigIgn 3; then return 1; fi
+    if [ "${child#*:}" = "$1" ]; then
+      has "${child%:*}" SigIgn 3 || return 1
+      waits=1
+    fi
   done
+  [ "$waits" ]
 }
 hold() {
   for each in $all; do
