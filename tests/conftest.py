@@ -6,11 +6,18 @@ import os
 import sys
 from typing import Any
 
+import hypothesis
 import pytest
 import redis
 
 from portal import catalogs
 from tests.clusters.realcluster import cannot
+
+# How long an example takes says what else the machine does; what takes too long for everybody meets `timeout` in pyproject.toml.
+hypothesis.settings.register_profile(
+    "busy", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -49,7 +49,11 @@ def test_of_few_claims_of_any_sizes_the_best_go(snapshot: Snapshot) -> None:
     the_best_is_chosen(snapshot)
 
 
-@settings(max_examples=examples(100, 1000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(100, 1000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     snapshot=reclaims(candidates=20).map(in_odd_sizes) | reclaims(fair=True, candidates=20) | crowded(),
     most=st.integers(0, 200),

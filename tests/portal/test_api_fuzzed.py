@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600 if not MORE else 72
 BOUNDED = settings(
     max_examples=MORE or 8,
     derandomize=not MORE,
-    deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

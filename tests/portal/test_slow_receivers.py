@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,13 +21,19 @@ from tests import builders as make
 from tests.portal.receiver import Receiver, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHORT = 1.0  # s: the deadline here
+SHORT = 1.0  # s: the deadline where a receiver is to miss it
+LONG = 100.0  # s: where it is to answer, or to be slow still, however busy the machine is
 
 
 @pytest.fixture
-def receivers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Receiver]]:
-    """Two on hosts of their own."""
-    monkeypatch.setattr(outgoing, "DEADLINE", SHORT)
+def deadline(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    return lambda seconds: monkeypatch.setattr(outgoing, "DEADLINE", seconds)
+
+
+@pytest.fixture
+def receivers(settings: Any, deadline: Callable[[float], None]) -> Iterator[list[Receiver]]:
+    """Two on hosts of their own, with all the time they need."""
+    deadline(LONG)
     with ExitStack() as stack:
         found = [stack.enter_context(listening(address)) for address in ("127.0.0.1", "127.0.0.2")]
         settings.WEBHOOK_HOSTS = [receiver.rule for receiver in found]
@@ -66,57 +72,62 @@ def finished() -> None:
 
 @pytest.mark.parametrize("manner", ["silent", "head", "body"])
 def test_the_whole_of_a_delivery_has_one_deadline(
-    receivers: list[Receiver], olga: User, vision: Department, manner: str
+    receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department, manner: str
 ) -> None:
-    receivers[0].manner = manner
+    deadline(SHORT)
+    receivers[0].manner = manner  # for ever: without a deadline of the whole it would never come back
     hook(olga, vision, receivers[0])
     happens(vision)
     begun = time.monotonic()
     assert outbox.send_due() == 0
-    assert SHORT <= time.monotonic() - begun < SHORT + 2
+    assert time.monotonic() - begun >= SHORT
     assert WebhookDelivery.objects.get().error == f"TooSlow: no complete answer within {SHORT:g} s"
 
 
 def test_a_name_that_is_not_found_in_time_holds_nobody_either(
-    receivers: list[Receiver], monkeypatch: pytest.MonkeyPatch
+    receivers: list[Receiver], deadline: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: over.wait(30))
-    begun = time.monotonic()
+    deadline(SHORT)
+    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: over.wait())
     with pytest.raises(outgoing.TooSlow):
         outgoing.post(f"{receivers[0].rule}/", b"", {})
-    assert time.monotonic() - begun < SHORT + 2
     over.set()
 
 
+def is_at_it(receiver: Receiver) -> bool:
+    """Whether a thread sends to it now."""
+    host = receiver.rule.split("/")[2].split(":")[0]
+    return any(thread.name == f"sender {host}" for thread in threading.enumerate())
+
+
 def test_the_job_returns_at_once_and_other_hosts_get_theirs_meanwhile(
-    receivers: list[Receiver], olga: User, vision: Department, monkeypatch: pytest.MonkeyPatch
+    receivers: list[Receiver], olga: User, vision: Department
 ) -> None:
-    monkeypatch.setattr(outgoing, "DEADLINE", 20.0)
     slow, quick = receivers
     slow.manner = "body"
     hook(olga, vision, slow, "slow")
     fine = hook(olga, vision, quick, "fine")
     happens(vision)
-    begun = time.monotonic()
     tasks.deliver()
-    assert time.monotonic() - begun < 5
-    deadline = time.monotonic() + 15
+    assert is_at_it(slow), "the job is back before it"
+    end = time.monotonic() + LONG / 2
     while not WebhookDelivery.objects.filter(webhook=fine).exclude(sent_at=None).exists():
-        assert time.monotonic() < deadline
-    assert any(thread.name == "sender 127.0.0.1" for thread in threading.enumerate()), "the slow one is still at it"
+        assert time.monotonic() < end
+    assert is_at_it(slow)
     tasks.deliver()
     tasks.deliver()
     while not slow.most_at_once:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < end
     assert slow.most_at_once == 1
     slow.manner = ""
     finished()
 
 
 def test_one_delivery_at_a_time_goes_to_a_host_whichever_process_sends(
-    receivers: list[Receiver], olga: User, vision: Department
+    receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department
 ) -> None:
+    deadline(SHORT)
     receivers[0].manner = "silent"
     for name in ("one", "two", "three"):
         hook(olga, vision, receivers[0], name)
@@ -161,17 +172,17 @@ def test_after_failures_in_a_row_it_is_left_alone_its_owners_are_told_and_what_w
 
 
 def test_try_answers_at_once_and_the_page_tells_later(
-    receivers: list[Receiver], olga: User, vision: Department
+    receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department
 ) -> None:
     receivers[0].manner = "body"
     made = hook(olga, vision, receivers[0])
     client = Client()
     client.force_login(olga, backend="django.contrib.auth.backends.ModelBackend")
-    begun = time.monotonic()
     for _again in range(3):
         page = client.post(f"/d/vision/webhooks/{made.pk}/try/", follow=True)
-    assert time.monotonic() - begun < 5
+    assert receivers[0].received == [], "the page does not wait for it"
     assert 'hx-trigger="every 2s"' in page.content.decode()
+    deadline(SHORT)
     tasks.deliver()
     finished()
     assert len(receivers[0].received) == 1, "one test at a time"

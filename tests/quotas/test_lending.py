@@ -128,7 +128,7 @@ zones = st.sampled_from([BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns"), 
 moments = st.integers(0, 365 * DAY).map(lambda minute: utc("2026-01-01") + minute * MINUTE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(windows, max_size=3).map(tuple), zones, moments)
 def test_between_two_changes_the_limit_stays_and_at_each_it_becomes_what_was_said(
     some: tuple[Window, ...], zone: ZoneInfo, now: dt.datetime

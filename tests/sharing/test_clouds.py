@@ -257,7 +257,7 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(nodes())
 def test_any_node_is_consistent_or_held_back_with_a_sentence(found: dict[str, Any]) -> None:
     info = sharing.discover(found)
@@ -280,7 +280,7 @@ def test_any_node_is_consistent_or_held_back_with_a_sentence(found: dict[str, An
         assert sum(card.units for card in info.cards if card.healthy) <= there
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(nodes(), nodes())
 def test_two_products_never_look_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
     """A pool is found by what key_of says: whoever is served by it has its product, and a product there is."""

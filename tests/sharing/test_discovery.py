@@ -154,14 +154,14 @@ def mutated(draw: st.DrawFn) -> Any:
     return changed
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(mutated())
 def test_any_node_however_it_is_written_is_discovered_without_an_exception(changed: Any) -> None:
     for said in (Settings(), ALL, Settings(gpu_mem_unit="MiB", volcano_memory_factor=1000)):
         sound(sharing.discover(changed, said))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(sorted(SYSTEMS)), mutated())
 def test_a_pin_to_any_system_makes_no_exception_either(key: str, changed: Any) -> None:
     name = changed["metadata"].get("name") if isinstance(changed.get("metadata"), dict) else None
@@ -176,7 +176,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(JSON, JSON, JSON)
 def test_nor_does_any_json_whatever(metadata: Any, status: Any, anything: Any) -> None:
     sound(sharing.discover({"metadata": metadata, "status": status, "spec": anything, "resourceSlices": anything}))

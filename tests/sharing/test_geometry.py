@@ -90,7 +90,7 @@ def claim(number: int, **fields: Any) -> e.Claim:
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(PRODUCTS)), st.integers(1, 3), STEPS)
 def test_mig_instances_cut_in_any_sequence_stay_inside_the_geometry(
     product: str, cards: int, steps: list[tuple[bool, int, int]]
@@ -146,7 +146,7 @@ def pool_of(info: NodeInfo) -> e.Pool:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.sampled_from(SHARED), STEPS)
 def test_memory_and_compute_of_a_shared_card_are_never_given_out_twice(
     name: str, steps: list[tuple[bool, int, int]]

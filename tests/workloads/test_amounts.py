@@ -136,7 +136,7 @@ def test_an_amount_is_said_in_words_a_researcher_knows(where: Pool, units: int, 
         assert said(where, units, profile) == words
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(LEAST_MIB, 81920), st.sampled_from([SHARED, HAMI, PERCENT, CUT, CARDS]))
 def test_memory_is_never_rounded_down(mib: int, where: Pool) -> None:
     try:
@@ -153,7 +153,7 @@ def test_memory_is_never_rounded_down(mib: int, where: Pool) -> None:
         assert asked.units * (card_mib(where) or 0) / where.units_per_card >= mib
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=30), st.sampled_from([SHARED, HAMI, PERCENT, CUT, CARDS, SLICED]))
 def test_any_text_is_an_amount_or_an_error(text: str, where: Pool) -> None:
     with contextlib.suppress(Invalid):

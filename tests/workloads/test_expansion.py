@@ -60,7 +60,7 @@ def test_the_rules_of_kubernetes_are_as_its_own_tests_have_them() -> None:
     assert {text: kubernetes_expand(text, known) for text in table} == table
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(ANY, min_size=1, max_size=4), st.dictionaries(st.sampled_from("ABC"), ANY))
 def test_every_word_and_value_arrives_as_it_was_written_on_both_clusters(
     words: list[str], variables: dict[str, str]
@@ -75,7 +75,7 @@ def test_every_word_and_value_arrives_as_it_was_written_on_both_clusters(
     assert for_process(words, frozenset(), seen) == words
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(DOLLARS, st.sampled_from(["$(PORTAL_PORT)", "$(PORTAL_NONE)", "$"])), max_size=6))
 def test_a_presets_words_mean_the_same_on_both_clusters(pieces: list[str]) -> None:
     word, known = "".join(pieces), {"PORTAL_PORT": "8000", "A": "wrong", "PORTAL_A": "$(PORTAL_PORT)"}

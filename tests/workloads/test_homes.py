@@ -32,7 +32,7 @@ def limits(key: str, units: int) -> dict[str, int]:
     return {name: int(amount) for name, amount in made.items() if "/" in name}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.dictionaries(st.sampled_from(sorted(POOLS)), st.integers(1, 64), min_size=1),
     st.lists(st.tuples(st.sampled_from(sorted(POOLS)), st.integers(1, 16)), max_size=40),

@@ -51,7 +51,7 @@ def test_what_a_shell_does_is_left_to_a_shell(line: str) -> None:
     assert CommandField().prepare_value(words) == line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(st.sampled_from("ab '\"\\\\$=|&;<*~#"), max_size=12))
 def test_it_runs_with_the_words_that_a_shell_gives_it(tmp_path_factory: pytest.TempPathFactory, line: str) -> None:
     """With printf, since its output is its words. In bash, which knows $'…' as a newer `sh` does."""
@@ -84,14 +84,14 @@ def through_a_browser(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.one_of(TEXT, TRICKY, st.sampled_from(["exec", "A=1", "sh", "-ec", "", "cd"])), max_size=5))
 def test_any_argument_list_is_shown_so_that_it_is_read_back(words: list[str]) -> None:
     field = CommandField(required=False)
     assert field.clean(through_a_browser(str(field.prepare_value(words)))) == tuple(words)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(TEXT, TRICKY, st.sampled_from(["python train.py", "  a\n b\n", "a\r\nb"])))
 def test_any_script_is_shown_so_that_it_is_read_back(script: str) -> None:
     field = CommandField(required=False)
@@ -105,7 +105,7 @@ def test_a_script_that_is_an_argument_stays_one() -> None:
     assert CommandField().clean(CommandField().prepare_value(words)) == words
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True), st.one_of(TEXT, TRICKY), max_size=4)
 )
