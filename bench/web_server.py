@@ -1,4 +1,4 @@
-"""What a page costs under portal/hybrid.py, beside the same page of the same run under plain WSGI and under Django's ASGI.
+"""What a page costs under portal/server/asgi_server.py, beside the same page of the same run under plain WSGI and Django's ASGI.
 
 One process each, the login page with the whole middleware on SQLite, rounds interleaved. CPU time of the server counts
 more than requests a second: on a busy machine it hardly changes.

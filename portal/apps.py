@@ -6,6 +6,6 @@ class PortalConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from portal.error_pages import replace_technical_pages
+        from portal.web.error_pages import replace_technical_pages
 
         replace_technical_pages()

@@ -1,4 +1,4 @@
-"""The application that `portal.serve` runs, under any ASGI server: see portal/hybrid.py."""
+"""The application that `portal.server.serve` runs, under any ASGI server: see portal/server/asgi_server.py."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -16,8 +16,9 @@ django.setup()
 from django.conf import settings  # noqa: E402
 from django.utils.module_loading import import_string  # noqa: E402
 
-from portal import garbage, held  # noqa: E402
-from portal.hybrid import Hybrid  # noqa: E402
+from portal import garbage  # noqa: E402
+from portal.server import shutdown  # noqa: E402
+from portal.server.asgi_server import Hybrid  # noqa: E402
 
 application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
 
@@ -31,13 +32,15 @@ def end_with(parent: multiprocessing.process.BaseProcess) -> None:
     """Ends this process once its parent is gone, however it ended: without it nobody would end or replace this one, and
     it would go on to answer on the port of the server that comes next."""
     multiprocessing.connection.wait([parent.sentinel])
-    held.close()
+    shutdown.close()
     time.sleep(LAST_WORD)
     os._exit(1)
 
 
-if (server := multiprocessing.parent_process()) is not None:  # one of several that portal.serve started
+if (server := multiprocessing.parent_process()) is not None:  # one of several that portal.server.serve started
     threading.Thread(target=end_with, args=(server,), name="end-with-parent", daemon=True).start()
 
-if threading.current_thread() is threading.main_thread():  # portal.serve says with it that the process is about to end
-    signal.signal(signal.SIGUSR1, lambda *_: held.close())
+if (
+    threading.current_thread() is threading.main_thread()
+):  # portal.server.serve says with it that the process is about to end
+    signal.signal(signal.SIGUSR1, lambda *_: shutdown.close())

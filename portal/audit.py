@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection
 
 from portal.access import Actor
-from portal.logs import current_request_id
+from portal.infra.logs import current_request_id
 from portal.models import AuditEntry, Department
 from portal.prepared import insert
 

@@ -12,9 +12,9 @@ import structlog
 from django.contrib.sessions.models import Session
 from django.db.models import Q
 
-from portal import notices
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import ApiToken, Event, IdempotencyKey, InboxItem, Invitation, JobRun, WebhookDelivery
+from portal.notify import notices
 
 DAY = dt.timedelta(days=1)
 EVENTS, KEYS, RUNS, DELIVERIES, READ, INVITATIONS = 14 * DAY, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 30 * DAY

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext, ngettext
 
-from portal.words import unit_name
+from portal.text.words import unit_name
 
 
 def N_(text: str) -> str:

@@ -104,7 +104,7 @@ class Invitation(models.Model):
 class ApiToken(models.Model):
     """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role.
 
-    Whether it may be used at all, portal/tokens.py says: `is_live` knows only what stands in its own row and its parent's.
+    Whether it may be used at all, portal/accounts/bearer_tokens.py says: `is_live` knows only its own row and its parent's.
     """
 
     holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
@@ -168,7 +168,7 @@ class CurrentTransaction(models.Func):
 
 
 class Event(models.Model):
-    """What happened, for event streams and timelines; readable in commit order by (tx, id) (portal/events.py)."""
+    """What happened, for event streams and timelines; readable in commit order by (tx, id) (portal/notify/events.py)."""
 
     tx = models.BigIntegerField(db_default=CurrentTransaction(), editable=False)
     at = models.DateTimeField(default=timezone.now, editable=False, db_index=True)
@@ -192,7 +192,7 @@ class InboxItem(models.Model):
     """One line for one person; the sentence is made from kind and data in the reader's language."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="inbox")
-    kind = models.CharField(max_length=40)  # see portal/notices.py
+    kind = models.CharField(max_length=40)  # see portal/notify/notices.py
     department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")
     workload = models.CharField(max_length=26, blank=True)
     data = models.JSONField(default=dict)
@@ -240,11 +240,11 @@ class Webhook(models.Model):
     name = NameField(_("name"), max_length=80)
     url = models.URLField(_("address"), max_length=500)
     shape = models.CharField(max_length=10, choices=WebhookShape.choices, default=WebhookShape.GENERIC)
-    secret = models.TextField(blank=True)  # encrypted (portal/crypt.py)
+    secret = models.TextField(blank=True)  # encrypted (portal/infra/crypt.py)
     kinds = models.JSONField(default=list, blank=True)  # empty: all
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    # The circuit breaker (portal/outbox.py): what is due waits until `open_until`, then one delivery is tried.
+    # The circuit breaker (portal/notify/outbox.py): what is due waits until `open_until`, then one delivery is tried.
     failures = models.PositiveIntegerField(default=0, editable=False)  # one after another, tests not counted
     failing_since = models.DateTimeField(null=True, editable=False)
     open_until = models.DateTimeField(null=True, editable=False)

@@ -9,7 +9,7 @@ from csp.constants import NONCE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from portal import env, logs
+from portal.infra import env, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -26,7 +26,7 @@ BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
 # Notebooks are served from their own origin: a user's script never runs on the portal's. `*` stands for the workload's
 # id, so that each has an origin of its own; browsers take every name below localhost for this machine.
 NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://*.localhost:{NOTEBOOK_PORT}").rstrip("/")
-SENDER_OF = "portal.intake.sender_of"  # whose large body it is
+SENDER_OF = "portal.server.intake.sender_of"  # whose large body it is
 NOTEBOOK_APPLICATION = "workloads.notebook_proxy.application"
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, 1)  # processes
 WEB_THREADS = env.integer("WEB_THREADS", 4, 1)  # for pages and API, in each
@@ -62,10 +62,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "portal.web.client_address",
-    "portal.health.probes",  # a probe comes by address: before hosts are checked
-    "portal.web.request_id",
-    "portal.web.no_null",
+    "portal.web.middleware.client_address",
+    "portal.server.health.probes",  # a probe comes by address: before hosts are checked
+    "portal.web.middleware.request_id",
+    "portal.web.middleware.no_null",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -74,10 +74,10 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "portal.web.preferences",  # after authentication: the user's language and zone win over the browser's
+    "portal.web.middleware.preferences",  # after authentication: the user's language and zone win over the browser's
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "portal.web.problems",
+    "portal.web.middleware.problems",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -96,7 +96,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
-                "portal.web.frame",
+                "portal.web.pages.frame",
             ],
             "builtins": [
                 "template_partials.templatetags.partials",
@@ -163,7 +163,7 @@ PLAN_DAYS = env.integer("PLAN_DAYS", 90, 1)
 
 AUTH_USER_MODEL = "portal.User"
 AUTHENTICATION_BACKENDS = [
-    "portal.guesses.TooManyFromHere",
+    "portal.accounts.password_guesses.TooManyFromHere",
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
@@ -179,10 +179,10 @@ LOGOUT_REDIRECT_URL = "/login/"
 AXES_FAILURE_LIMIT = 8
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_LOCKOUT_CALLABLE = "portal.web.locked_out"
+AXES_LOCKOUT_CALLABLE = "portal.web.pages.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["password"]
 AXES_VERBOSE = False
-AXES_WHITELIST_CALLABLE = "portal.guesses.knows"
+AXES_WHITELIST_CALLABLE = "portal.accounts.password_guesses.knows"
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
@@ -247,16 +247,16 @@ WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,o
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "portal.tokens.TokenAuthentication",
+        "portal.accounts.bearer_tokens.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "portal.schema.AutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "portal.pagination.CursorPages",
-    "EXCEPTION_HANDLER": "portal.problems.handler",
-    "DEFAULT_THROTTLE_CLASSES": ["portal.throttle.PerHolder"],
+    "DEFAULT_SCHEMA_CLASS": "portal.api.schema.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.CursorPages",
+    "EXCEPTION_HANDLER": "portal.web.problems.handler",
+    "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttle.PerHolder"],
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 API_RATE_PER_MINUTE = env.integer("API_RATE_PER_MINUTE", 1200, 1)
@@ -278,8 +278,8 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.
-METRICS = ["portal.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
+METRICS = ["portal.server.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))
-LOGGING_CONFIG = "portal.logs.configure"
+LOGGING_CONFIG = "portal.infra.logs.configure"

@@ -7,8 +7,9 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
-from portal import cleaning, sender
-from portal.jobs import claimed_tick
+from portal import cleaning
+from portal.background.jobs import claimed_tick
+from portal.notify import sender
 
 
 @shared_task(name="portal.deliver")

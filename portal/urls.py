@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 
 from portal.admin import site
-from portal.metrics import metrics
-from portal.web import favicon
+from portal.server.metrics import metrics
+from portal.web.pages import favicon
 
 api = [
     path("", include("portal.api_urls")),
@@ -23,6 +23,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", favicon, name="favicon"),
 ]
 
-handler400 = "portal.problems.bad_request"
-handler404 = "portal.problems.not_found"
-handler500 = "portal.problems.server_error"
+handler400 = "portal.web.problems.bad_request"
+handler404 = "portal.web.problems.not_found"
+handler500 = "portal.web.problems.server_error"

@@ -10,13 +10,15 @@ from typing import Any
 from django.db.models import Sum
 from django.utils import timezone
 
-from portal import audit, notices, versions
+from portal import audit
 from portal.access import Actor, Right
+from portal.background.hints import wake
 from portal.errors import N_, Problem
-from portal.events import emit
-from portal.locks import durable
+from portal.infra import versions
+from portal.infra.locks import durable
 from portal.models import Department
-from portal.wake import wake
+from portal.notify import notices
+from portal.notify.events import emit
 from quotas import windows
 from quotas.admission import locked_group
 from quotas.amounts import check_not_little, exact

@@ -18,13 +18,13 @@ import structlog
 from django.db.models import Case, JSONField, Value, When
 from django.utils import timezone
 
-from portal import notices
-from portal.events import QUEUE_MOVED, emit, emit_all
+from portal.background.hints import wake
 from portal.garbage import nothing_collected
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import Event
+from portal.notify import notices
+from portal.notify.events import QUEUE_MOVED, emit, emit_all
 from portal.prepared import NUMBER, Prepared, write_each
-from portal.wake import wake
 from quotas import ledger, windows
 from quotas.engine import types as e
 from quotas.engine.admission import decide

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor
-from portal.words import amount
+from portal.text.words import amount
 from quotas.engine import types as e
 from quotas.engine.what_if import Alternative, Criterion, alternatives
 from quotas.models import Claim, Decision, Pool

@@ -8,7 +8,7 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
-from portal.words import amount
+from portal.text.words import amount
 from quotas.models import Pool
 
 NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"

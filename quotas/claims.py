@@ -11,8 +11,8 @@ from typing import Any
 from django.db.models import F
 from django.db.models.functions import Greatest
 
+from portal.background.hints import wake
 from portal.prepared import insert
-from portal.wake import wake
 from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
 

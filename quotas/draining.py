@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from portal.wake import wake
+from portal.background.hints import wake
 from quotas.live import available, read
 from quotas.models import OCCUPYING, Claim, ClaimState, Node
 

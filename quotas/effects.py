@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 
 from portal.access import Actor, Right
 from portal.models import Department
-from portal.words import amount
+from portal.text.words import amount
 from quotas.engine import types as e
 from quotas.engine.what_if import Difference
 from quotas.models import Claim, Pool

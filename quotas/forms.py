@@ -11,10 +11,10 @@ from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from portal import zones
 from portal.errors import Invalid
 from portal.names import LineInput
-from portal.versions import SeenField
+from portal.text import zones
+from portal.web.conflicts import SeenField
 from quotas.amounts import LONGEST, counted_in, first_amount, units_of, written
 from quotas.lending import DAY, Window
 from quotas.models import Pool

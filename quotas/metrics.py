@@ -1,4 +1,4 @@
-"""Gauges and counters of pools and departments, for portal.metrics. Units are the pool's own, named in the label `unit`."""
+"""Gauges and counters of pools and departments (portal.server.metrics). Units are the pool's own, named in the label `unit`."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from portal.access import Actor
-from portal.actions.departments import check_move, check_weight
+from portal.accounts.departments import check_move, check_weight
 from portal.models import Department
-from portal.words import amount
+from portal.text.words import amount
 from quotas.effects import Preview, effect_of, preview_of
 from quotas.engine import types as e
 from quotas.engine.quota_tree import usage_of

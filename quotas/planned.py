@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from portal.models import Department
-from portal.words import amount, cores, memory
+from portal.text.words import amount, cores, memory
 from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
 from quotas.engine.what_if import Difference, Standing

@@ -12,11 +12,11 @@ from django.db.models import F
 
 from portal import audit
 from portal.access import Actor
+from portal.background.hints import wake
 from portal.errors import N_, Problem
-from portal.events import emit
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import Department
-from portal.wake import wake
+from portal.notify.events import emit
 from quotas.actions import Stale, check_fresh
 from quotas.admission import locked_group
 from quotas.claims import wake_all

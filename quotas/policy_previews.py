@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 
 from portal.access import Actor
 from portal.models import Department
-from portal.words import amount, duration
+from portal.text.words import amount, duration
 from quotas.effects import Preview, effect_of, preview_of
 from quotas.engine import types as e
 from quotas.engine.admission import decide

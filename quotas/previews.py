@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from portal.access import Actor, Right
 from portal.models import Department
-from portal.words import amount
+from portal.text.words import amount
 from quotas import windows
 from quotas.actions import OWNERS_FIELDS, Lending, check_promises, check_sizes, split_of
 from quotas.amounts import check_not_little

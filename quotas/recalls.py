@@ -9,10 +9,10 @@ from django.db.models import QuerySet, Sum
 from portal import audit
 from portal.access import SYSTEM, Actor
 from portal.errors import N_, Invalid
-from portal.events import emit
 from portal.ids import new_id
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import Department
+from portal.notify.events import emit
 from quotas.amounts import exact
 from quotas.claims import ask, release
 from quotas.engine import types as e

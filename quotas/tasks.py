@@ -8,8 +8,8 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
+from portal.background.jobs import claimed_tick
 from portal.errors import Busy
-from portal.jobs import claimed_tick
 from quotas import metering, passes, recalls
 from quotas.admission import run_pass
 from quotas.models import PoolGroup

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from portal.words import amount, cores, memory
+from portal.text.words import amount, cores, memory
 from quotas.engine import explain
 from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool, Quota

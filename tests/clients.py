@@ -10,8 +10,8 @@ from typing import Any
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from portal.accounts.bearer_tokens import new_secret
 from portal.models import ApiToken, Department, User
-from portal.tokens import new_secret
 
 ALL = ("read", "submit", "quota", "admin")
 

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 import redis
 
-from portal import catalogs
+from portal.text import catalogs
 from tests.clusters.realcluster import cannot
 
 # How long an example takes says what else the machine does; what takes too long for everybody meets `timeout` in pyproject.toml.

@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor, NotVisible, Right
-from portal.crypt import encrypt
+from portal.background.hints import wake
 from portal.errors import N_, Invalid, Problem
-from portal.events import emit
-from portal.locks import durable
+from portal.infra.crypt import encrypt
+from portal.infra.locks import durable
 from portal.models import Department
+from portal.notify.events import emit
 from portal.prepared import insert
-from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState
 from workloads.faults import check

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.errors import Invalid
 from portal.names import LineInput
-from portal.words import memory
+from portal.text.words import memory
 from quotas.amounts import LONGEST
 from quotas.models import Pool
 from workloads.amounts import about, becomes, instance_mib, is_derived, profiles_present, read

@@ -14,7 +14,7 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
-from portal.words import amount, memory
+from portal.text.words import amount, memory
 from quotas.amounts import (
     CARDS,
     LARGEST,

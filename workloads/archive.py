@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from portal.locks import durable, lend_connection
+from portal.infra.locks import durable, lend_connection
 from workloads.clusters.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
 from workloads.drivers import driver_for
 from workloads.models import Attempt, AttemptLog, Kind, LogPart

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from portal import audit, versions
+from portal import audit
 from portal.access import Actor
-from portal.locks import durable
+from portal.infra import versions
+from portal.infra.locks import durable
 from workloads.models import Image, Preset
 
 IMAGE_FIELDS = ("name", "title", "kinds", "interpreter", "min_driver", "active")

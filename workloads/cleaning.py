@@ -6,8 +6,8 @@ import datetime as dt
 
 import structlog
 
-from portal.events import emit
-from portal.locks import durable
+from portal.infra.locks import durable
+from portal.notify.events import emit
 from quotas.models import Cluster
 from workloads import volumes
 from workloads.clusters.base import ClusterError

@@ -14,7 +14,7 @@ import structlog
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from portal import lane
+from portal.background import hint_queue
 from quotas.models import ClaimState, Cluster
 from workloads import archive, happenings, homes, lost_nodes, starting
 from workloads.clusters.base import (
@@ -69,7 +69,7 @@ def converge_cluster(cluster: Cluster) -> int:
     happenings.cluster_reached(cluster, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
     attempts = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
-    moved, quick, tidies = 0, lane.alive(), lane.tidies()
+    moved, quick, tidies = 0, hint_queue.alive(), hint_queue.tidies()
     begun: list[tuple[Attempt, Observed]] = []
     over: list[tuple[Attempt, Seen]] = []
     live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")

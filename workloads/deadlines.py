@@ -7,7 +7,7 @@ import datetime as dt
 import structlog
 from django.db.models import Q
 
-from portal.locks import durable
+from portal.infra.locks import durable
 from quotas.draining import leaves_by
 from quotas.models import Claim, ClaimState
 from workloads.clusters.base import ClusterError

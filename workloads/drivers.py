@@ -12,9 +12,9 @@ from typing import Any, cast
 from django.conf import settings
 from django.db.models import QuerySet
 
-from portal.crypt import Undecryptable, decrypt
 from portal.errors import N_, Problem
-from portal.locks import lend_connection
+from portal.infra.crypt import Undecryptable, decrypt
+from portal.infra.locks import lend_connection
 from quotas.models import Cluster, ClusterKind
 from workloads.clusters.base import ClusterDriver, Unreachable
 from workloads.models import Image

@@ -18,7 +18,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 
-from portal import lane
+from portal.background import hint_queue
 from portal.errors import Busy
 from quotas.admission import run_pass
 from quotas.models import Claim, Cluster, PoolGroup
@@ -59,7 +59,7 @@ class Express(threading.Thread):
         while not self.closing.is_set():
             try:
                 self._gather()
-                hints = lane.take(WAIT)
+                hints = hint_queue.take(WAIT)
                 close_old_connections()
                 self.act(hints)
             except redis.RedisError as error:
@@ -78,12 +78,12 @@ class Express(threading.Thread):
         is created sooner: nothing else of the burst is in its way."""
         end, before = time.monotonic() + LONGEST_BURST, -1
         self.closing.wait(self._rest)
-        while self._burst and time.monotonic() < end and (now := lane.waiting()) != before:
+        while self._burst and time.monotonic() < end and (now := hint_queue.waiting()) != before:
             before = now
             self.closing.wait(GATHER)
         self._rest, self._burst = 0.0, False
 
-    def act(self, hints: Iterable[lane.Hint]) -> None:
+    def act(self, hints: Iterable[hint_queue.Hint]) -> None:
         groups: dict[int, None] = {}
         claims: dict[str, None] = {}
         for name, ids in hints:
@@ -127,7 +127,7 @@ class Express(threading.Thread):
     def _plan(self, group: int) -> list[str]:
         """The claims that changed hands."""
         try:
-            with lane.kept() as hints:
+            with hint_queue.kept() as hints:
                 run_pass(group_id=group)
         except (Busy, PoolGroup.DoesNotExist) as error:  # somebody else plans it right now, or it is gone
             log.info("plan.left", group=group, error=str(error))

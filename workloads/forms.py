@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from portal.access import Actor, Right
-from portal.crypt import Undecryptable
 from portal.errors import Problem
+from portal.infra.crypt import Undecryptable
 from portal.models import Department
 from portal.names import LineInput, NameInput
 from quotas.amounts import first_amount, written

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from django.utils.translation import gettext as _
 
-from portal.words import amount, cores, memory
+from portal.text.words import amount, cores, memory
 from quotas.models import Pool
 from workloads.amounts import about, examples, said
 from workloads.requests import WorkloadRequest

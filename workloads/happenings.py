@@ -10,13 +10,14 @@ from typing import Any
 
 from django.db.models import F
 
-from portal import audit, notices
+from portal import audit
 from portal.access import Actor
-from portal.events import emit
+from portal.background.hints import wake
 from portal.ids import new_id
-from portal.locks import durable
+from portal.infra.locks import durable
+from portal.notify import notices
+from portal.notify.events import emit
 from portal.prepared import insert
-from portal.wake import wake
 from quotas import claims
 from quotas.models import Claim, ClaimState, Cluster
 from workloads.clusters.base import Observed

@@ -8,9 +8,9 @@ from typing import Any
 from django.db.models import Min
 from django.utils import timezone
 
-from portal.events import emit
-from portal.locks import durable
-from portal.wake import wake
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
 from quotas.admission import locked_group
 from quotas.models import Card, Cluster, Node, Pool
 from workloads import outside

@@ -1,4 +1,4 @@
-"""Gauges of workloads and of the promise made to owners, for portal.metrics."""
+"""Gauges of workloads and of the promise made to owners, for portal.server.metrics."""
 
 from __future__ import annotations
 

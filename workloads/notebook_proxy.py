@@ -23,8 +23,8 @@ from django.urls import reverse
 from django.utils import translation
 
 from portal.errors import Problem
-from portal.hybrid import Receive, Scope, Send, hold
-from portal.streams import look
+from portal.server.asgi_server import Receive, Scope, Send, hold
+from portal.server.streams import look
 from workloads import notebooks
 from workloads.models import Kind
 from workloads.notebook_sockets import pass_socket, watch

@@ -11,10 +11,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
-from portal import bus, held
 from portal.errors import Problem
-from portal.hybrid import Receive, Scope, Send
-from portal.streams import look
+from portal.notify import event_bell
+from portal.server import shutdown
+from portal.server.asgi_server import Receive, Scope, Send
+from portal.server.streams import look
 from workloads import notebooks
 from workloads.notebooks import Seat
 
@@ -58,11 +59,11 @@ async def both_ways(receive: Receive, send: Send, upstream: ClientConnection, co
         asyncio.create_task(way) for way in (to_notebook(receive, upstream), to_reader(send, upstream), watch(cookie))
     ]
     try:
-        with held.held():
+        with shutdown.held():
             done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         return next(iter(done)).result()
     except asyncio.CancelledError:
-        if not bus.closing.is_set():
+        if not event_bell.closing.is_set():
             raise
         return GOING_AWAY
     finally:

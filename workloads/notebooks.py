@@ -21,10 +21,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from portal import sessions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for, visible
-from portal.crypt import Undecryptable, decrypt, encrypt
+from portal.accounts import sessions
 from portal.errors import N_, Problem
+from portal.infra.crypt import Undecryptable, decrypt, encrypt
 from portal.models import User
 from workloads.clusters.base import ClusterError, base_path
 from workloads.drivers import driver_for

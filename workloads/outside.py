@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from portal.events import emit
-from portal.locks import durable
-from portal.wake import wake
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
 from quotas.admission import locked_group
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, Cluster, Node, OutsidePod, Pool
 from workloads.clusters import base

@@ -15,9 +15,9 @@ from django.utils.text import slugify
 
 from portal import audit
 from portal.access import Actor
+from portal.background.hints import wake
 from portal.errors import N_, Invalid
-from portal.locks import durable
-from portal.wake import wake
+from portal.infra.locks import durable
 from quotas.admission import locked_group
 from quotas.engine.mig_layouts import KNOWN
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup

@@ -7,12 +7,13 @@ from typing import Any
 from django.utils.text import slugify
 from django.utils.translation import ngettext
 
-from portal import audit, versions
+from portal import audit
 from portal.access import Actor
-from portal.crypt import encrypt
 from portal.errors import N_, Invalid
-from portal.happened import plain_error
-from portal.locks import durable
+from portal.infra import versions
+from portal.infra.crypt import encrypt
+from portal.infra.locks import durable
+from portal.web.code_names import plain_error
 from quotas.models import Claim, Cluster, ClusterKind, Node, Quota
 from workloads.clusters.base import ClusterError, NodeInfo
 from workloads.drivers import make_driver

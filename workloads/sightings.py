@@ -18,7 +18,7 @@ from django.db import Error as DatabaseError
 from django.db import connections
 from django.utils import timezone
 
-from portal import lane
+from portal.background import hint_queue
 from portal.errors import Busy
 from quotas.models import Cluster
 from workloads import starting
@@ -125,4 +125,4 @@ class Sightings(threading.Thread):
 def _tidy_up(claim: str, seen: Seen) -> None:
     for attempt in BY_CLAIM.all(claim):
         if converge(attempt, driver_for(attempt.cluster), seen):
-            lane.tidied()
+            hint_queue.tidied()

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from portal.access import Actor
 from portal.models import Department
-from portal.words import amount, duration
+from portal.text.words import amount, duration
 from quotas.barred import barred_in_queue
 from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry

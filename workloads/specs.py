@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from portal.crypt import Undecryptable, decrypt, encrypt
 from portal.errors import N_
+from portal.infra.crypt import Undecryptable, decrypt, encrypt
 from portal.prepared import Prepared
 from quotas.models import Cluster
 from workloads.clusters.base import PodPlacement, Refused, RunRef, RunSpec, SharedVolume

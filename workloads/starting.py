@@ -17,9 +17,9 @@ import structlog
 from django.db.models import F, OuterRef, Subquery
 from django.utils import timezone
 
-from portal.events import emit_all
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import Event as EventRow
+from portal.notify.events import emit_all
 from quotas.models import Claim, ClaimState
 from workloads import happenings
 from workloads.clusters.base import EXCEEDED, ClusterError, Observed, Refused

@@ -9,7 +9,7 @@ from celery import shared_task
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from portal.jobs import claimed_tick
+from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
 from workloads import cleaning, deadlines, homes, inventory
 from workloads.clusters.base import ClusterError

@@ -16,7 +16,7 @@ from portal.access import Actor, Right
 from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
-from portal.words import amount, cores, duration, memory
+from portal.text.words import amount, cores, duration, memory
 from quotas.amounts import written
 from quotas.barred import barred
 from quotas.engine import explain

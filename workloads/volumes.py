@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from portal.errors import N_, Invalid, Problem
-from portal.happened import plain_error
+from portal.web.code_names import plain_error
 from quotas.models import Node
 from workloads.clusters.base import ClusterError, VolumeRef
 from workloads.clusters.file_names import shown

@@ -19,9 +19,9 @@ from django.db import connections
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from portal.background.hints import wake
 from portal.ids import new_id
 from portal.models import Heartbeat
-from portal.wake import wake
 from quotas.models import Cluster
 from workloads.clusters.base import ClusterDriver, ClusterError, Observed
 from workloads.drivers import driver_for

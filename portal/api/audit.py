@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from portal.access import Right, department_for
 from portal.api.base import ApiView
+from portal.api.schema import page_of
 from portal.models import AuditEntry
-from portal.schema import page_of
 
 
 class AuditEntryOut(serializers.ModelSerializer[AuditEntry]):

@@ -20,12 +20,12 @@ from rest_framework.views import APIView
 
 from portal import names
 from portal.access import Actor, NotVisible, actor_of
+from portal.api.idempotency import Lease
+from portal.api.pagination import CursorPages
+from portal.api.throttle import rate_headers
 from portal.errors import N_, Invalid, Problem
-from portal.idempotency import Lease
 from portal.models import User
-from portal.numbers import LARGEST, natural
-from portal.pagination import CursorPages
-from portal.throttle import rate_headers
+from portal.text.numbers import LARGEST, natural
 
 
 class PreconditionMissing(Problem):
@@ -115,7 +115,7 @@ class ApiView(APIView):
         return response
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
-        """The answer, stored inside the transaction that makes it true (portal/idempotency.py)."""
+        """The answer, stored inside the transaction that makes it true (portal/api/idempotency.py)."""
         if self.lease is not None:
             self.lease.keep(status, data, headers)
 

@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, Right, department_for
-from portal.actions import departments as actions
-from portal.actions import members
+from portal.accounts import departments as actions
+from portal.accounts import members
 from portal.api.base import ApiView, Strict
+from portal.api.idempotency import idempotent
+from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 from portal.errors import N_, Invalid
-from portal.idempotency import idempotent
 from portal.models import Department, Membership, Role
-from portal.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 
 
 class Tree:

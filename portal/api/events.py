@@ -17,12 +17,13 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from portal import bus, streams
 from portal.access import Actor, visible
 from portal.api.base import ApiView
+from portal.api.schema import page_of
 from portal.models import Event
-from portal.schema import page_of
-from portal.streams import Standing
+from portal.notify import event_bell
+from portal.server import streams
+from portal.server.streams import Standing
 
 STREAM = "text/event-stream"
 CHUNK = 200
@@ -123,7 +124,7 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
     """
     spoke, pause = time.monotonic(), OLDER_SOON
     with streams.bell() as event:
-        while not bus.closing.is_set():
+        while not event_bell.closing.is_set():
             found = await streams.look(lambda: feed.after(position))  # noqa: B023
             if found is None:
                 return

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
-from portal.actions import tokens as actions
+from portal.accounts import tokens as actions
 from portal.api.base import ApiView, Moment, Strict
-from portal.idempotency import idempotent
+from portal.api.idempotency import idempotent
+from portal.api.schema import IDEMPOTENCY_KEY, page_of
 from portal.models import ApiToken, Role, User
-from portal.schema import IDEMPOTENCY_KEY, page_of
 
 SCOPES = [right.value for right in Right]
 

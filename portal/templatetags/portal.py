@@ -15,7 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from portal import happened, words
+from portal.text import words
+from portal.web import code_names
 
 register = template.Library()
 
@@ -46,9 +47,9 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 for plain in (
-    happened.happened,
-    happened.plain_error,
-    happened.technical,
+    code_names.happened,
+    code_names.plain_error,
+    code_names.technical,
     words.amount,
     words.memory,
     words.file_size,

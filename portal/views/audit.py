@@ -15,11 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.facets import facet, narrow
-from portal.happened import happened
 from portal.models import AuditEntry, Department
-from portal.spreadsheets import download
 from portal.views.operator import operator_of
+from portal.web.code_names import happened
+from portal.web.facets import facet, narrow
+from portal.web.spreadsheets import download
 
 PER_PAGE = 100
 PATHS = {"action": "action", "actor": "actor_name", "department": "department__slug", "target": "target"}

@@ -13,12 +13,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal import notices
 from portal.access import NotVisible, actor_of
 from portal.models import InboxItem, NoticePreference, User
-from portal.numbers import natural
-from portal.shell import address
-from portal.web import render_part
+from portal.notify import notices
+from portal.text.numbers import natural
+from portal.web.navigation import address
+from portal.web.pages import render_part
 
 PER_PAGE = 50
 

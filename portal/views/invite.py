@@ -14,10 +14,10 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from portal.access import actor_of
-from portal.actions import members
+from portal.accounts import members
 from portal.errors import Problem
-from portal.forms import blame
 from portal.names import LineInput, NameInput
+from portal.web.forms import blame
 
 
 class NewAccountForm(forms.Form):

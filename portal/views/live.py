@@ -12,11 +12,11 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_safe
 
-from portal import streams
 from portal.access import Actor, actor_of
 from portal.api.events import STILL_HERE, STREAM, Feed, batches, end_of_feed
-from portal.events import QUEUE_MOVED
 from portal.models import Event
+from portal.notify.events import QUEUE_MOVED
+from portal.server import streams
 
 
 @login_required

@@ -1,4 +1,5 @@
-"""In and out. Failed logins are counted by django-axes and portal/guesses.py (portal.web.locked_out shows when it is enough)."""
+"""Login and logout. Failed logins are counted by django-axes and portal/accounts/password_guesses.py; past the limit
+portal.web.pages.locked_out answers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from django.middleware.csrf import get_token
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from portal import guesses
+from portal.accounts import password_guesses
 
 
 class Login(views.LoginView):
@@ -28,7 +29,7 @@ class Login(views.LoginView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         response = super().form_valid(form)
-        guesses.remember(self.request, response, form.get_user().username)
+        password_guesses.remember(self.request, response, form.get_user().username)
         return response
 
     def form_invalid(self, form: Any) -> HttpResponse:

@@ -19,14 +19,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal import once, versions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
-from portal.actions import departments, members, tokens
+from portal.accounts import departments, members, tokens
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.models import ApiToken, Department, Invitation, Membership, Role
 from portal.names import LineInput, printable
-from portal.numbers import natural
+from portal.text.numbers import natural
+from portal.web import one_time_secrets
+from portal.web.forms import blame
 
 
 class AddForm(forms.Form):
@@ -53,7 +54,7 @@ class ServiceForm(forms.Form):
 def members_page(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department)
-    made = once.shown(request)
+    made = one_time_secrets.shown(request)
     if made:
         made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=here, accepted_at=None).first()
     response = _page(request, actor, here, **made if made.get("invitation") else {})
@@ -137,7 +138,7 @@ def invite(request: HttpRequest, department: str) -> HttpResponse:
         return _page(request, actor, here, 422, invite=form)
     link = settings.BASE_URL + reverse("portal:invite", args=[secret])
     facts = {"link": link, "invitation": invitation.pk, "mailed": _mail(actor, invitation, link)}
-    return once.redirect_with(request, reverse("portal:members", args=[here.slug]), **facts)
+    return one_time_secrets.redirect_with(request, reverse("portal:members", args=[here.slug]), **facts)
 
 
 def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:

@@ -20,17 +20,18 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal import once, versions
 from portal.access import Actor, actor_of
-from portal.actions import departments as department_actions
-from portal.actions import users as user_actions
+from portal.accounts import departments as department_actions
+from portal.accounts import users as user_actions
 from portal.celery import TIMETABLE
-from portal.confirm import unless_confirmed
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
-from portal.web import render_part
+from portal.web import conflicts, one_time_secrets
+from portal.web.confirm import unless_confirmed
+from portal.web.forms import blame
+from portal.web.pages import render_part
 
 PER_PAGE = 50
 SILENT_AFTER = dt.timedelta(seconds=60)
@@ -102,7 +103,7 @@ def users(request: HttpRequest) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            return once.redirect_with(request, request.path, made=made.username, password=password)
+            return one_time_secrets.redirect_with(request, request.path, made=made.username, password=password)
     return _users(request, form, 422 if form.errors else 200)
 
 
@@ -122,7 +123,7 @@ def _users(request: HttpRequest, form: UserForm, status: int) -> HttpResponse:
 
 def _made(request: HttpRequest) -> dict[str, Any]:
     """The account and its password that was just given to it."""
-    facts = once.shown(request)
+    facts = one_time_secrets.shown(request)
     return {"made": get_object_or_404(User, username=facts["made"]), "password": facts["password"]} if facts else {}
 
 
@@ -149,7 +150,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
                 return redirect("portal:operator_user", username)
             if request.user == row:  # else the new password would be shown to nobody
                 update_session_auth_hash(request, User.objects.get(pk=row.pk))
-            return once.redirect_with(request, request.path, made=row.username, password=password)
+            return one_time_secrets.redirect_with(request, request.path, made=row.username, password=password)
     context |= _made(request) | {
         "person": row,
         "seen": user_actions.mark_of(row),
@@ -291,4 +292,4 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
             messages.success(request, _("%(name)s is changed.") % {"name": data["name"]})
             return redirect("portal:operator_departments")
     context = {"department": row, "form": form}
-    return render(request, "portal/operator_department.html", context, status=versions.status_of(form))
+    return render(request, "portal/operator_department.html", context, status=conflicts.status_of(form))

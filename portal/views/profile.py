@@ -17,12 +17,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import audit, versions, zones
+from portal import audit
 from portal.access import actor_of
-from portal.actions import users
-from portal.forms import blame
-from portal.locks import durable
+from portal.accounts import users
+from portal.infra import versions
+from portal.infra.locks import durable
 from portal.models import User
+from portal.text import zones
+from portal.web import conflicts
+from portal.web.forms import blame
 
 YEAR = 365 * 86400
 
@@ -34,7 +37,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
         choices=[("", gettext_lazy("as the browser")), ("en", "English"), ("zh-hans", "简体中文")],
     )
     time_zone = forms.ChoiceField(label=gettext_lazy("Time zone"), required=False)
-    seen = versions.SeenField()
+    seen = conflicts.SeenField()
 
     class Meta:
         model = User

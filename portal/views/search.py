@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import actor_of
-from portal.shell import Shell, address, visible_departments
+from portal.web.navigation import Shell, address, visible_departments
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import once
 from portal.access import Actor, NotVisible, Right, actor_of
-from portal.actions.tokens import checked_addresses, checked_scopes, create_token, revoke_token
+from portal.accounts.bearer_tokens import may_be_used
+from portal.accounts.tokens import checked_addresses, checked_scopes, create_token, revoke_token
 from portal.errors import Problem
 from portal.models import ApiToken, Department, Membership
 from portal.names import LineInput, NameInput
-from portal.tokens import may_be_used
 from portal.views.members import membership_for
+from portal.web import one_time_secrets
 
 SCOPES = [
     (Right.SEE.value, gettext_lazy("read: see boards, workloads and logs")),
@@ -113,7 +113,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
     if request.method == "POST" and (secret := made(actor, form)):
-        return once.redirect_with(request, request.path, secret=secret)
+        return one_time_secrets.redirect_with(request, request.path, secret=secret)
     mine = ApiToken.objects.filter(holder=actor.user)
     return token_page(request, "portal/tokens.html", mine, form=form)
 
@@ -132,7 +132,7 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
         return token_page(request, "portal/member_tokens.html", theirs, **context)
     form = AccountTokenForm(request.POST or None, actor=actor, row=row)
     if request.method == "POST" and (secret := made(actor, form, row)):
-        return once.redirect_with(request, request.path, secret=secret)
+        return one_time_secrets.redirect_with(request, request.path, secret=secret)
     context["form"] = form
     return token_page(request, "portal/member_tokens.html", theirs, **context)
 
@@ -142,7 +142,7 @@ def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **
     every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
     live = [token for token in every if may_be_used(token)]
     context |= {
-        "secret": once.shown(request).get("secret", ""),
+        "secret": one_time_secrets.shown(request).get("secret", ""),
         "live": live,
         "ended": [token for token in every if token not in live][:20],
     }

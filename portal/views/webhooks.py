@@ -13,14 +13,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import notices, versions
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
-from portal.actions import webhooks as actions
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.names import NameInput
-from portal.web import render_part
+from portal.notify import notices
+from portal.notify import webhooks as actions
+from portal.web.forms import blame
+from portal.web.pages import render_part
 
 DELIVERIES_SHOWN = 20
 

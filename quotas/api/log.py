@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, department_for
 from portal.api.base import ApiView
-from portal.schema import page_of
+from portal.api.schema import page_of
 from quotas.api.quotas import BY_DEPARTMENT, pool_for
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Decision, LedgerEntry

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from portal.access import department_for
 from portal.api.base import ApiView, Strict
-from portal.schema import DRY_RUN, IF_MATCH
+from portal.api.schema import DRY_RUN, IF_MATCH
 from quotas.actions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
 from quotas.engine import types as e

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
-from portal.schema import DRY_RUN, IF_MATCH, page_of
+from portal.api.schema import DRY_RUN, IF_MATCH, page_of
 from quotas import actions, policies
 from quotas.actions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
+from portal.api.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
 from portal.models import Department
-from portal.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
 from quotas import actions, previews
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
 from quotas.board import usage_of

@@ -16,8 +16,8 @@ from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Moment, Strict
-from portal.idempotency import idempotent
-from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.api.idempotency import idempotent
+from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from quotas import actions, previews
 from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, Right, actor_of, department_for
 from portal.models import Department
-from portal.numbers import natural
-from portal.web import render_part, wants_part
+from portal.text.numbers import natural
+from portal.web.pages import render_part, wants_part
 from quotas import returns
 from quotas.board import PoolUsage, usages
 from quotas.chart import Chart, draw

@@ -9,11 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal import versions
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.models import Department
+from portal.web import conflicts
+from portal.web.forms import blame
 from quotas import actions
 from quotas.forms import CapForm
 from quotas.models import Pool, UserCap
@@ -71,4 +72,4 @@ def _caps(
         "saved": sent[0] if sent and not bad else None,
         "may_steer": actor.may(Right.STEER, department),
     }
-    return render(request, "quotas/caps.html", context, status=versions.status_of(bad[1]) if bad else 200)
+    return render(request, "quotas/caps.html", context, status=conflicts.status_of(bad[1]) if bad else 200)

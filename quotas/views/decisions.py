@@ -17,8 +17,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
-from portal.facets import facet, narrow
 from portal.models import Department
+from portal.web.facets import facet, narrow
 from quotas.alternatives import instead_of
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.passes import NotKept, replay

@@ -12,12 +12,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal import versions
 from portal.access import Actor, actor_of
-from portal.confirm import mark_of, unless_confirmed
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.models import Department
+from portal.web import conflicts
+from portal.web.confirm import mark_of, unless_confirmed
+from portal.web.forms import blame
 from quotas import actions, policies, soundness
 from quotas.cardmap import pool_overview
 from quotas.forms import NominalForm
@@ -83,7 +84,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     [overview] = pool_overview([row])
     shared = Pool.objects.filter(group=row.group).exclude(pk=row.pk)
     context = {"pool": row, "rules": rules, "nominal": nominal, "overview": overview, "shared": shared}
-    return render(request, "quotas/operator_pool.html", context, status=versions.status_of(rules, nominal))
+    return render(request, "quotas/operator_pool.html", context, status=conflicts.status_of(rules, nominal))
 
 
 def _nominal(pool: Pool) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal import versions
 from portal.access import Actor
-from portal.confirm import unless_confirmed
 from portal.errors import Problem
-from portal.forms import blame
 from portal.models import Department
+from portal.web import conflicts
+from portal.web.confirm import unless_confirmed
+from portal.web.forms import blame
 from quotas import explained
 from quotas.engine import types as e
 from quotas.engine.snapshot_json import policy_from_json
@@ -123,7 +123,7 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
             return redirect("quotas:policies")
     only = Pool.objects.filter(quotas__department=scope.department) if scope.department and not scope.pool else ()
     context = {"scope": scope, "form": form, "source": source, "present": explained.policy(present), "pools": only}
-    return render(request, "quotas/policy.html", context, status=versions.status_of(form))
+    return render(request, "quotas/policy.html", context, status=conflicts.status_of(form))
 
 
 def _preview(request: HttpRequest, actor: Actor, scope: Scope, form: PolicyForm) -> HttpResponse:

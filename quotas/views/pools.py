@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, actor_of
-from portal.web import render_part, wants_part
+from portal.web.pages import render_part, wants_part
 from quotas.cardmap import pool_overview
 from quotas.chart import draw
 from quotas.history import trend

@@ -13,11 +13,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal import versions
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
-from portal.forms import blame
 from portal.models import Department
+from portal.web import conflicts
+from portal.web.forms import blame
 from quotas import actions
 from quotas.forms import QuotaForm, WindowForm, WindowForms, ZoneForm
 from quotas.models import Quota
@@ -62,7 +62,7 @@ class Forms:
 
     @property
     def status(self) -> int:
-        found = versions.status_of(self.quota)
+        found = conflicts.status_of(self.quota)
         return 422 if found == 200 and self.errors else found
 
     def asked(self) -> dict[str, Any]:

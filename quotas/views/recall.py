@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import NotVisible, Right, actor_of, department_for
-from portal.confirm import FIELD, mark_of, unless_confirmed
 from portal.errors import Problem
-from portal.forms import blame
 from portal.models import Department
-from portal.words import amount
+from portal.text.words import amount
+from portal.web.confirm import FIELD, mark_of, unless_confirmed
+from portal.web.forms import blame
 from quotas import actions
 from quotas.amounts import written
 from quotas.board import PoolUsage, usage_of

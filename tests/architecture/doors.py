@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from portal.actions.members import digest_of
+from portal.accounts.members import digest_of
 from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
 from quotas.models import ClaimState, Decision, PlanPass
 from tests import builders as make

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor
-from portal.events import emit
 from portal.models import Department, Event, InboxItem, Invitation, Role, User, Webhook
+from portal.notify.events import emit
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool
 from tests import builders as make
 from tests.architecture.doors import Door, World, all_doors

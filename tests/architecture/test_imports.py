@@ -39,7 +39,7 @@ def test_tasks_are_sent_in_one_place_only() -> None:
     guilty = [
         f"{sources.name(path)}:{call.lineno}"
         for path in sources.files("portal", "quotas", "workloads")
-        if sources.name(path) != "portal/wake.py"
+        if sources.name(path) != "portal/background/hints.py"
         for call in sources.calls(path)
         if isinstance(call.func, ast.Attribute) and call.func.attr in senders
     ]

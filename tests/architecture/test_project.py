@@ -9,9 +9,9 @@ import pytest
 from django.core.management import call_command
 from django.template.loader import get_template
 
-from portal import catalogs
+from portal.background.hints import WAKES
 from portal.celery import TIMETABLE, app
-from portal.wake import WAKES
+from portal.text import catalogs
 from tests.architecture import sources
 
 TEMPLATES = sorted((sources.ROOT / "templates").rglob("*.html"))

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.utils import translation
 
-from portal import words
+from portal.text import words
 from tests.architecture.sources import ROOT
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from portal import happened
 from portal.celery import TIMETABLE
 from portal.models import AuditEntry, Event, JobRun, Webhook, WebhookDelivery
-from portal.notices import KINDS
+from portal.notify.notices import KINDS
+from portal.web import code_names
 from tests.architecture.doors import World, all_doors, build
 from tests.architecture.sources import ROOT
 from workloads.lifecycle import Event as Moved
@@ -93,14 +93,14 @@ def test_no_page_shows_a_raw_code(world: World, language: str) -> None:
 
 def test_every_code_has_words() -> None:
     assert len(CODES) > 40
-    assert [code for code in CODES if code not in happened.EVENTS] == []
-    assert [job for job in TIMETABLE if job not in happened.JOBS] == []
-    assert [kind for kind in KINDS if kind not in happened.EVENTS] == []
-    assert [state for state in State if f"workload.{state.value}" not in happened.EVENTS] == []
+    assert [code for code in CODES if code not in code_names.EVENTS] == []
+    assert [job for job in TIMETABLE if job not in code_names.JOBS] == []
+    assert [kind for kind in KINDS if kind not in code_names.EVENTS] == []
+    assert [state for state in State if f"workload.{state.value}" not in code_names.EVENTS] == []
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_is_told_in_words(error: str) -> None:
-    assert not RAW.search(happened.plain_error(error))
-    assert happened.plain_error(f"the watch broke: {error}").startswith("the watch broke: ") or "watch" not in error
-    assert happened.plain_error("HTTP 410 Gone") == "HTTP 410 Gone"
+    assert not RAW.search(code_names.plain_error(error))
+    assert code_names.plain_error(f"the watch broke: {error}").startswith("the watch broke: ") or "watch" not in error
+    assert code_names.plain_error("HTTP 410 Gone") == "HTTP 410 Gone"

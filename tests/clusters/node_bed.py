@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from portal.crypt import encrypt
+from portal.infra.crypt import encrypt
 from quotas.models import Cluster, ClusterKind, Pool
 from tests import builders as make
 from tests.clusters import realcluster

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from portal.access import Actor
-from portal.crypt import encrypt
+from portal.infra.crypt import encrypt
 from portal.models import User
 from quotas.admission import run_pass
 from quotas.models import Cluster, ClusterKind, Node, Pool

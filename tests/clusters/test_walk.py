@@ -13,7 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from portal.access import Actor
-from portal.crypt import encrypt
+from portal.infra.crypt import encrypt
 from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, LedgerEntry, Pool, Quota
 from tests import builders as make
 from tests.clients import program

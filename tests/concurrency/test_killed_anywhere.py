@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from portal import locks
 from portal.access import Actor
+from portal.infra import locks
 from quotas import admission
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Pool
 from tests import builders as make

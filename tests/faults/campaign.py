@@ -276,7 +276,7 @@ def through(made: Machines, proxy: Proxy) -> None:
     """The portal's connection leads through the proxy; the cluster does not ask who it is twice."""
     import yaml
 
-    from portal.crypt import decrypt, encrypt
+    from portal.infra.crypt import decrypt, encrypt
     from quotas.models import Cluster
 
     row = Cluster.objects.get()

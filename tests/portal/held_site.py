@@ -1,4 +1,4 @@
-"""A site of a few views, served by the real server in tests of portal/hybrid.py: the settings and the addresses."""
+"""A site of a few views, served by the real server in tests of portal/server/asgi_server.py: the settings and the addresses."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ def echo(request: HttpRequest, **_: str) -> HttpResponse:
 
 
 def held(request: HttpRequest) -> HttpResponseBase:
-    from portal import bus, streams
+    from portal.notify import event_bell
+    from portal.server import streams
 
     async def body() -> AsyncIterator[bytes]:
         yield b"open\n"
         try:
             with streams.bell() as event:
-                while not bus.closing.is_set():
+                while not event_bell.closing.is_set():
                     await streams.rung(event, 600)
             yield b"goodbye\n"
         finally:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
-from portal import bus
 from portal.access import Actor
 from portal.api import events as stream
-from portal.events import emit
 from portal.models import ApiToken, Department, Event, Role, User
-from portal.streams import Standing
+from portal.notify import event_bell
+from portal.notify.events import emit
+from portal.server.streams import Standing
 from tests import builders as make
 from tests.clients import person, program, token_of
 
@@ -174,13 +174,13 @@ def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, visio
 def test_a_held_stream_ends_when_its_token_is_revoked(
     alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portal.streams.CHECK_EVERY", 0.0)
+    monkeypatch.setattr("portal.server.streams.CHECK_EVERY", 0.0)
     row, _secret = token_of(alice, vision)
 
     def revoke() -> None:
         try:
             ApiToken.objects.filter(pk=row.pk).update(revoked_at=row.created_at)
-            bus.ring()
+            event_bell.ring()
         finally:
             connections.close_all()
 
@@ -195,8 +195,8 @@ def test_a_held_stream_ends_when_its_token_is_revoked(
 def test_a_held_stream_ends_by_itself_when_the_process_closes(
     alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "closing", threading.Event())
-    timer = threading.Timer(0.3, bus.close)
+    monkeypatch.setattr(event_bell, "closing", threading.Event())
+    timer = threading.Timer(0.3, event_bell.close)
     timer.start()
     raw = asyncio.run(collect(feed_of(alice), "", lambda raw: False))
     timer.join()
@@ -205,8 +205,8 @@ def test_a_held_stream_ends_by_itself_when_the_process_closes(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_quiet_stream_says_that_it_is_alive(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("portal.streams.KEEP_ALIVE", 0.1)
-    monkeypatch.setattr("portal.streams.LOOK_EVERY", 0.1)
+    monkeypatch.setattr("portal.server.streams.KEEP_ALIVE", 0.1)
+    monkeypatch.setattr("portal.server.streams.LOOK_EVERY", 0.1)
     raw = asyncio.run(collect(feed_of(alice), "", lambda raw: b": still here" in raw))
     assert raw.endswith(b": still here\n\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from portal.access import Actor, Forbidden, NotVisible
-from portal.actions import departments
+from portal.accounts import departments
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Event, Role
 from tests import builders as make

@@ -22,7 +22,7 @@ def named() -> dict[str, tuple[bool, str]]:
 
 
 def read() -> dict[str, str | None]:
-    """Name → its default where it is a literal, from every call of a reader in portal/env.py."""
+    """Name → its default where it is a literal, from every call of a reader in portal/infra/env.py."""
     found: dict[str, str | None] = {}
     for path in sources.files("portal", "quotas", "workloads"):
         for call in sources.calls(path):
@@ -57,7 +57,7 @@ def test_the_defaults_shown_are_the_defaults() -> None:
 
 
 def test_nobody_reads_the_environment_past_the_one_reader() -> None:
-    allowed = {"portal/env.py", "portal/celery.py", "portal/wsgi.py", "portal/asgi.py"}
+    allowed = {"portal/infra/env.py", "portal/celery.py", "portal/wsgi.py", "portal/asgi.py"}
     guilty = [
         f"{sources.name(path)}:{node.lineno}"
         for path in sources.files("portal", "quotas", "workloads")

@@ -12,9 +12,9 @@ from django.test import Client, override_settings
 from django.urls import include, path
 from django.views import debug
 
-from portal import error_pages
-from portal.problems import bad_request, not_found, server_error
 from portal.urls import urlpatterns as all_patterns
+from portal.web import error_pages
+from portal.web.problems import bad_request, not_found, server_error
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -9,8 +9,8 @@ from django.conf import settings as site
 from django.core.cache import cache
 from django.test import Client
 
-from portal import guesses
-from portal.addresses import client_of
+from portal.accounts import password_guesses
+from portal.accounts.client_address import client_of
 from portal.models import User
 from tests import builders as make
 
@@ -32,7 +32,7 @@ def sign_in(client: Client, name: str = "alice", password: str = PASSWORD, **hea
 
 
 def test_guessing_at_many_names_from_one_address_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "MANY_NAMES", 5)
+    monkeypatch.setattr(password_guesses, "MANY_NAMES", 5)
     answers = [sign_in(Client(), f"somebody-{n}", "wrong") for n in range(7)]
     assert answers == [422] * 5 + [429] * 2
     assert sign_in(Client()) == 429
@@ -40,14 +40,14 @@ def test_guessing_at_many_names_from_one_address_comes_to_an_end(monkeypatch: py
 
 
 def test_one_network_of_ipv6_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "MANY_NAMES", 3)
+    monkeypatch.setattr(password_guesses, "MANY_NAMES", 3)
     answers = [sign_in(Client(REMOTE_ADDR=f"2001:db8::{n}"), f"somebody-{n}", "wrong") for n in range(1, 5)]
     assert answers == [422, 422, 422, 429]
     assert sign_in(Client(REMOTE_ADDR="2001:db8:0:1::1"), "somebody", "wrong") == 422
 
 
 def test_nobody_locks_out_a_browser_that_has_signed_in_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "MANY_NAMES", 20)
+    monkeypatch.setattr(password_guesses, "MANY_NAMES", 20)
     mine, colleague = Client(), Client()
     assert sign_in(mine) == 302
     mine.post("/logout/")
@@ -62,7 +62,7 @@ def test_a_known_browser_cannot_guess_without_end() -> None:
     client = Client()
     assert sign_in(client) == 302
     client.post("/logout/")
-    answers = [sign_in(client, "alice", "wrong") for _ in range(guesses.OF_A_DEVICE + site.AXES_FAILURE_LIMIT)]
+    answers = [sign_in(client, "alice", "wrong") for _ in range(password_guesses.OF_A_DEVICE + site.AXES_FAILURE_LIMIT)]
     assert answers[-1] == 429
     assert sign_in(client) == 429
     make.user("bob")
@@ -71,7 +71,7 @@ def test_a_known_browser_cannot_guess_without_end() -> None:
 
 def test_a_cookie_that_somebody_made_up_counts_for_nothing() -> None:
     client = Client()
-    client.cookies[guesses.cookie_name()] = '["x",["alice"]]:made:up'
+    client.cookies[password_guesses.cookie_name()] = '["x",["alice"]]:made:up'
     answers = [sign_in(client, "alice", "wrong") for _ in range(site.AXES_FAILURE_LIMIT)]
     assert answers[-1] == 429
 

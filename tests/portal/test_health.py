@@ -11,8 +11,8 @@ from django.db.utils import OperationalError
 from django.test import Client
 from django.utils import timezone
 
-from portal import health
 from portal.models import Heartbeat, JobRun
+from portal.server import health
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from portal.hybrid import notebook_hosts
+from portal.server.asgi_server import notebook_hosts
 from tests.portal import held_site
 from tests.portal.web_server import WebServer, web_server
 

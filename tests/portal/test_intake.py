@@ -15,9 +15,9 @@ import httpx
 import pytest
 from django.urls import reverse
 
-from portal import intake
 from portal.errors import Busy
-from portal.hybrid import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
+from portal.server import intake
+from portal.server.asgi_server import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
 from tests.portal.test_hybrid import SITE
 from tests.portal.web_server import WebServer, web_server
 

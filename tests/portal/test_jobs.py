@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from portal.jobs import LONGEST_REST, LONGEST_RUN, claimed_tick
+from portal.background.jobs import LONGEST_REST, LONGEST_RUN, claimed_tick
 from portal.models import JobRun
 
 JOB = "workloads.converge_all"  # every five seconds

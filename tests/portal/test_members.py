@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from portal.access import Actor, Forbidden, NotVisible
-from portal.actions import members
+from portal.accounts import members
 from portal.errors import Invalid
 from portal.models import ApiToken, AuditEntry, Invitation, Membership, Role, User
 from tests import builders as make

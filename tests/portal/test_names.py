@@ -21,12 +21,13 @@ from rest_framework import serializers
 import portal
 import quotas
 import workloads
-from portal import names, outbox
+from portal import names
 from portal.access import Actor
-from portal.actions import departments, members, tokens, users
+from portal.accounts import departments, members, tokens, users
 from portal.api.base import FreeText, Strict
 from portal.errors import Invalid
 from portal.models import Department, InboxItem, Role, User
+from portal.notify import outbox
 from tests import builders as make
 from tests.clients import person
 

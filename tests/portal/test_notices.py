@@ -11,9 +11,9 @@ from django.core import mail as mailbox
 from django.db import transaction
 from django.utils import timezone, translation
 
-from portal import cleaning, notices, outbox
+from portal import cleaning
 from portal.access import Actor
-from portal.actions.tokens import create_token
+from portal.accounts.tokens import create_token
 from portal.models import (
     ApiToken,
     Department,
@@ -28,6 +28,7 @@ from portal.models import (
     Webhook,
     WebhookDelivery,
 )
+from portal.notify import notices, outbox
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)

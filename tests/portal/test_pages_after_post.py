@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from portal import once
 from portal.models import Role
+from portal.web import one_time_secrets
 from tests import builders as make
 from tests.architecture.doors import World, all_doors, build
 
@@ -86,6 +86,6 @@ def test_what_is_shown_once_survives_a_switch_of_language_and_nothing_else(
     assert secret not in str(client.session.items()), "sealed where it is kept"
     assert secret not in client.get(address.partition("?")[0]).content.decode()
     assert secret not in other.get(address, follow=True).content.decode()
-    moment = once.time.time()
-    monkeypatch.setattr(once.time, "time", lambda: moment + once.KEPT + 1)
+    moment = one_time_secrets.time.time()
+    monkeypatch.setattr(one_time_secrets.time, "time", lambda: moment + one_time_secrets.KEPT + 1)
     assert secret not in client.get(address).content.decode()

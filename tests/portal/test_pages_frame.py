@@ -125,7 +125,7 @@ def test_the_inbox_count_is_the_readers_own(page: Client, alice: User) -> None:
     other = User.objects.create_user("bob")
     for user in (alice, alice, other):
         InboxItem.objects.create(user=user, kind="workload.finished")
-    from portal.shell import Shell
+    from portal.web.navigation import Shell
 
     request = page.get("/").wsgi_request
     assert Shell(request).unread == 2

@@ -12,8 +12,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.test import Client
 
 from portal.access import Actor
-from portal.events import QUEUE_MOVED, emit
 from portal.models import Department, User
+from portal.notify.events import QUEUE_MOVED, emit
 from portal.views.live import feed_of, hints
 from tests import builders as make
 

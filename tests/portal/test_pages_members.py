@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from portal import notices
 from portal.models import InboxItem, Invitation, Membership, NoticePreference, Role, User, Webhook
+from portal.notify import notices
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

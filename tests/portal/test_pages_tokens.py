@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from portal.accounts.bearer_tokens import live_token
 from portal.models import ApiToken, Department, Membership, Role
-from portal.tokens import live_token
 from tests import builders as make
 from tests.clients import token_of
 

@@ -24,8 +24,8 @@ from django.db import connection
 from django.utils import timezone
 from websockets.sync.client import connect
 
-from portal import tokens
 from portal.access import Actor
+from portal.accounts import bearer_tokens
 from portal.models import ApiToken, Department
 from tests import builders as make
 from tests.portal.web_server import free_port, web_server
@@ -54,7 +54,7 @@ test_database.__test__ = False  # type: ignore[attr-defined]
 
 
 def bearer(department: Department) -> str:
-    prefix, token, digest = tokens.new_secret()
+    prefix, token, digest = bearer_tokens.new_secret()
     ApiToken.objects.create(
         holder=make.member(department), department=department, name="ci", prefix=prefix, digest=digest,
         scopes=["read"], expires_at=timezone.now() + dt.timedelta(days=1),

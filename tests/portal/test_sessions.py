@@ -11,11 +11,11 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from portal import sessions, streams
 from portal.access import Actor
-from portal.actions import members, users
+from portal.accounts import members, sessions, users
 from portal.models import AuditEntry, Department, Invitation, Membership, Role, User
-from portal.streams import Standing
+from portal.server import streams
+from portal.server.streams import Standing
 from portal.views.live import feed_of, hints
 from tests import builders as make
 from tests.clients import program

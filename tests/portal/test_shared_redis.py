@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from portal import shared_redis
+from portal.infra import shared_redis
 
 
 def test_threads_that_ask_first_at_the_same_moment_get_the_same_client(

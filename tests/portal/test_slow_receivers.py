@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from portal.actions import webhooks
 
 from portal import notices, outbox, outgoing, sender, tasks
 from portal.access import Actor
-from portal.actions import webhooks
 from portal.models import Department, InboxItem, Role, User, Webhook, WebhookDelivery
 from tests import builders as make
 from tests.portal.receiver import Receiver, listening

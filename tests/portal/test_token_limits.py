@@ -13,7 +13,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from portal.access import Actor
-from portal.actions import members, users
+from portal.accounts import members, users
 from portal.models import ApiToken, AuditEntry, Department, InboxItem, Membership, Role, User
 from tests import builders as make
 from tests.clients import person, program, token_of

@@ -14,9 +14,10 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal import spreadsheets, versions
 from portal.api.base import Moment
+from portal.infra import versions
 from portal.models import Membership, Role, User, Webhook
+from portal.web import spreadsheets
 from quotas.models import Cluster, Quota, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, all_doors, build
@@ -245,5 +246,5 @@ def test_only_one_place_writes_csv() -> None:
     from tests.architecture.sources import files, imports, name
 
     assert [name(path) for path in files("portal", "quotas", "workloads") if "csv" in set(imports(path))] == [
-        "portal/spreadsheets.py"
+        "portal/web/spreadsheets.py"
     ]

@@ -14,14 +14,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.utils import timezone
 
-from portal import notices, outbox, outgoing
 from portal.access import Actor, Forbidden
-from portal.actions import webhooks
-from portal.crypt import decrypt
 from portal.errors import Invalid
+from portal.infra.crypt import decrypt
 from portal.models import AuditEntry, Department, Membership, Role, User, Webhook, WebhookDelivery
-from portal.webhook_shapes import Message, refusal
-from portal.webhook_shapes import outgoing as shaped
+from portal.notify import notices, outbox, safe_http, webhooks
+from portal.notify.webhook_shapes import Message, refusal
+from portal.notify.webhook_shapes import outgoing as shaped
 from tests.portal.receiver import Receiver, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -191,7 +190,7 @@ def test_redirects_are_not_followed(owner: Actor, vision: Department, receiver: 
 def test_no_request_leaves_for_an_address_the_operator_did_not_allow(settings: Any, url: str) -> None:
     settings.WEBHOOK_HOSTS = ["qyapi.weixin.qq.com", ".hooks.example.org"]
     with pytest.raises(Invalid) as refused:
-        outgoing.post(url, b"", {})
+        safe_http.post(url, b"", {})
     assert refused.value.field == "url"
 
 
@@ -200,17 +199,17 @@ def test_a_name_below_an_allowed_domain_must_not_lead_inside(
     settings: Any, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     settings.WEBHOOK_HOSTS = [".hooks.example.org"]
-    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (address, 443))])
-    with pytest.raises(outgoing.NotAllowed):
-        outgoing.post("https://a.hooks.example.org/", b"", {})
+    monkeypatch.setattr("portal.notify.safe_http.socket.getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (address, 443))])
+    with pytest.raises(safe_http.NotAllowed):
+        safe_http.post("https://a.hooks.example.org/", b"", {})
 
 
 def test_an_allowed_domain_does_not_allow_itself_or_its_neighbours(settings: Any) -> None:
     settings.WEBHOOK_HOSTS = [".example.org"]
-    assert outgoing.check("https://a.example.org/").below
+    assert safe_http.check("https://a.example.org/").below
     for url in ("https://example.org/", "https://badexample.org/"):
-        with pytest.raises(outgoing.NotAllowed):
-            outgoing.check(url)
+        with pytest.raises(safe_http.NotAllowed):
+            safe_http.check(url)
 
 
 def test_the_test_button_tells_what_came_back(owner: Actor, vision: Department, receiver: Receiver) -> None:

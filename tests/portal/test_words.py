@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from portal import words
+from portal.text import words
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import datetime as dt
 import pytest
 from django.utils import timezone
 
-from portal import notices
 from portal.access import Actor, Forbidden, NotVisible
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
+from portal.notify import notices
 from quotas import actions
 from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Pool, Quota

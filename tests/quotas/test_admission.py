@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from portal.events import QUEUE_MOVED
 from portal.models import Department, Event
+from portal.notify.events import QUEUE_MOVED
 from quotas import admission
 from quotas.admission import run_pass
 from quotas.claims import release

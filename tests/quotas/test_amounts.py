@@ -6,7 +6,7 @@ import pytest
 from django.utils import translation
 
 from portal.errors import Invalid
-from portal.words import amount
+from portal.text.words import amount
 from quotas.amounts import units_of, written
 from quotas.models import Pool
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.access import Actor
-from portal.actions.departments import HasWork, change_department
+from portal.accounts.departments import HasWork, change_department
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
 from quotas import actions

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from portal import lane
 from portal.access import Actor
+from portal.background import hint_queue
 from quotas.admission import run_pass
 from quotas.models import Cluster, Pool
 from tests import builders as make
@@ -67,7 +67,7 @@ def submit(alice: Actor, pool: Pool, command: str = "train") -> Workload:
 
 
 def admitted(pool: Pool) -> list[str]:
-    with lane.kept() as hints:
+    with hint_queue.kept() as hints:
         run_pass(group_id=pool.group_id)
     return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
 

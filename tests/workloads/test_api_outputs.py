@@ -12,7 +12,7 @@ from rest_framework.test import APIClient, force_authenticate
 
 from portal.access import Actor
 from portal.models import Role
-from portal.streams import Standing
+from portal.server.streams import Standing
 from tests import builders as make
 from tests.clients import person
 from tests.workloads.conftest import Bed
@@ -94,7 +94,7 @@ def test_a_followed_log_brings_what_is_added_and_ends_with_the_attempt(bed: Bed)
 
 
 def test_a_followed_log_ends_when_its_reader_loses_the_right(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("portal.streams.CHECK_EVERY", 0.0)
+    monkeypatch.setattr("portal.server.streams.CHECK_EVERY", 0.0)
     job = bed.submit(bed.alice, bed.vision, WAITS_FOR_US)
     reader = Standing(Actor(bed.alice))
     attempt = job.attempts.get()

@@ -9,7 +9,7 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from portal.jobs import claimed_tick
+from portal.background.jobs import claimed_tick
 from portal.models import JobRun
 from quotas.admission import run_pass
 from quotas.models import Claim

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from portal.access import Actor
-from portal.crypt import decrypt
+from portal.infra.crypt import decrypt
 from workloads import actions
 from workloads.models import Workload
 from workloads.requests import WorkloadRequest

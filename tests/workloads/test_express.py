@@ -13,8 +13,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from portal import lane, wake
 from portal.access import Actor
+from portal.background import hint_queue, hints
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState, Pool
 from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
@@ -102,7 +102,7 @@ def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
     closing, go = threading.Event(), threading.Event()
-    lane.take(0.1)
+    hint_queue.take(0.1)
     ensure = cluster.ensure
 
     def slow(spec: RunSpec) -> None:
@@ -117,7 +117,7 @@ def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
         eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 1)
         second = submit(alice, pool)
         eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 2)
-        assert with_redis.exists(lane.TAKEN), "hints keep coming here"
+        assert with_redis.exists(hint_queue.TAKEN), "hints keep coming here"
         go.set()
         eventually(lambda: state(second) == "starting")
     finally:
@@ -128,7 +128,7 @@ def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
 
 def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered = iter([3, 7, 7, 9])
-    monkeypatch.setattr(lane, "waiting", lambda: next(gathered))
+    monkeypatch.setattr(hint_queue, "waiting", lambda: next(gathered))
     runner = Express(threading.Event())
     runner._burst = True
     runner._gather()
@@ -138,11 +138,11 @@ def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch
 
 def test_a_burst_without_end_is_planned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(express, "LONGEST_BURST", 0.2)
-    monkeypatch.setattr(lane, "waiting", itertools.count().__next__)
+    monkeypatch.setattr(hint_queue, "waiting", itertools.count().__next__)
     runner = Express(threading.Event())
     runner._burst = True
     runner._gather()
-    assert lane.waiting() > 1
+    assert hint_queue.waiting() > 1
 
 
 def test_who_plans_for_many_expects_more(
@@ -150,33 +150,33 @@ def test_who_plans_for_many_expects_more(
 ) -> None:
     runner = Express(threading.Event())
     monkeypatch.setattr(runner, "_begin", list)  # no thread of it outlives this test
-    lane.take(0.1)
+    hint_queue.take(0.1)
     submit(alice, pool)
-    runner.act(lane.take(1))
+    runner.act(hint_queue.take(1))
     assert not runner._burst
     for _ in range(4):
         submit(alice, pool)
-    runner.act(lane.take(1))
+    runner.act(hint_queue.take(1))
     assert runner._burst
 
 
 def test_equal_hints_are_taken_once_and_in_order(with_redis: Any) -> None:
-    assert lane.take(0.1) == []
+    assert hint_queue.take(0.1) == []
     for group in (1, 2, 1, 1):
-        assert lane.put("quotas.plan", {"group_id": group})
-    assert lane.take(1) == [("quotas.plan", {"group_id": 1}), ("quotas.plan", {"group_id": 2})]
-    assert lane.take(0.1) == []
+        assert hint_queue.put("quotas.plan", {"group_id": group})
+    assert hint_queue.take(1) == [("quotas.plan", {"group_id": 1}), ("quotas.plan", {"group_id": 2})]
+    assert hint_queue.take(0.1) == []
 
 
 def test_hints_go_to_the_workers_when_nobody_takes_them(with_redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(wake, "_send", lambda name, ids: sent.append(name))
-    wake.wake("quotas.plan", group_id=1)
+    monkeypatch.setattr(hints, "_send", lambda name, ids: sent.append(name))
+    hints.wake("quotas.plan", group_id=1)
     assert sent == ["quotas.plan"]
-    lane.take(0.1)
-    wake.wake("quotas.plan", group_id=1)
+    hint_queue.take(0.1)
+    hints.wake("quotas.plan", group_id=1)
     assert sent == ["quotas.plan"]
-    wake.wake("portal.deliver")
+    hints.wake("portal.deliver")
     assert sent == ["quotas.plan", "portal.deliver"]
 
 

@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from django.apps import apps
 from django.core.management import CommandError, call_command
 
-from portal.crypt import COLUMNS, Undecryptable, decrypt, encrypt
+from portal.infra.crypt import COLUMNS, Undecryptable, decrypt, encrypt
 from portal.models import IdempotencyKey, Webhook
 from tests.architecture import sources
 from tests.architecture.doors import World, build
@@ -72,9 +72,9 @@ def test_every_module_that_encrypts_is_known_to_the_command() -> None:
     """Whoever encrypts a new column adds it to COLUMNS; a notebook's cookie is no column, nor what is shown once."""
     ours = [path for path in sources.files() if sources.name(path).split("/")[0] in ("portal", "quotas", "workloads")]
     users = {sources.name(path) for path in ours if re.search(r"(?<!def )\bencrypt\(", path.read_text())}
-    assert users - {"portal/crypt.py"} == {
-        "portal/actions/webhooks.py", "portal/idempotency.py", "portal/once.py", "workloads/actions.py", "workloads/notebooks.py",
-        "workloads/registry.py", "workloads/specs.py",
+    assert users - {"portal/infra/crypt.py"} == {
+        "portal/notify/webhooks.py", "portal/api/idempotency.py", "portal/web/one_time_secrets.py", "workloads/actions.py",
+        "workloads/notebooks.py", "workloads/registry.py", "workloads/specs.py",
     }  # fmt: skip
 
 

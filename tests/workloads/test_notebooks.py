@@ -24,10 +24,11 @@ from django.utils import timezone
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from portal import serve, sessions
 from portal.access import Actor, Forbidden, NotVisible
-from portal.hybrid import Hybrid
+from portal.accounts import sessions
 from portal.models import Membership, Role, User
+from portal.server import serve
+from portal.server.asgi_server import Hybrid
 from tests import builders as make
 from tests.portal.web_server import free_port
 from tests.workloads.conftest import Bed

@@ -9,8 +9,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from portal import lane
 from portal.access import Actor
+from portal.background import hint_queue
 from portal.models import InboxItem, User
 from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Pool
@@ -73,7 +73,7 @@ def submit(alice: User, pool: str) -> Workload:
 
 
 def admit(workload: Workload) -> str:
-    with lane.kept():
+    with hint_queue.kept():
         run_pass(group_id=workload.pool.group_id)
     return Claim.objects.get(attempt__workload=workload).public_id
 

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.access import Actor
-from portal.actions import departments
+from portal.accounts import departments
 from portal.errors import Invalid
 from portal.models import Membership
 from quotas.models import Cluster

@@ -15,8 +15,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from portal import lane
 from portal.access import Actor
+from portal.background import hint_queue
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState, Pool
 from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
@@ -118,7 +118,7 @@ def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
     closing = threading.Event()
-    lane.take(0.1)  # somebody takes
+    hint_queue.take(0.1)  # somebody takes
     runner = Express(closing)
     runner.start()
     try:
@@ -142,7 +142,7 @@ def test_a_listing_leaves_to_the_watcher_what_was_admitted_a_moment_ago(
 ) -> None:
     workload = submit(alice, pool)
     admitted(pool)
-    lane.take(0.1)  # a watcher lives
+    hint_queue.take(0.1)  # a watcher lives
     assert converge_cluster(pool.group.cluster) == 0
     assert not cluster.specs
     Claim.objects.update(
@@ -180,14 +180,14 @@ def test_a_listing_leaves_it_to_the_watcher_to_tidy_up_after_what_ended_a_moment
     cluster.life_of = lambda spec: Life(runs=0)
     workload = submit(alice, pool)
     starting.start(admitted(pool), creators)
-    lane.take(0.1)  # a watcher lives
+    hint_queue.take(0.1)  # a watcher lives
     attempts, [ended] = workload.attempts.all(), cluster.observe()
     told = Sightings(threading.Event(), at_once, lambda key, act: None)
     told.tell(pool.group.cluster, ended)
     told.act()
     assert state(workload) == "succeeded"
     if goes_on:
-        lane.tidied()  # after others
+        hint_queue.tidied()  # after others
     for late, removed in ((dt.timedelta(0), False), (within - dt.timedelta(seconds=5), False), (within, True)):
         attempts.update(finished_at=timezone.now() - late)
         converge_cluster(pool.group.cluster)
@@ -221,7 +221,7 @@ def test_a_listing_that_is_older_than_an_end_stops_nothing(
 ) -> None:  # fmt: skip
     workload = submit(alice, pool)
     starting.start(admitted(pool), creators)
-    lane.take(0.1)  # a watcher lives
+    hint_queue.take(0.1)  # a watcher lives
     told, stopped = Sightings(threading.Event(), at_once, lambda key, act: None), list[str]()
     where, run = running(pool, cluster.specs[0])
     told.tell(where, run)

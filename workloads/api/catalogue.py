@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, FreeText, Strict
-from portal.idempotency import idempotent
-from portal.schema import IDEMPOTENCY_KEY, page_of
+from portal.api.idempotency import idempotent
+from portal.api.schema import IDEMPOTENCY_KEY, page_of
 from quotas.models import Cluster
 from workloads import registry
 from workloads.api.fields import Cores

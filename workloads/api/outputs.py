@@ -15,14 +15,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal import bus, streams
 from portal.access import Right
 from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
 from portal.errors import N_, Problem
-from portal.happened import plain_error
-from portal.numbers import natural
-from portal.problems import TooLarge
+from portal.notify import event_bell
+from portal.server import streams
+from portal.text.numbers import natural
+from portal.web.code_names import plain_error
+from portal.web.problems import TooLarge
 from workloads import downloads, previews, volumes
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
@@ -149,7 +150,7 @@ async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.S
         if chunk.data:
             yield chunk.data
             offset, pause = chunk.offset + len(chunk.data), SOON
-        if (not chunk.data and chunk.end and attempt.finished_at) or bus.closing.is_set():
+        if (not chunk.data and chunk.end and attempt.finished_at) or event_bell.closing.is_set():
             return
         if not chunk.data:
             await asyncio.sleep(pause)

@@ -17,14 +17,14 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal import streams
 from portal.access import Actor, NotVisible, Right, department_for, visible
+from portal.accounts.bearer_tokens import bearer_of
 from portal.api.base import ApiView, Strict
+from portal.api.idempotency import idempotent
+from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.errors import N_, Invalid
-from portal.idempotency import idempotent
 from portal.models import Department
-from portal.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
-from portal.tokens import bearer_of
+from portal.server import streams
 from workloads import actions
 from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told, with_attempts
 from workloads.api.verdicts import VerdictOut, before_submitting

@@ -11,8 +11,8 @@ from rest_framework import serializers
 
 from portal.access import Actor
 from portal.api.base import FreeText, Strict, told_as
-from portal.crypt import Undecryptable
 from portal.errors import N_, Invalid
+from portal.infra.crypt import Undecryptable
 from portal.prepared import Prepared
 from quotas.amounts import LONGEST as LONGEST_AMOUNT
 from quotas.api.reasons import REASONS, Reader, SideOut

@@ -7,11 +7,11 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor
+from portal.background.hints import wake
 from portal.errors import N_, Invalid, Problem
-from portal.events import emit
-from portal.happened import plain_error
-from portal.locks import durable
-from portal.wake import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from portal.web.code_names import plain_error
 from quotas.admission import locked_group
 from quotas.draining import on_node, tell_to_go
 from quotas.models import Node, OutsidePod

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import SYSTEM
-from portal.events import emit
-from portal.locks import durable
-from portal.wake import wake
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
 from quotas.admission import locked_group
 from quotas.draining import let_stay, on_node, tell_to_go
 from quotas.models import Card, Claim, Node, OutsidePod

@@ -16,10 +16,10 @@ from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, Right, actor_of, visible
 from portal.models import Department, Event
-from portal.numbers import natural
-from portal.shell import address
-from portal.web import render_part
-from portal.words import duration
+from portal.text.numbers import natural
+from portal.text.words import duration
+from portal.web.navigation import address
+from portal.web.pages import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads import copies, previews

@@ -17,9 +17,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for, visible
 from portal.errors import Problem
-from portal.facets import facet, narrow
 from portal.models import Department
-from portal.web import render_part
+from portal.web.facets import facet, narrow
+from portal.web.pages import render_part
 from quotas.models import Pool
 from workloads import actions
 from workloads.lifecycle import LIVE

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import actor_of
-from portal.numbers import LARGEST, natural
+from portal.text.numbers import LARGEST, natural
 from workloads.archive import read_log
 from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
 from workloads.models import Attempt, Workload

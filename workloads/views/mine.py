@@ -15,9 +15,9 @@ from django.views.decorators.http import require_safe
 
 from portal.access import actor_of, submit_departments
 from portal.models import Department, InboxItem
-from portal.notices import sentence
-from portal.shell import address
+from portal.notify.notices import sentence
 from portal.views.search import Found
+from portal.web.navigation import address
 from quotas.board import PoolUsage, usage_of
 from quotas.models import Pool
 from workloads.lifecycle import FINAL, State

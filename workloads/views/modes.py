@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from portal.access import Actor, NotVisible, actor_of
-from portal.confirm import unless_confirmed
 from portal.errors import Problem
-from portal.web import render_part
-from portal.words import amount
+from portal.text.words import amount
+from portal.web.confirm import unless_confirmed
+from portal.web.pages import render_part
 from quotas.models import Node, Pool
 from workloads import registry
 from workloads.clusters.base import ClusterError

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.models import Department
-from portal.numbers import natural
+from portal.text.numbers import natural
 from quotas.models import Node
 from workloads import actions, copies, previews
 from workloads.faults import WITH_COMMAND

@@ -14,12 +14,13 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal import versions
 from portal.access import Actor, actor_of
-from portal.confirm import unless_confirmed
 from portal.errors import Problem
-from portal.forms import blame
+from portal.infra import versions
 from portal.names import LineInput
+from portal.web import conflicts
+from portal.web.confirm import unless_confirmed
+from portal.web.forms import blame
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
@@ -119,7 +120,7 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
 
 
 class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
-    seen = versions.SeenField()
+    seen = conflicts.SeenField()
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("For"),
         required=False,
@@ -140,7 +141,7 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
 
 
 class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
-    seen = versions.SeenField()
+    seen = conflicts.SeenField()
     command = CommandField(
         label=gettext_lazy("Command"),
         required=False,
@@ -260,4 +261,4 @@ def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
 
 def _form(request: HttpRequest, form: forms.BaseForm, title: str) -> HttpResponse:
     context = {"form": form, "title": title}
-    return render(request, "workloads/operator_form.html", context, status=versions.status_of(form))
+    return render(request, "workloads/operator_form.html", context, status=conflicts.status_of(form))

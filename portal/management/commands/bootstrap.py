@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from portal import audit, names
 from portal.access import SYSTEM
 from portal.errors import Invalid
-from portal.locks import durable
+from portal.infra.locks import durable
 from portal.models import User
 
 

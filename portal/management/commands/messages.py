@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal import catalogs
+from portal.text import catalogs
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from typing import Any
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.crypt import COLUMNS, reencrypted
+from portal.infra.crypt import COLUMNS, reencrypted
 
 
 class Command(BaseCommand):

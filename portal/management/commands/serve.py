@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.serve import PortTaken, processes
+from portal.server.serve import PortTaken, processes
 
 
 class Command(BaseCommand):

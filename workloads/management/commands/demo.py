@@ -85,7 +85,7 @@ class Command(BaseCommand):
         return logins
 
     def serve(self, begun: float, logins: list[str]) -> None:
-        from portal.serve import PortTaken, one_process
+        from portal.server.serve import PortTaken, one_process
         from workloads.watcher import watch_all
 
         closing = threading.Event()

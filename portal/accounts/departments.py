@@ -1,0 +1,204 @@
+"""The tree of departments: making, renaming, moving, pausing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db.models import F
+
+from portal import audit, names
+from portal.access import Actor, Right
+from portal.errors import N_, Invalid, Problem, ngettext_noop
+from portal.infra.locks import durable
+from portal.models import Department
+from portal.notify.events import emit
+
+SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # is a label of Kubernetes objects and namespaces
+RESERVED_END = "-unrestricted"  # of a department's second namespace (workloads.specs.namespace_of)
+RESERVED = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "system", "unrestricted"})
+
+
+class DepartmentStale(Problem):
+    status = 412
+    code = "stale"
+    message = N_("%(department)s was changed by somebody else meanwhile. Look at it again, then save.")
+
+
+class DepartmentInUse(Problem):
+    code = "in_use"
+    message = N_("%(department)s has teams, quota or a history. Pause it instead.")
+
+
+class HasWork(Problem):
+    code = "department_has_work"
+    message, plural = ngettext_noop(
+        "%(department)s has %(count)s workload that waits or runs. Only departments without teams have workloads.",
+        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads.",
+    )
+
+
+def create_department(
+    *, actor: Actor, slug: str, name: str, parent: Department | None = None, weight: int = 1
+) -> Department:
+    """Raises Invalid (slug, name, weight), HasWork (parent), NotVisible for anybody but operators."""
+    actor.require_operator()
+    name = _checked(name, weight)
+    check_slug(slug)
+    with durable():
+        if Department.objects.filter(slug=slug).exists():
+            raise Invalid(N_("There is a department %(slug)s already."), field="slug", slug=slug)
+        if parent is not None:
+            _require_no_work(parent)
+        _require_own_name(name)
+        made = Department.objects.create(slug=slug, name=name, parent=parent, weight=weight)
+        audit.record(actor, "department.created", f"department {slug}", department=made, after=_facts(made))
+        emit("department.changed", department=made)
+    return made
+
+
+def change_department(
+    *,
+    actor: Actor,
+    department: Department,
+    name: str,
+    weight: int,
+    parent: Department | None,
+    expected_version: int,
+    unrestricted: bool | None = None,
+) -> Department:
+    """`unrestricted` lets its work lock memory (RDMA); None leaves that as it is.
+
+    Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
+    actor.require_operator()
+    name = _checked(name, weight)
+    with durable():
+        if department.parent_id != (parent.pk if parent else None):
+            _lock_tree()
+        now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
+        check_move(now, parent)
+        if name != now.name:
+            _require_own_name(name, beside=now.pk)
+        before = _facts(now)
+        changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
+            name=name, weight=weight, parent=parent, version=F("version") + 1,
+            unrestricted=now.unrestricted if unrestricted is None else unrestricted,
+        )  # fmt: skip
+        if not changed:
+            raise DepartmentStale(department=now.name)
+        now.refresh_from_db()
+        _record(actor, "department.changed", now, before)
+    return now
+
+
+def set_paused(
+    *, actor: Actor, department: Department, paused: bool, expected_version: int | None = None
+) -> Department:
+    """Nothing new starts while paused; what runs goes on. Raises DepartmentStale, Forbidden, NotVisible."""
+    actor.require(Right.STEER, department)
+    with durable():
+        now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
+        if expected_version is not None and now.version != expected_version:
+            raise DepartmentStale(department=now.name)
+        if now.paused == paused:
+            return now
+        before = _facts(now)
+        Department.objects.filter(pk=now.pk).update(paused=paused, version=F("version") + 1)
+        now.refresh_from_db()
+        _record(actor, "department.paused" if paused else "department.resumed", now, before)
+    return now
+
+
+def remove_department(*, actor: Actor, department: Department) -> None:
+    """Only what has never been used can go; anything else is paused instead. Raises DepartmentInUse, NotVisible."""
+    actor.require_operator()
+    with durable():
+        if department.children.exists() or department.quotas.exists() or department.claims.exists():
+            raise DepartmentInUse(department=department.name)
+        audit.record(actor, "department.removed", f"department {department.slug}", before=_facts(department))
+        department.delete()
+
+
+def _record(actor: Actor, action: str, department: Department, before: dict[str, Any]) -> None:
+    target = f"department {department.slug}"
+    audit.record(actor, action, target, department=department, before=before, after=_facts(department))
+    emit("department.changed", department=department, version=department.version)
+
+
+def _facts(department: Department) -> dict[str, Any]:
+    return {
+        "name": department.name,
+        "parent": department.parent.slug if department.parent else None,
+        "weight": department.weight,
+        "paused": department.paused,
+        "unrestricted": department.unrestricted,
+    }
+
+
+def _checked(name: str, weight: int) -> str:
+    """The name as it is kept."""
+    name = names.checked(name)
+    if not name:
+        raise Invalid(N_("A department needs a name."), field="name")
+    check_weight(weight)
+    return name
+
+
+def check_slug(slug: str) -> None:
+    """Raises Invalid for what cannot be an address and a namespace, or would be another department's namespace."""
+    if not SLUG.fullmatch(slug):
+        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="slug")
+    if slug.endswith(RESERVED_END) or slug in RESERVED:
+        raise Invalid(
+            N_("%(slug)s is reserved: %(reserved)s, and names that end in %(end)s, mean something to the cluster."),
+            field="slug", slug=slug, reserved=", ".join(sorted(RESERVED)), end=RESERVED_END,
+        )  # fmt: skip
+
+
+def _require_own_name(name: str, beside: int = 0) -> None:
+    """Two departments may have the same name, told apart by their short names; none may pass for another."""
+    others = Department.objects.exclude(pk=beside).exclude(name=name).values_list("name", flat=True)
+    alike = "" if name.isascii() else names.same_looking(name, [other for other in others if not other.isascii()])
+    if alike:
+        raise Invalid(N_("That looks like the department %(other)s."), field="name", other=alike)
+
+
+def check_weight(weight: int) -> None:
+    """Raises Invalid."""
+    if weight < 1:
+        raise Invalid(N_("The weight is 1 or more."), field="weight")
+
+
+def check_move(department: Department, parent: Department | None) -> None:
+    """Raises Invalid when the department would stand below itself, HasWork when the new parent has work of its own."""
+    if parent is not None and department.parent_id != parent.pk:
+        _require_no_loop(department, parent)
+        _require_no_work(parent)
+
+
+def _lock_tree() -> None:
+    """Two moves at once could close a loop that neither of them sees."""
+    list(Department.objects.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+
+
+def _require_no_loop(department: Department, parent: Department) -> None:
+    if department.pk == parent.pk:
+        message = N_("%(department)s cannot belong to itself: choose another department, or none.")
+        raise Invalid(message, field="parent", department=department.name)
+    above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
+    while above is not None:
+        if above.pk == department.pk:
+            raise Invalid(
+                N_("%(parent)s belongs to %(department)s: choose a department that does not, or none."),
+                field="parent",
+                parent=parent.name,
+                department=department.name,
+            )
+        above = above.parent
+
+
+def _require_no_work(parent: Department) -> None:
+    """Workloads belong to leaves: whoever gets a team must not have work of its own."""
+    count = parent.claims.exclude(state="released").exclude(workload="").count()
+    if count:
+        raise HasWork(field="parent", department=parent.name, count=count)

@@ -1,0 +1,275 @@
+"""Making and ending API tokens and service accounts.
+
+To make or end a token needs a session, or a token with the scope `tokens`. What such a token makes is its child: it has no
+more than its parent (scopes but `tokens`, addresses, department, time) and ends with it. A service account's token ends with
+the right of the person who made it to steer the department.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from portal import audit, names
+from portal.access import Actor, NotVisible, Right, ScopeMissing
+from portal.accounts.bearer_tokens import is_backed, may_be_used, new_secret
+from portal.errors import N_, Invalid, Problem
+from portal.infra.locks import durable
+from portal.models import ApiToken, Department, Membership, Role, User
+from portal.notify import notices
+from portal.notify.events import emit
+
+LONGEST = dt.timedelta(days=366)
+MOST_TOKENS = 100
+ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+class TooManyTokens(Problem):
+    code = "too_many_tokens"
+    message = N_("%(holder)s has %(count)s live tokens, which is the most. Revoke one first.")
+
+
+class ParentEnded(Problem):
+    code = "token_ended"
+    message = N_("The token that this was asked with has ended meanwhile.")
+
+
+def create_token(
+    *,
+    actor: Actor,
+    department: Department | None,
+    name: str,
+    scopes: Sequence[str],
+    expires_at: dt.datetime,
+    addresses: Sequence[str] = (),
+    holder: User | None = None,
+    on_commit_row: Callable[[ApiToken, str], None] | None = None,
+) -> tuple[ApiToken, str]:
+    """The row and the whole token, which is shown this once. `holder` None: the actor's own. `department` None: it acts in
+    the whole installation, as operators may.
+
+    Raises Invalid (name, scopes, expires_at, addresses), Forbidden, NotVisible, TooManyTokens, ParentEnded.
+    """
+    holder = holder or actor.user
+    if holder is None:
+        raise NotVisible
+    require_making(actor, department, holder)
+    name = names.checked(name)
+    if not name:
+        raise Invalid(N_("A token needs a name."), field="name")
+    wanted = checked_scopes(actor, department, holder, scopes)
+    networks = checked_addresses(actor, addresses)
+    check_expiry(actor, expires_at)
+    prefix, secret, digest = new_secret()
+    with durable():
+        User.objects.select_for_update(no_key=True).get(pk=holder.pk)  # the count below must hold until commit
+        if actor.token is not None:  # its end waits for this, or this finds it ended
+            parent = ApiToken.objects.select_for_update(no_key=True, of=("self",)).get(pk=actor.token.pk)
+            if not may_be_used(parent):
+                raise ParentEnded
+        count = ApiToken.objects.filter(holder=holder, revoked_at=None, expires_at__gt=timezone.now()).count()
+        if count >= MOST_TOKENS:
+            raise TooManyTokens(holder=holder.username, count=count)
+        token = ApiToken.objects.create(
+            holder=holder, department=department, name=name, prefix=prefix, digest=digest, scopes=wanted,
+            addresses=networks, expires_at=expires_at, made_by=person_behind(actor), parent=actor.token,
+        )  # fmt: skip
+        after: dict[str, object] = {
+            "name": token.name,
+            "holder": holder.username,
+            "scopes": wanted,
+            "addresses": networks,
+        }
+        if actor.token is not None:
+            after["parent"] = actor.token.prefix
+        audit.record(actor, "token.created", prefix, department=department, after=after)
+        if on_commit_row:
+            on_commit_row(token, secret)
+    return token, secret
+
+
+def person_behind(actor: Actor) -> User | None:
+    """Whose right it rests on: where a service account makes a token with its own, on that of who made that one."""
+    service = actor.user is not None and actor.user.service_of_id is not None
+    return actor.token.made_by if service and actor.token is not None else actor.user
+
+
+def require_making(actor: Actor, department: Department | None, holder: User) -> None:
+    """Raises NotVisible, ScopeMissing, Forbidden, Invalid."""
+    if department is None:
+        if not actor.is_operator or actor.bound is not None or holder != actor.user:
+            raise NotVisible
+        if Right.MAKE_TOKENS not in actor.scopes:
+            raise ScopeMissing(scope=Right.MAKE_TOKENS.value)
+        return
+    actor.require(Right.SEE, department)
+    actor.require(Right.MAKE_TOKENS, department)
+    if holder != actor.user:
+        require_service_account(actor, department, holder)
+
+
+def require_service_account(actor: Actor, department: Department, holder: User) -> None:
+    """Tokens of others are made only for the department's own service accounts, by its owners."""
+    actor.require(Right.STEER, department)
+    if holder.service_of_id != department.pk:
+        raise Invalid(
+            N_("%(holder)s is not a service account of this department."), field="holder", holder=holder.username
+        )
+
+
+def checked_scopes(actor: Actor, department: Department | None, holder: User, scopes: Sequence[str]) -> list[str]:
+    known = [right.value for right in Right]
+    wanted = [scope for scope in known if scope in scopes]
+    unknown = sorted(set(scopes) - set(known))
+    if unknown or not wanted:
+        raise Invalid(N_("Choose from the scopes %(known)s."), field="scopes", known=", ".join(known), unknown=unknown)
+    theirs = actor if holder == actor.user else Actor(holder)
+    beyond = [scope for scope in wanted if Right(scope) not in theirs.rights_in(department)]
+    beyond += [scope for scope in wanted if Right(scope) not in actor.scopes and scope not in beyond]
+    if actor.token is not None and Right.MAKE_TOKENS in wanted:
+        raise Invalid(N_("A token made by a token makes no tokens itself: leave out “tokens”."), field="scopes")
+    if beyond:
+        raise Invalid(
+            N_("%(holder)s may not %(scopes)s in this department at present."),
+            field="scopes", holder=holder.username, scopes=", ".join(beyond),
+        )  # fmt: skip
+    return wanted
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
+    """Networks in canonical form; a single address is a network of one. With a token none beyond its own: these, if none
+    are given."""
+    networks, bounds = [], actor.token.addresses if actor.token else []
+    for text in addresses:
+        try:
+            network = ipaddress.ip_network(text.strip())
+        except ValueError:
+            raise Invalid(N_("%(text)s is not an address or network."), field="addresses", text=text) from None
+        if bounds and not any(_lies_in(network, ipaddress.ip_network(bound)) for bound in bounds):
+            raise Invalid(
+                N_("%(text)s is outside of the addresses of the token that makes this one: %(bounds)s."),
+                field="addresses", text=text, bounds=", ".join(bounds),
+            )  # fmt: skip
+        networks.append(str(network))
+    return networks or list(bounds)
+
+
+def _lies_in(network: Network, bound: Network) -> bool:
+    if isinstance(network, ipaddress.IPv4Network) and isinstance(bound, ipaddress.IPv4Network):
+        return network.subnet_of(bound)
+    if isinstance(network, ipaddress.IPv6Network) and isinstance(bound, ipaddress.IPv6Network):
+        return network.subnet_of(bound)
+    return False
+
+
+def check_expiry(actor: Actor, expires_at: dt.datetime) -> None:
+    now = timezone.now()
+    if expires_at <= now:
+        raise Invalid(N_("The expiry lies in the past."), field="expires_at")
+    if expires_at > now + LONGEST:
+        raise Invalid(N_("A token lives at most one year."), field="expires_at", latest=now + LONGEST)
+    if actor.token is not None and expires_at > actor.token.expires_at:
+        raise Invalid(
+            N_("A token made by a token cannot outlive it."), field="expires_at", latest=actor.token.expires_at
+        )
+
+
+def revoke_token(*, actor: Actor, token: ApiToken) -> ApiToken:
+    """Ends it and its children at once; revoking twice is harmless. Its holder, the department's owners and operators may.
+
+    With a token only that token itself, unless it has the scope `tokens`. Raises NotVisible, ScopeMissing, Forbidden.
+    """
+    if token.holder != actor.user:
+        if token.department is None:
+            actor.require_operator()
+        else:
+            actor.require(Right.STEER, token.department)
+    if actor.token is not None and actor.token != token and Right.MAKE_TOKENS not in actor.scopes:
+        raise ScopeMissing(scope=Right.MAKE_TOKENS.value)
+    with durable():
+        if ended := end_tokens(ApiToken.objects.filter(pk=token.pk)):
+            before = {"name": token.name, "holder": token.holder.username, "children_ended": ended - 1}
+            audit.record(actor, "token.revoked", token.prefix, department=token.department, before=before)
+    token.refresh_from_db()
+    return token
+
+
+def end_tokens(tokens: QuerySet[ApiToken]) -> int:
+    """Ends those that live and what they made; returns how many. Inside the transaction of what ends them."""
+    locked = tokens.filter(revoked_at=None).select_for_update(no_key=True, of=("self",)).order_by("pk")
+    live = list(locked.values_list("pk", flat=True))
+    rows = ApiToken.objects.filter(Q(pk__in=live) | Q(parent__in=live), revoked_at=None)
+    return rows.update(revoked_at=timezone.now())
+
+
+def end_what_rested_on(user: User) -> int:
+    """Ends the tokens that a right of theirs carried and carries no more: own ones where they have no role left, and those
+    they made for service accounts that they may not steer any more. The owners who remain are told of the latter.
+
+    Called after the right has ended, in its transaction. Returns how many ended.
+    """
+    now, person = timezone.now(), User.objects.get(pk=user.pk)
+    live = ApiToken.objects.filter(Q(holder=person) | Q(made_by=person), revoked_at=None, expires_at__gt=now)
+    gone = [token for token in live.select_related("holder", "department", "made_by") if not _carried(token)]
+    ended = end_tokens(ApiToken.objects.filter(pk__in=[token.pk for token in gone]))
+    services: dict[int, list[ApiToken]] = {}
+    for token in gone:
+        if token.department_id is not None and token.holder_id != person.pk:
+            services.setdefault(token.department_id, []).append(token)
+    for tokens in services.values():
+        _tell_owners(person, tokens)
+    return ended
+
+
+def _carried(token: ApiToken) -> bool:
+    return is_backed(token) and bool(Actor(token.holder).rights_in(token.department_id))
+
+
+def _tell_owners(person: User, tokens: Sequence[ApiToken]) -> None:
+    department = tokens[0].department
+    if department is not None:
+        names_of = ", ".join(f"{token.holder.username}: {token.name}" for token in tokens)
+        people = [owner for owner in notices.owners_of(department) if owner != person]
+        notices.tell("token.ended", to=people, department=department, person=person.label, tokens=names_of[:300])
+
+
+def create_service_account(*, actor: Actor, department: Department, name: str, role: str = Role.MEMBER) -> User:
+    """A member of the department that cannot log in and acts through tokens only. Raises Invalid, Forbidden."""
+    actor.require(Right.STEER, department)
+    if not ACCOUNT.fullmatch(name):
+        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="name")
+    username = f"{department.slug}.{name}"
+    if role not in {Role.VIEWER, Role.MEMBER}:
+        raise Invalid(N_("A service account is a viewer or a member."), field="role")
+    with durable():
+        if User.objects.filter(username=username).exists():
+            raise Invalid(N_("There is a service account %(username)s already."), field="name", username=username)
+        account = User(username=username, service_of=department)
+        account.set_unusable_password()
+        account.save()
+        Membership.objects.create(user=account, department=department, role=role)
+        audit.record(actor, "service_account.created", username, department=department, after={"role": role})
+        emit("member.added", department=department, user=username, role=role)
+    return account
+
+
+def remove_service_account(*, actor: Actor, account: User) -> None:
+    """Its tokens end at once; its workloads keep running and stay in the history."""
+    department = account.service_of
+    if department is None:
+        raise NotVisible
+    actor.require(Right.STEER, department)
+    with durable():
+        end_tokens(ApiToken.objects.filter(holder=account))
+        Membership.objects.filter(user=account).delete()
+        if User.objects.filter(pk=account.pk, is_active=True).update(is_active=False):
+            audit.record(actor, "service_account.removed", account.username, department=department)
+            emit("member.removed", department=department, user=account.username)

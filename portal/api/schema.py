@@ -1,0 +1,98 @@
+"""OpenAPI 3.1: what every operation has in common, so that each view only says what is its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema as Spectacular
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
+from rest_framework import serializers
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    OpenApiParameter.HEADER,
+    description="The same key and body is done once, for 24 hours.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
+    OpenApiParameter.HEADER,
+    description="The ETag you have seen.",
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match", {"type": "string", "enum": ["*"]}, OpenApiParameter.HEADER, description="`*`: only create."
+)
+DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
+PAGING = [
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
+    OpenApiParameter("cursor", str, description="From `next` of the page before."),
+]
+
+
+def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
+    """The answer of a list: one page, and whatever stands beside it."""
+    name = item.__name__.removesuffix("Out") + "Page"
+    return inline_serializer(
+        name,
+        {
+            "results": item(many=True),
+            "next": serializers.URLField(allow_null=True, help_text="Address of the next page."),
+            **more,
+        },
+    )
+
+
+class ErrorField(serializers.Serializer[Any]):
+    attr = serializers.CharField(allow_null=True)
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ProblemDocument(serializers.Serializer[Any]):
+    """RFC 9457; further members carry the numbers of the problem."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    instance = serializers.CharField()
+    code = serializers.CharField()
+    errors = ErrorField(many=True)  # type: ignore[assignment]
+
+
+class AutoSchema(Spectacular):
+    def get_tags(self) -> list[str]:
+        parts = [part for part in self.path.removeprefix("/api/v1/").split("/") if part]
+        if parts[0] == "departments" and len(parts) > 2:
+            return [parts[2]]
+        return [parts[0]]
+
+    def get_override_parameters(self) -> list[Any]:
+        """Lists take a limit and a cursor."""
+        given: list[Any] = super().get_override_parameters()
+        is_list = self.get_operation_id().endswith("_list")
+        return [*given, *PAGING] if is_list else given
+
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """A body that refuses unknown fields says so."""
+        schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if getattr(serializer, "refuses_unknown_fields", False):
+            schema["additionalProperties"] = False
+        return schema
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        problem = OpenApiResponse(ProblemDocument, "What is wrong, as problem+json.")
+        respond: Any = self._get_response_for_code
+        bodies["default"] = respond(problem, "default", ["application/problem+json"], direction)
+        return bodies
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "portal.accounts.bearer_tokens.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "A token made under Profile, Tokens."}

@@ -1,0 +1,82 @@
+"""The queue of hints that the watcher acts on within milliseconds. A Redis list, taken whole, equal hints once.
+
+A Celery message costs both sides a millisecond of CPU and comes alone; a burst of submissions would be as many planning
+passes. Without Redis, or when nobody has taken from the queue lately, hints go through Celery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+import orjson
+from django.conf import settings
+
+from portal.infra.shared_redis import said, say, shared
+
+HINTS, TAKEN, TIDIED = "portal:hints", "portal:hints-taken", "portal:tidied"
+KEPT = 60  # s; older hints are of no use, the beat was there
+ALIVE = 10  # s; a taker says so at least this often, with a pass over the largest pool between two takes
+AT_ONCE = 10_000
+
+Hint = tuple[str, dict[str, int | str]]
+_kept: ContextVar[list[Hint] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept() -> Iterator[list[Hint]]:
+    """Hints given inside, by this thread, go nowhere: who asks for them acts on them itself."""
+    hints: list[Hint] = []
+    token = _kept.set(hints)
+    try:
+        yield hints
+    finally:
+        _kept.reset(token)
+
+
+def put(name: str, ids: dict[str, int | str]) -> bool:
+    """Whether somebody will act on it soon. Raises redis.RedisError."""
+    if (hints := _kept.get()) is not None:
+        hints.append((name, ids))
+        return True
+    if not settings.REDIS_URL:
+        return False
+    with shared().pipeline(transaction=False) as pipe:
+        pipe.rpush(HINTS, orjson.dumps([name, ids], option=orjson.OPT_SORT_KEYS))
+        pipe.expire(HINTS, KEPT)
+        pipe.exists(TAKEN)
+        return bool(pipe.execute()[-1])
+
+
+def alive() -> bool:
+    """Whether somebody takes hints, as far as can be seen."""
+    return said(TAKEN)
+
+
+def tidied() -> None:
+    """Tells that whoever takes hints has just tidied up after something that ended."""
+    say(TIDIED, ALIVE)
+
+
+def tidies() -> bool:
+    """Whether somebody does, as far as can be seen."""
+    return said(TIDIED)
+
+
+def take(seconds: float) -> list[Hint]:
+    """Every hint there is, each once, the oldest first; waits for the first one. Raises redis.RedisError."""
+    client = shared()
+    client.set(TAKEN, 1, ex=ALIVE)
+    first = cast("tuple[bytes, bytes] | None", client.blpop([HINTS], timeout=seconds))
+    if first is None:
+        return []
+    more = cast("list[bytes] | None", client.lpop(HINTS, AT_ONCE)) or []
+    hints: list[Any] = [orjson.loads(text) for text in dict.fromkeys([first[1], *more])]
+    return [(name, ids) for name, ids in hints]
+
+
+def waiting() -> int:
+    """How many hints nobody has taken yet, equal ones counted each. Raises redis.RedisError."""
+    return shared().llen(HINTS)

@@ -1,0 +1,53 @@
+"""Hints to the watcher, or to the workers. A message may be lost, doubled or late: the beat wakes the same tasks every few
+seconds anyway."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import redis
+import structlog
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from portal.background import hint_queue
+from portal.celery import TIMETABLE, app
+
+WAKES = frozenset(
+    {
+        "quotas.plan", "workloads.converge", "workloads.converge_all", "workloads.inventory", "workloads.modes",
+        "portal.deliver",
+    }
+)  # fmt: skip
+BY_WORKERS = frozenset({"workloads.modes", "portal.deliver"})  # they take long, or wait for strangers
+log = structlog.get_logger(__name__)
+
+
+def wake(name: str, **ids: int | str) -> None:
+    """Sends the task after the surrounding transaction commits; does nothing if that rolls back."""
+    if name not in WAKES:
+        raise ValueError(f"{name} is not a task that may be woken: {sorted(WAKES)}")
+    transaction.on_commit(partial(_hint, name, ids))
+
+
+def catch_up() -> None:
+    """Every scheduled job once, now: what was left undone when the last process ended need not wait for its tick."""
+    for job in TIMETABLE:
+        _send(job, {})
+
+
+def _hint(name: str, ids: dict[str, int | str]) -> None:
+    try:
+        if name not in BY_WORKERS and hint_queue.put(name, ids):
+            return
+    except redis.RedisError as error:
+        log.warning("wake.lost", task=name, error=str(error))
+        return
+    _send(name, ids)
+
+
+def _send(name: str, ids: dict[str, int | str]) -> None:
+    try:
+        app.send_task(name, kwargs=ids, retry=False, expires=60)
+    except (OperationalError, OSError) as error:  # the broker is away: the beat will do it
+        log.warning("wake.lost", task=name, error=str(error))

@@ -1,0 +1,93 @@
+"""Scheduled jobs: one run a slot, whoever beats, and a record of how it went."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from portal.celery import TIMETABLE
+from portal.infra.shared_redis import said, say
+from portal.models import JobRun
+
+AHEAD = 60  # s; so far the clocks of several machines may differ
+LONGEST_REST = dt.timedelta(seconds=30)
+LONGEST_RUN = dt.timedelta(minutes=10)  # whoever is at it
+GOES_ON = 20  # s for which it is known that a run was under way
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
+    """Yields whether to run. A call that is no tick of the beat (a wake-up, a command) always runs and leaves no row.
+
+    A job that takes long where there is much of everything may `rest` so many times as long as it took before it runs
+    again, at most LONGEST_REST; meanwhile ticks are left out."""
+    if not tick:
+        yield True
+        return
+    every = TIMETABLE[job]
+    slot = int(time.time()) // every * every
+    # Claimed by a clock that was ahead: when their time comes, they would keep this job from running.
+    JobRun.objects.filter(job=job, slot__gt=slot + 2 * every + AHEAD).delete()
+    if rest and _rests(job, rest):
+        yield False
+        return
+    try:
+        with transaction.atomic():
+            run = JobRun.objects.create(job=job, slot=slot)
+    except IntegrityError:
+        yield False
+        return
+    try:
+        with _told_that_it_goes_on(job, told=rest > 0):
+            yield True
+    except Exception as error:
+        JobRun.objects.filter(pk=run.pk).update(
+            finished_at=timezone.now(), error=f"{type(error).__name__}: {error}"[:2000]
+        )
+        raise
+    JobRun.objects.filter(pk=run.pk).update(finished_at=timezone.now())
+
+
+@contextmanager
+def _told_that_it_goes_on(job: str, *, told: bool) -> Iterator[None]:
+    """To other processes: they need not guess whether a run that has no end yet was killed."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.is_set():
+            say(_goes_on(job), GOES_ON)
+            over.wait(GOES_ON / 4)
+
+    if told and settings.REDIS_URL:
+        threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _rests(job: str, rest: int) -> bool:
+    """Whether its last run has ended a short while ago, or is under way. One without an end of which nothing is heard is no
+    more after LONGEST_REST."""
+    last = JobRun.objects.filter(job=job).order_by("-slot").first()
+    if last is None:
+        return False
+    since, pause = last.started_at, LONGEST_REST
+    if last.finished_at is not None:
+        since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
+    elif said(_goes_on(job)):
+        pause = LONGEST_RUN
+    return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead
+
+
+def _goes_on(job: str) -> str:
+    return f"portal:goes-on:{job}"

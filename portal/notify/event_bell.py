@@ -1,0 +1,60 @@
+"""The bell: "there is something new in the event table". It carries no data, so a lost ring costs only a moment.
+
+Embedded: asyncio events of this process. With Redis: pub/sub, one subscriber a process, fanned out here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import redis
+import structlog
+from django.conf import settings
+
+from portal.infra.shared_redis import shared
+
+CHANNEL = "portal:events"
+_listeners: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+_guard = threading.Lock()
+closing = threading.Event()  # the process is about to end: streams say goodbye by themselves
+log = structlog.get_logger(__name__)
+
+
+def ring() -> None:
+    """Wakes every stream, here and in other processes. Never raises: readers also look every few seconds."""
+    if not settings.REDIS_URL:
+        wake_local()
+        return
+    try:
+        shared().publish(CHANNEL, b"1")
+    except redis.RedisError as error:
+        log.warning("bus.ring_lost", error=str(error))
+
+
+def wake_local() -> None:
+    with _guard:
+        listeners = list(_listeners.items())
+    for event, loop in listeners:
+        with contextlib.suppress(RuntimeError):  # its loop has ended
+            loop.call_soon_threadsafe(event.set)
+
+
+def listen() -> asyncio.Event:
+    """An asyncio event that is set at every ring; give it back with `leave`."""
+    event = asyncio.Event()
+    with _guard:
+        _listeners[event] = asyncio.get_running_loop()
+    return event
+
+
+def leave(event: asyncio.Event) -> None:
+    with _guard:
+        _listeners.pop(event, None)
+
+
+def close() -> None:
+    """Ends every held request of this process, so that a stop takes moments and not the length of a stream."""
+    closing.set()
+    wake_local()

@@ -1,0 +1,28 @@
+"""What happened, told once: a row in the same transaction, and a ring of the bell after commit (portal/notify/event_bell.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import transaction
+
+from portal.models import Department, Event
+from portal.notify import event_bell
+from portal.prepared import insert
+
+QUEUE_MOVED = "queue.moved"
+"""Of a department: some of its workloads that wait have other positions or reasons. It may be thousands of them."""
+
+
+def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:
+    """Raises nothing of its own; readers see the row once the surrounding transaction commits."""
+    event = insert(Event(kind=kind, department=department, workload=workload, data=data))
+    transaction.on_commit(event_bell.ring)
+    return event
+
+
+def emit_all(events: Iterable[Event]) -> None:
+    """Many at once, told by one ring."""
+    Event.objects.bulk_create(events)
+    transaction.on_commit(event_bell.ring)

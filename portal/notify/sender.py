@@ -1,0 +1,41 @@
+"""Threads that send what is due, a thread for each lane: neither scheduled jobs nor pages wait for a stranger's server.
+
+They live in whichever process the job `portal.deliver` runs in. One that dies with its process leaves rows that are tried
+again and a lane that is free after its lease (portal/notify/outbox.py).
+"""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+from django.db import connections
+from django.utils import timezone
+
+from portal.notify import outbox
+
+MOST = 8  # hosts at a time in one process; the mail server comes on top
+log = structlog.get_logger(__name__)
+_running: set[str] = set()
+_guard = threading.Lock()
+
+
+def ring() -> None:
+    """Starts a thread for each lane where something is due and none is at work; returns at once."""
+    for lane in outbox.lanes_due(timezone.now()):
+        with _guard:
+            if lane in _running or (lane != outbox.MAIL and len(_running - {outbox.MAIL}) >= MOST):
+                continue
+            _running.add(lane)
+        threading.Thread(target=_send, args=(lane,), name=f"sender {lane}", daemon=True).start()
+
+
+def _send(lane: str) -> None:
+    try:
+        outbox.drain(lane)
+    except Exception:
+        log.exception("sender.failed", lane=lane)
+    finally:
+        with _guard:
+            _running.discard(lane)
+        connections.close_all()

@@ -1,0 +1,144 @@
+"""A department's webhooks: adding, changing, trying out, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from portal import audit, names
+from portal.access import Actor, Right
+from portal.background.hints import wake
+from portal.errors import N_, Invalid, Problem
+from portal.infra import versions
+from portal.infra.crypt import encrypt
+from portal.infra.locks import durable
+from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
+from portal.notify import notices, outbox, safe_http
+
+MOST = 20
+
+
+class TooManyWebhooks(Problem):
+    code = "too_many_webhooks"
+    message = N_("%(department)s has %(count)s webhooks, which is the most. Remove one first.")
+
+
+def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
+    """The name as it is kept. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
+    name = names.checked(name)
+    if not name:
+        raise Invalid(N_("A webhook needs a name."), field="name")
+    if shape not in WebhookShape.values:
+        raise Invalid(N_("Choose one of the shapes %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
+    unknown = sorted(set(kinds) - set(notices.SETTABLE))
+    if unknown:
+        raise Invalid(N_("There are no notices called %(kinds)s."), field="kinds", kinds=", ".join(unknown))
+    safe_http.check(url)
+    return name
+
+
+def add_webhook(
+    *,
+    actor: Actor,
+    department: Department,
+    name: str,
+    url: str,
+    shape: str,
+    secret: str = "",
+    kinds: Sequence[str] = (),
+) -> Webhook:
+    """`kinds` empty: all. The secret is kept encrypted and not given out again.
+
+    Raises Forbidden, Invalid, NotAllowed, TooManyWebhooks.
+    """
+    actor.require(Right.STEER, department)
+    name = checked(name, url, shape, kinds)
+    with durable():
+        Department.objects.select_for_update(no_key=True, of=("self",)).get(pk=department.pk)  # the count must hold
+        count = department.webhooks.count()
+        if count >= MOST:
+            raise TooManyWebhooks(department=department.name, count=count)
+        hook = Webhook.objects.create(
+            department=department, name=name, url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
+        )
+        audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_shown(hook))
+    return hook
+
+
+def change_webhook(
+    *,
+    actor: Actor,
+    webhook: Webhook,
+    name: str,
+    url: str,
+    shape: str,
+    secret: str | None,
+    kinds: Sequence[str],
+    active: bool,
+    seen: str = "",
+) -> Webhook:
+    """Raises Conflict besides what add_webhook raises. `secret` None keeps the one there is. What waits to be sent goes to
+    the new address."""
+    actor.require(Right.STEER, webhook.department)
+    name = checked(name, url, shape, kinds)
+    if secret is None and safe_http.host_of(url) != safe_http.host_of(webhook.url) and webhook.secret:
+        raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
+    was_active = webhook.active
+    with durable():
+        before = _shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
+        versions.check(before, seen)
+        webhook.name, webhook.url, webhook.shape = name, url, shape
+        webhook.kinds, webhook.active = list(kinds), active
+        if active and not was_active:  # switched on again: what waits is tried now
+            webhook.failures, webhook.failing_since, webhook.open_until = 0, None, None
+        if secret is not None:
+            webhook.secret = encrypt(secret)
+        webhook.save()
+        audit.record(
+            actor,
+            "webhook.changed",
+            str(webhook.pk),
+            department=webhook.department,
+            before=before,
+            after=_shown(webhook),
+        )
+    return webhook
+
+
+def remove_webhook(*, actor: Actor, webhook: Webhook) -> None:
+    actor.require(Right.STEER, webhook.department)
+    with durable():
+        audit.record(actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook))
+        Webhook.objects.filter(pk=webhook.pk).delete()
+
+
+def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
+    """Queues a test, which is sent once and soon: its row says then the HTTP status and why it was not taken, if it was not.
+    While one waits there is no second."""
+    actor.require(Right.STEER, webhook.department)
+    with durable():
+        webhook = Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)
+        waiting = webhook.deliveries.filter(kind=outbox.TEST, sent_at=None, tries=0).first()
+        if waiting is not None:
+            return waiting
+        row = WebhookDelivery.objects.create(
+            webhook=webhook, kind=outbox.TEST, data={"department": webhook.department.name}
+        )
+        audit.record(actor, "webhook.tested", str(webhook.pk), department=webhook.department)
+        wake("portal.deliver")
+    return row
+
+
+def mark_of(webhook: Webhook) -> str:
+    """What a form about it carries."""
+    return versions.mark(_shown(webhook))
+
+
+def _shown(webhook: Webhook) -> dict[str, object]:
+    """For the audit log: never the secret, and of the address only the host (chat services put their key into it)."""
+    return {
+        "name": webhook.name,
+        "host": safe_http.host_of(webhook.url),
+        "shape": webhook.shape,
+        "kinds": webhook.kinds,
+        "active": webhook.active,
+    }

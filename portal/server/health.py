@@ -1,0 +1,110 @@
+"""`/livez`: the process answers. `/readyz`: it can do its work – database reachable and migrated, Redis reachable.
+
+Answered before anything else looks at the request: a probe comes by address, without a Host that is allowed, and must
+not depend on sessions or users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import redis
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Max, Min
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from portal.infra.shared_redis import shared
+from portal.models import Heartbeat, JobRun
+
+log = structlog.get_logger(__name__)
+PLANNING = "quotas.plan_all"
+PLANS_WITHIN = 120  # s; over the largest pools a pass takes 20 s and rests for 30 s
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def probes(get_response: GetResponse) -> GetResponse:
+    """Middleware, the outermost."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if request.path == "/livez":
+            return HttpResponse("ok\n", content_type="text/plain")
+        if request.path == "/readyz":
+            return ready()
+        return get_response(request)
+
+    return middleware
+
+
+def ready() -> HttpResponse:
+    """Names what fails, never how: the reason is in the log."""
+    failed = []
+    for name, check in CHECKS.items():
+        try:
+            check()
+        except (DatabaseError, redis.RedisError, NotMigrated) as error:
+            log.warning("not_ready", check=name, error=str(error)[:300])
+            failed.append(name)
+    told: dict[str, object] = {"status": "failed" if failed else "ok", "failed": failed}
+    told |= {"watcher_seconds": None, "planned_seconds": None} if failed else background()
+    body = json.dumps(told)
+    return HttpResponse(body + "\n", status=503 if failed else 200, content_type="application/json")
+
+
+def background() -> dict[str, object]:
+    """What other processes have to do. Without them this web is ready all the same, so it fails nothing; but "degraded"
+    says that nothing is planned, and every submission would wait."""
+    planned = planning()
+    told: dict[str, object] = {"watcher_seconds": watching(), "planned_seconds": planned}
+    return told if planned is not None and planned <= PLANS_WITHIN else told | {"status": "degraded"}
+
+
+def planning() -> int | None:
+    """Seconds since a planning pass over everything last ended well; None: never."""
+    runs = JobRun.objects.filter(job=PLANNING, finished_at__isnull=False, error="")
+    latest = runs.aggregate(at=Max("finished_at"))["at"]
+    return None if latest is None else max(0, round((timezone.now() - latest).total_seconds()))
+
+
+def watching() -> int | None:
+    """Seconds since the last sign of life of the watcher that has been silent longest; None: no cluster is watched. It
+    hurries things on; without it this web is ready all the same, so it fails nothing here (`manage.py alive watcher` does).
+    Which cluster it is stays out of an answer that needs no login."""
+    oldest = Heartbeat.objects.filter(name__startswith="watch:").aggregate(at=Min("at"))["at"]
+    return None if oldest is None else max(0, round((timezone.now() - oldest).total_seconds()))
+
+
+class NotMigrated(Exception):
+    pass
+
+
+def database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+_migrated = False  # migrations are never taken back under a running process, so one look that found all is enough
+
+
+def migrations() -> None:
+    global _migrated
+    if _migrated:
+        return
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        raise NotMigrated(f"{len(missing)} migrations are not applied, the first is {missing[0][0]}")
+    _migrated = True
+
+
+def redis_answers() -> None:
+    if settings.REDIS_URL:
+        shared().ping()
+
+
+CHECKS: dict[str, Callable[[], None]] = {"database": database, "migrations": migrations, "redis": redis_answers}

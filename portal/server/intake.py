@@ -1,0 +1,173 @@
+"""What a web process takes in before it knows who asks, and how much of it one person or address may keep busy.
+
+| | who | at most |
+|---|---|---|
+| a body up to SMALL | anybody | MOST_BODIES at once from one address; who is known has as many of their own beside them |
+| a larger one | who is signed in or has a live token: looked up first | LARGE_EACH at once, LARGE_ALL in the process |
+| a stream, or a request held open | one person (else one address) | STREAMS_EACH |
+| a request for files | one person (else one address) | half of the threads for files |
+| a download | the same | DOWNLOADS_EACH of DOWNLOADS_ALL |
+
+A body has to arrive at SLOWEST bytes a second after the first START seconds, and a reader to take a part within
+READER seconds: whoever is slower is cut off, so nobody keeps memory, disk or threads busy by doing nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from importlib import import_module
+from typing import IO, Any
+
+from django.conf import settings
+from django.contrib import auth
+from django.core.handlers.wsgi import WSGIRequest
+from django.db import close_old_connections
+from rest_framework.request import Request
+
+from portal.accounts.client_address import client_of
+from portal.errors import N_, Busy, Problem
+from portal.text.numbers import natural
+
+SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
+FILES = re.compile(r"/files/")  # addresses of files: listed, uploaded, downloaded
+START, SLOWEST = 20.0, 16 * 1024  # s, bytes a second
+READER = 60.0  # s
+MOST_BODIES = 32
+LARGE_EACH, LARGE_ALL = 3, 8
+STREAMS_EACH = 300  # a pipeline may wait for so many jobs
+DOWNLOADS_EACH, DOWNLOADS_ALL = 8, 32
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+class TooLarge(Problem):
+    status = 413
+    code = "too_large"
+    message = N_("The request is larger than is accepted here: at most %(limit)s bytes.")
+
+
+class TooSlow(Problem):
+    status = 408
+    code = "too_slow"
+    message = N_("The request arrived too slowly. Send it again.")
+
+
+class TooMany(Problem):
+    """One holder keeps more open than it may."""
+
+    status = 429
+    code = "too_many_open"
+    message = N_("You have %(most)s of these open already. Close some, then try again.")
+    retry_after = 10
+
+
+class Gone(Exception):
+    """The reader left before the request was complete."""
+
+
+class Allowance:
+    """So many at once: `each` for one holder, `most` in all."""
+
+    def __init__(self, each: int, most: int = 10**9) -> None:
+        self.each, self.most = each, most
+        self.held: Counter[str] = Counter()
+        self._guard = threading.Lock()
+
+    def used_up(self, holder: str) -> bool:
+        return self.held[holder] >= self.each
+
+    @contextlib.contextmanager
+    def one(self, holder: str) -> Iterator[None]:
+        """Raises TooMany, Busy."""
+        with self._guard:
+            if self.held[holder] >= self.each:
+                raise TooMany(most=self.each)
+            if self.held.total() >= self.most:
+                raise Busy
+            self.held[holder] += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self.held[holder] -= 1
+                if not self.held[holder]:
+                    del self.held[holder]
+
+
+async def read(scope: Scope, receive: Receive, body: IO[bytes], limit: int) -> int:
+    """Writes the body; returns its size. Raises TooLarge (before the body is read when it says its length), TooSlow, Gone."""
+    if (announced(scope) or 0) > limit:
+        raise TooLarge(limit=limit)
+    begun, size, more = time.monotonic(), 0, True
+    while more:
+        left = begun + START + size / SLOWEST - time.monotonic()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, left))
+        except TimeoutError:
+            raise TooSlow from None
+        if message["type"] == "http.disconnect":
+            raise Gone
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise TooLarge(limit=limit)
+        body.write(message.get("body", b""))
+        more = message.get("more_body", False)
+    body.seek(0)
+    return size
+
+
+def announced(scope: Scope) -> int | None:
+    """The length that the headers tell: 0 without a body, None for one of unknown length."""
+    headers = dict(scope["headers"])
+    if b"content-length" in headers:
+        return natural(headers[b"content-length"].decode("latin1").strip())
+    return None if b"transfer-encoding" in headers else 0
+
+
+def concerns_files(environ: dict[str, Any]) -> bool:
+    """By the address, or because a form brings some along. Any other body is a form without files, or JSON."""
+    kind = str(environ.get("CONTENT_TYPE", "")).lower()
+    return kind.startswith("multipart/form-data") or FILES.search(environ["PATH_INFO"]) is not None
+
+
+def limit_for(environ: dict[str, Any]) -> int:
+    """Bytes of a body of who is known."""
+    most = settings.FILE_UPLOAD_LIMIT if concerns_files(environ) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return int(most) + (1 << 20)
+
+
+def address_of(environ: dict[str, Any]) -> str:
+    return client_of(str(environ.get("REMOTE_ADDR", "")), str(environ.get("HTTP_X_FORWARDED_FOR", "")))
+
+
+def sender_of(environ: dict[str, Any]) -> str | None:
+    """`user:<pk>` of who is signed in or whose token this is; None for a stranger. In a thread: it asks the database."""
+    from portal.accounts import bearer_tokens  # models are not loaded yet when this module is
+
+    request = WSGIRequest(environ)
+    try:
+        given = bearer_tokens.bearer_of(Request(request))
+        if given is not None:
+            token = bearer_tokens.live_token(given)
+            fine = token is not None and bearer_tokens.address_allowed(token, address_of(environ))
+            return f"user:{token.holder_id}" if token is not None and fine else None
+        store = import_module(settings.SESSION_ENGINE).SessionStore
+        request.session = store(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+        user = auth.get_user(request)
+        return f"user:{user.pk}" if user.is_authenticated else None
+    finally:
+        close_old_connections()
+
+
+def holder_of(request: WSGIRequest) -> str:
+    """Whose allowance a request that Django has answered uses: the person's, however they came; else the address's."""
+    user = getattr(request, "user", None)
+    return f"user:{user.pk}" if user is not None and user.is_authenticated else f"address:{request.META['REMOTE_ADDR']}"

@@ -1,0 +1,161 @@
+"""Starts the web server: several granian processes, or for the demo one process that holds everything.
+
+Told to end (SIGTERM, Ctrl-C), what is held open says its last word (portal/server/shutdown.py) and the process is gone within
+five seconds, however many streams are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from django.conf import settings
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server.embed import Server as InProcess
+from granian.server.mp import MPServer
+
+from portal.background.embedded_runtime import Runtime
+from portal.server import shutdown
+
+BACKLOG = 2048  # connections that wait to be accepted
+CONNECTIONS = 16_384  # a process holds at once, most of them idle; granian takes no more until one ends
+IDLE = 10_000  # ms without a (whole) request until a connection is closed
+PATIENCE = 3  # seconds for open requests after the word to end: leaves two of the five to end the processes
+LAST_WORD = 0.2  # seconds
+log = structlog.get_logger(__name__)
+
+
+class PortTaken(Exception):
+    """Says which."""
+
+
+class ClosingWorkers(MPServer):
+    """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/asgi.py)."""
+
+    def _stop_workers(self) -> None:
+        for worker in self.wrks:
+            with suppress(ProcessLookupError, TypeError):
+                os.kill(worker.inner.pid, signal.SIGUSR1)
+        super()._stop_workers()  # type: ignore[no-untyped-call]
+
+
+def processes() -> None:
+    """The web server of an installation, on BIND_HOST:PORT; the notebooks' origin is told apart by its host name."""
+    refuse_taken(settings.PORT)
+    allow_files(CONNECTIONS + 1024)
+    ClosingWorkers(
+        "portal.asgi:application",
+        address=settings.BIND_HOST,
+        port=settings.PORT,
+        interface=Interfaces.ASGINL,
+        workers=settings.WEB_WORKERS,
+        loop=Loops.asyncio,
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS,
+        http=HTTPModes.http1,  # where HTTP/2 may come, too, a silent connection is waited for without end
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE),
+        workers_kill_timeout=PATIENCE,
+        respawn_failed_workers=True,
+        log_level=LogLevels.warning,
+        log_dictconfig=logging_config(),
+    ).serve()
+
+
+def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) -> None:
+    """Everything of the demo. `listening` is called when both ports are open, `at_stop` after the background work ended.
+
+    Raises PortTaken.
+    """
+    from portal.asgi import application  # loads Django's handler
+
+    for port in (settings.PORT, settings.NOTEBOOK_PORT):
+        refuse_taken(port)
+    runtime = Runtime()
+    try:
+        asyncio.run(_serve(application, runtime, listening))
+    finally:
+        runtime.stop()
+        at_stop()
+
+
+async def _serve(application: Any, runtime: Runtime, listening: Callable[[], object]) -> None:
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    ports = settings.PORT, settings.NOTEBOOK_PORT
+    servers = [in_process(application, port) for port in ports]
+    tasks = [asyncio.create_task(server.serve()) for server in servers]
+    ends = [asyncio.create_task(told.wait()), *tasks]
+    await asyncio.wait([asyncio.create_task(_opened(ports)), *ends], return_when=asyncio.FIRST_COMPLETED)
+    runtime.start()
+    await asyncio.to_thread(listening)  # it may ask the database, which must not happen on the loop
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    log.info("serve.stopping", held=shutdown.count())
+    shutdown.close()
+    for server in servers:
+        server.stop()  # type: ignore[no-untyped-call]
+    await asyncio.wait(tasks, timeout=PATIENCE)
+    # Who answers that with a last word waits for a server that is gone; asyncio.run tells them again, and waits.
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=LAST_WORD)
+
+
+async def _opened(ports: Iterable[int]) -> None:
+    """Granian does not tell when it listens."""
+    for port in ports:
+        while True:
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(settings.BIND_HOST, port)
+                writer.close()
+                break
+            await asyncio.sleep(0.02)
+
+
+def in_process(application: Any, port: int) -> InProcess:
+    return InProcess(
+        application,
+        address=settings.BIND_HOST,
+        port=port,
+        interface=Interfaces.ASGINL,
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS,
+        http=HTTPModes.http1,  # where HTTP/2 may come, too, a silent connection is waited for without end
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE),
+        log_level=LogLevels.error,
+        log_dictconfig=logging_config(),
+    )
+
+
+def logging_config() -> dict[str, Any]:
+    """Granian configures logging again, and adds a logger of its own: it gets a copy of the portal's settings."""
+    return copy.deepcopy(settings.LOGGING)
+
+
+def allow_files(number: int) -> None:
+    """Every connection is an open file; most systems start processes with room for 1,024 and let them ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def refuse_taken(port: int) -> None:
+    """Granian shares ports between processes, so a second server would start and take half of the requests."""
+    with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.BIND_HOST, port))
+        except OSError as error:
+            raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error

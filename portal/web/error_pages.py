@@ -1,0 +1,35 @@
+"""Which page people see when something is not there, not allowed or broken: the same ones in the demo and in an installation.
+
+The demo runs with DEBUG, where Django shows its own technical pages, which tell a newcomer nothing and everybody else too
+much. What went wrong is in the log with its traceback, there as here.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views import debug
+
+from portal.web import problems
+
+
+def broken(
+    request: HttpRequest,
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    tb: TracebackType | None,
+    status_code: int = 500,
+) -> HttpResponse:
+    """Takes what Django's technical page takes."""
+    if status_code == 400 and isinstance(exc_value, Exception):
+        return problems.bad_request(request, exc_value)
+    return problems.server_error(request)
+
+
+def replace_technical_pages() -> None:
+    """Where commands run as local processes it is the demo; a developer's DEBUG without it keeps Django's pages."""
+    if settings.DEBUG and settings.EMBEDDED:
+        debug.technical_404_response = problems.not_found
+        debug.technical_500_response = broken

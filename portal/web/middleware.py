@@ -1,0 +1,110 @@
+"""What every request goes through: request id, client address, the reader's language and zone, problems as pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
+from django.shortcuts import render
+from django.utils import timezone, translation
+
+from portal.access import NotVisible
+from portal.accounts.client_address import believe_only_proxies
+from portal.errors import N_, Problem
+from portal.ids import new_id
+from portal.models import User
+from portal.text.zones import zone_of
+from portal.web.problems import NullCharacter, plain, wants_json
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,40}")
+
+
+def request_id(get_response: GetResponse) -> GetResponse:
+    """Takes the proxy's X-Request-ID or makes one; every log line and audit row of the request carries it."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-ID", "")
+        identity = given if REQUEST_ID.fullmatch(given) else new_id()
+        with structlog.contextvars.bound_contextvars(request_id=identity):
+            response = get_response(request)
+        response["X-Request-ID"] = identity
+        return response
+
+    return middleware
+
+
+def client_address(get_response: GetResponse) -> GetResponse:
+    """The outermost: everything behind it finds the client in REMOTE_ADDR, and no header that a client made up."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        believe_only_proxies(request.META)
+        return get_response(request)
+
+    return middleware
+
+
+def no_null(get_response: GetResponse) -> GetResponse:
+    """A null character in an address means nothing anywhere, and PostgreSQL refuses it."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            problem = NullCharacter()
+            if wants_json(request):
+                return plain(problem, request)
+            return HttpResponseBadRequest(f"{problem.detail}\n", content_type="text/plain; charset=utf-8")
+        return get_response(request)
+
+    return middleware
+
+
+def preferences(get_response: GetResponse) -> GetResponse:
+    """The user's own language and zone; else the language cookie, the browser's language, and the zone that the browser
+    told (static/portal.js) or the installation's."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        user = request.user
+        language = user.language if isinstance(user, User) else ""
+        with translation.override(language or translation.get_language_from_request(request)):
+            with timezone.override(
+                zone_of(user.time_zone if isinstance(user, User) else "", request.COOKIES.get("zone", ""))
+            ):
+                response = get_response(request)
+            response.headers.setdefault("Content-Language", translation.get_language() or "en")
+        response.headers.setdefault("Cache-Control", "private, no-cache")
+        return response
+
+    return middleware
+
+
+class OnlyForms(Problem):
+    """Whoever logs in again after a form was sent too late is led to the form's own address."""
+
+    status = 405
+    code = "method_not_allowed"
+    message = N_("This address only takes what a form sends. Go back to the page with the form, and send it again.")
+
+
+def problems(get_response: GetResponse) -> GetResponse:
+    """A Problem that a page's view did not turn into its form becomes a page that says what and what next."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:
+            page = render(request, "problem.html", {"problem": OnlyForms()}, status=405)
+            page.headers["Allow"] = response.headers["Allow"]
+            return page
+        return response
+
+    def process_exception(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, Problem):
+            return None
+        if isinstance(exception, NotVisible):
+            return render(request, "404.html", status=404)
+        status = 409 if exception.code == "stale" else exception.status  # there is no If-Match in a form
+        return render(request, "problem.html", {"problem": exception}, status=status)
+
+    middleware.process_exception = process_exception  # type: ignore[attr-defined]
+    return middleware

@@ -1,0 +1,45 @@
+"""Secrets that are shown once: kept from the POST that made them until the page after its redirect, sealed in the session.
+
+The page's address names the secret by a key of its own, so that it is there again when the reader changes language or
+theme, or loads the page again, for ten minutes; in no other session, and under no other address.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from portal.infra.crypt import Undecryptable, decrypt, encrypt
+
+KEPT = 600  # s
+MOST = 3
+NAME = "shown_once"
+
+
+def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpResponse:
+    """To the page that shows them; `facts` can be written as JSON."""
+    key = secrets.token_urlsafe(9)
+    kept = {**_live(request), key: {"until": time.time() + KEPT, "at": address, "sealed": encrypt(json.dumps(facts))}}
+    request.session[NAME] = dict(list(kept.items())[-MOST:])
+    return HttpResponseRedirect(f"{address}?made={key}")
+
+
+def shown(request: HttpRequest) -> dict[str, Any]:
+    """What this page shows now; nothing where there is nothing, or not any more."""
+    row = _live(request).get(request.GET.get("made", ""))
+    if row is None or row["at"] != request.path:
+        return {}
+    try:
+        facts: dict[str, Any] = json.loads(decrypt(row["sealed"]))
+    except Undecryptable:
+        return {}
+    return facts
+
+
+def _live(request: HttpRequest) -> dict[str, Any]:
+    now = time.time()
+    return {key: row for key, row in request.session.get(NAME, {}).items() if row["until"] > now}

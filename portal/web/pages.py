@@ -1,0 +1,68 @@
+"""How a page is rendered: its frame, its live parts, and where it leads back to."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.utils.translation import gettext as _
+
+from portal.web.navigation import Shell
+
+
+def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str, Any] | None = None) -> HttpResponse:
+    """django-axes: too many failed logins."""
+    return render(
+        request,
+        "portal/login.html",
+        {"locked": _("Too many failed attempts. Try again in 15 minutes.")},
+        status=429,
+    )
+
+
+def favicon(request: HttpRequest) -> HttpResponse:
+    """Browsers ask for it by this name wherever a page names none, as on downloads and logs."""
+    icon = (settings.BASE_DIR / "static" / "favicon.ico").read_bytes()
+    return HttpResponse(icon, content_type="image/x-icon", headers={"Cache-Control": "public, max-age=86400"})
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """What base.html needs on every page; `csp_nonce` is the name django-htmx looks for."""
+    return {
+        "VERSION": settings.VERSION,
+        "EMBEDDED": settings.EMBEDDED,
+        "DEBUG": settings.DEBUG,
+        "shell": Shell(request),
+        "csp_nonce": getattr(request, "csp_nonce", ""),
+        "back_here": back_here(request),
+    }
+
+
+def wants_part(request: HttpRequest, part: str) -> bool:
+    """Whether htmx asks for the element with this id, of a page with several live parts."""
+    return request.headers.get("HX-Target") == part
+
+
+def back_here(request: HttpRequest) -> str:
+    """Where the switches of language and theme lead back to: this page; where a form's POST is answered by a page, the page
+    that the form was on. A view that knows better says `here`."""
+    if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
+        return request.get_full_path()
+    parts = urlsplit(request.headers.get("Referer", ""))
+    same = parts.netloc == request.get_host()
+    return (f"{parts.path}?{parts.query}" if parts.query else parts.path) if same else request.get_full_path()
+
+
+def render_part(
+    request: HttpRequest, template: str, context: dict[str, Any], *, part: str, status: int = 200
+) -> HttpResponse:
+    """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep them apart."""
+    htmx: Any = getattr(request, "htmx", None)
+    partial = htmx and not htmx.boosted and not htmx.history_restore_request
+    response = render(request, f"{template}#{part}" if partial else template, context, status=status)
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "HX-Boosted", "HX-History-Restore-Request"])
+    return response
