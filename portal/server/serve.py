@@ -40,7 +40,7 @@ class PortTaken(Exception):
 
 
 class ClosingWorkers(MPServer):
-    """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/asgi.py)."""
+    """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/server/application.py)."""
 
     def _stop_workers(self) -> None:
         for worker in self.wrks:
@@ -76,7 +76,7 @@ def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) 
 
     Raises PortTaken.
     """
-    from portal.asgi import application  # loads Django's handler
+    from portal.server.application import application  # loads all views
 
     for port in (settings.PORT, settings.NOTEBOOK_PORT):
         refuse_taken(port)

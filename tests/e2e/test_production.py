@@ -30,7 +30,7 @@ PEOPLE = """
 import datetime as dt, json
 from django.utils import timezone
 from portal.access import Actor
-from portal.actions.tokens import create_token
+from portal.accounts.tokens import create_token
 from portal.models import Department, Membership, Role, User
 from workloads.models import Image
 Image.objects.create(name="test.local/python:3", title="Python")

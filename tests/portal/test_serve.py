@@ -122,7 +122,7 @@ def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(tran
 DEMO = """
 import django; django.setup()
 from django.core.management import call_command
-from portal import serve
+from portal.server import serve
 call_command("migrate", verbosity=0)
 try:
     serve.one_process(lambda: print("listening", flush=True), lambda: print("stopped", flush=True))
@@ -141,7 +141,7 @@ async def application(scope, receive, send):
         await asyncio.sleep(600)
     except asyncio.CancelledError:
         await send({"type": "websocket.close"})
-portal.asgi.application = application
+portal.server.application.application = application
 """
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import httpx
 
-PROCESSES = "import django; django.setup(); from portal import serve; serve.processes()"
+PROCESSES = "import django; django.setup(); from portal.server import serve; serve.processes()"
 
 
 def free_port() -> int:

@@ -49,9 +49,7 @@ for n in range(%d):
     request = WorkloadRequest(kind="job", name=f"job-{n}", pool=pool, image=image, command=("python", "-c", program))
     actions.submit(actor=Actor(alice), department=vision, request=request)
 """
-PORTAL = (
-    "import django; django.setup(); from portal import serve; serve.one_process(lambda: print('up', flush=True), int)"
-)
+PORTAL = "import django; django.setup(); from portal.server import serve; serve.one_process(lambda: print('up', flush=True), int)"
 
 
 @pytest.fixture
