@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from portal.actions import webhooks
 
-from portal import notices, outbox, outgoing, sender, tasks
+from portal import tasks
 from portal.access import Actor
 from portal.models import Department, InboxItem, Role, User, Webhook, WebhookDelivery
+from portal.notify import notices, outbox, safe_http, sender, webhooks
 from tests import builders as make
 from tests.portal.receiver import Receiver, listening
 
@@ -27,7 +27,7 @@ LONG = 100.0  # s: where it is to answer, or to be slow still, however busy the 
 
 @pytest.fixture
 def deadline(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr(outgoing, "DEADLINE", seconds)
+    return lambda seconds: monkeypatch.setattr(safe_http, "DEADLINE", seconds)
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_a_name_that_is_not_found_in_time_holds_nobody_either(
 ) -> None:
     over = threading.Event()
     deadline(SHORT)
-    monkeypatch.setattr("portal.outgoing.socket.getaddrinfo", lambda *_, **__: over.wait())
-    with pytest.raises(outgoing.TooSlow):
-        outgoing.post(f"{receivers[0].rule}/", b"", {})
+    monkeypatch.setattr("portal.notify.safe_http.socket.getaddrinfo", lambda *_, **__: over.wait())
+    with pytest.raises(safe_http.TooSlow):
+        safe_http.post(f"{receivers[0].rule}/", b"", {})
     over.set()
 
 

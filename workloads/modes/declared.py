@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from portal.locks import durable
 
+from portal.infra.locks import durable
 from quotas.engine.mig_layouts import layout_of
 from quotas.models import Cluster
 from workloads import sharing
