@@ -37,8 +37,8 @@ test: install-dev  ## all tests, on real servers that start and stop by themselv
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 # The rooms that only compute (the contract "pure-rooms" of .importlinter names them), by their own tests.
-PURE_TESTS := tests/engine tests/sharing $(addprefix tests/workloads/test_,lifecycle.py manifests.py gang_manifests.py \
-	manifest_objects.py distributed.py exports.py gangs.py homes.py last_lines.py owned.py)
+PURE_TESTS := tests/engine tests/sharing tests/workloads/test_lifecycle.py tests/workloads/kubernetes \
+	$(addprefix tests/workloads/runtime/test_,rank_environment.py gangs.py last_lines.py) tests/workloads/requests/test_exports.py
 
 coverage: install-dev  ## every branch of the rooms that only compute is taken by a test (pyproject.toml, tool.coverage)
 	@QUICK=1 $(RUN) -m coverage run -m pytest -q -n 0 --hypothesis-seed=0 -p no:cacheprovider $(PURE_TESTS) && $(RUN) -m coverage report

@@ -112,7 +112,7 @@ def take_over(made: Installation, account: str) -> None:
     """The cluster's row, with the rights of deploy/kubernetes/rbac.yaml and no more, and its nodes."""
     from portal.infra.crypt import encrypt
     from quotas.models import Cluster
-    from workloads import inventory
+    from workloads.nodes import inventory
 
     options = {"volume": "emptyDir", "namespace_prefix": "bench-"}
     row = Cluster.objects.create(name="bench", kind="kubernetes", connection=encrypt(account), options=options)

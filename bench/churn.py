@@ -73,7 +73,7 @@ def passes() -> dict[str, float]:
     from portal.errors import Busy
     from quotas.admission import run_pass
     from quotas.models import Cluster, PoolGroup
-    from workloads.converge import converge_cluster
+    from workloads.reconciler.reconcile import converge_cluster
 
     found = {}
 

@@ -165,12 +165,13 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     from portal.models import User
     from quotas.admission import run_pass
     from quotas.models import Claim, Pool
-    from workloads import actions, starting
-    from workloads.drivers import driver_for
-    from workloads.manifests import pod as manifest
+    from workloads import actions
+    from workloads.clusters.drivers import driver_for
+    from workloads.clusters.run_spec import ROWS, spec_of
+    from workloads.kubernetes.manifests import pod as manifest
     from workloads.models import Attempt, Image
-    from workloads.requests import WorkloadRequest
-    from workloads.specs import ROWS, spec_of
+    from workloads.reconciler import starting
+    from workloads.requests.request import WorkloadRequest
 
     made.stop("web", "watcher", "worker", "beat")
     pool = Pool.objects.get(slug=portal.pools["Pretended-GPU"])
@@ -258,7 +259,7 @@ def main() -> None:
             for product in SMALLS.values():  # cards of their own: both have lent all of them
                 add_node(made, f"{product.lower()}-{number}", product)
         from quotas.models import Cluster
-        from workloads import inventory
+        from workloads.nodes import inventory
 
         inventory.refresh(Cluster.objects.get())
         api, portal = Requests(made), Portal(made)

@@ -27,7 +27,7 @@ BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
 # id, so that each has an origin of its own; browsers take every name below localhost for this machine.
 NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://*.localhost:{NOTEBOOK_PORT}").rstrip("/")
 SENDER_OF = "portal.server.intake.sender_of"  # whose large body it is
-NOTEBOOK_APPLICATION = "workloads.notebook_proxy.application"
+NOTEBOOK_APPLICATION = "workloads.notebooks.proxy.application"
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, 1)  # processes
 WEB_THREADS = env.integer("WEB_THREADS", 4, 1)  # for pages and API, in each
 

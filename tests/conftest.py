@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> None:
     """What this process remembers for seconds belongs to another test's database."""
-    verdicts = sys.modules.get("workloads.verdicts")
+    verdicts = sys.modules.get("workloads.requests.verdict")
     if verdicts is not None:
         verdicts._possible.clear()
 

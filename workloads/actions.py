@@ -22,13 +22,13 @@ from portal.notify.events import emit
 from portal.prepared import insert
 from quotas import claims
 from quotas.models import Claim, ClaimState
-from workloads.faults import check
-from workloads.happenings import happened, new_attempt, said_ready
+from workloads.clusters.run_spec import digest, hidden_of
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.requests import LONGEST, WorkloadRequest, claim_fields
-from workloads.specs import digest, hidden_of
-from workloads.verdicts import refuse_impossible
+from workloads.reconciler.transitions import happened, new_attempt, said_ready
+from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields
+from workloads.requests.validation import check
+from workloads.requests.verdict import refuse_impossible
 
 NORMAL_PRIORITY = 0
 

@@ -10,10 +10,11 @@ from django.utils.translation import gettext_lazy as _
 from portal.ids import new_id
 from portal.models import Department, User
 from portal.names import LineField, NameField
-from quotas.models import Claim, Cluster, Pool
+from quotas.models import Claim, Cluster, Node, Pool
+from workloads import mode_lifecycle
 from workloads.lifecycle import FINAL
 from workloads.lifecycle import State as S
-from workloads.setups import Setup
+from workloads.runtime.setups import Setup
 
 
 class Kind(models.TextChoices):
@@ -80,7 +81,7 @@ class Preset(models.Model):
     cpu_milli = models.PositiveIntegerField(default=2000)
     memory_mib = models.PositiveIntegerField(default=8192)
     max_runtime = models.PositiveIntegerField(null=True, blank=True)
-    setup = models.JSONField(default=dict, blank=True)  # workloads.setups.Setup
+    setup = models.JSONField(default=dict, blank=True)  # workloads.runtime.setups.Setup
     order = models.PositiveSmallIntegerField(default=0)
     active = models.BooleanField(default=True)
 
@@ -126,7 +127,7 @@ class Workload(models.Model):
     own_only = models.BooleanField(default=False)
     max_runtime = models.PositiveIntegerField(null=True)  # s, of each attempt
     max_wait = models.PositiveIntegerField(null=True)  # s in the queue before it is rejected
-    setup = models.JSONField(default=dict)  # workloads.setups.Setup
+    setup = models.JSONField(default=dict)  # workloads.runtime.setups.Setup
     shared = models.BooleanField(default=False)  # a notebook others of the department may open
     rerun_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="reruns")
 
@@ -281,4 +282,48 @@ class LogPart(models.Model):
         return f"{self.start} to {self.end} of a log"
 
 
-from workloads.modes.models import ModeChange  # noqa: E402, F401 - Django looks for models here
+class ModeStage(models.TextChoices):
+    """workloads.mode_lifecycle.Stage with the words people read."""
+
+    DRAINING = mode_lifecycle.Stage.DRAINING.value, _("draining")
+    APPLYING = mode_lifecycle.Stage.APPLYING.value, _("writing")
+    VERIFYING = mode_lifecycle.Stage.VERIFYING.value, _("waiting for the cluster")
+    REVERTING = mode_lifecycle.Stage.REVERTING.value, _("going back")
+    DONE = mode_lifecycle.Stage.DONE.value, _("done")
+    CANCELLED = mode_lifecycle.Stage.CANCELLED.value, _("cancelled")
+    REVERTED = mode_lifecycle.Stage.REVERTED.value, _("as it was before")
+    FAILED = mode_lifecycle.Stage.FAILED.value, _("failed")
+
+
+class ModeChange(models.Model):
+    """One change of one node's mode, from the operator's word to the node back in service."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="mode_changes")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    target = models.JSONField()  # nodes.modes.recipes.Target
+    before = models.JSONField()  # labels that will be written, as they were; sharing, held_back, drained
+    labels = models.JSONField()  # what is written: {label: value, or null to take it away}
+    told = models.JSONField(default=dict)  # claims told to go: {public id: by when}
+    stage = models.CharField(max_length=10, choices=ModeStage.choices, default=ModeStage.DRAINING)
+    stage_since = models.DateTimeField(default=timezone.now)
+    deadline = models.DateTimeField(null=True)  # of the stage; null: it waits for work that must not be stopped
+    cancel_requested_at = models.DateTimeField(null=True)
+    written_at = models.DateTimeField(null=True)  # in this stage
+    noticed_at = models.DateTimeField(null=True)  # the cluster was seen to work on it
+    started_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True)
+    message = models.CharField(max_length=300, blank=True)  # why it went back or failed, or what it waits for
+
+    class Meta:
+        ordering = ["-public_id"]
+        constraints = [
+            models.UniqueConstraint(fields=["node"], condition=Q(finished_at=None), name="one_live_change_a_node")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.stage}"
+
+    @property
+    def is_final(self) -> bool:
+        return mode_lifecycle.Stage(self.stage) in mode_lifecycle.FINAL

@@ -11,11 +11,13 @@ from django.utils import timezone
 
 from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
-from workloads import cleaning, deadlines, homes, inventory
-from workloads.clusters.base import ClusterError
-from workloads.converge import converge_claim, converge_cluster
-from workloads.drivers import driver_for
-from workloads.modes import changes
+from workloads.clusters.drivers import driver_for
+from workloads.files import cleaning
+from workloads.nodes import inventory
+from workloads.nodes.modes import changes
+from workloads.reconciler import deadlines, namespaces
+from workloads.reconciler.reconcile import converge_claim, converge_cluster
+from workloads.runtime.base import ClusterError
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +74,7 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
         for cluster in Cluster.objects.filter(active=True, unreachable_since=None):
             try:
                 inventory.refresh(cluster)
-                homes.keep_homes(cluster, driver_for(cluster))
+                namespaces.keep_homes(cluster, driver_for(cluster))
             except ClusterError as error:
                 log.error("cluster.failed", cluster=cluster.name, error=str(error))
 

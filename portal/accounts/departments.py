@@ -15,7 +15,7 @@ from portal.models import Department
 from portal.notify.events import emit
 
 SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # is a label of Kubernetes objects and namespaces
-RESERVED_END = "-unrestricted"  # of a department's second namespace (workloads.specs.namespace_of)
+RESERVED_END = "-unrestricted"  # of a department's second namespace (workloads.clusters.run_spec.namespace_of)
 RESERVED = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "system", "unrestricted"})
 
 

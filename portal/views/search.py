@@ -1,4 +1,4 @@
-"""What Ctrl-K finds here: departments and things to do. Workloads and pools are found by workloads.views.search."""
+"""What Ctrl-K finds here: departments and things to do. Workloads and pools are found by workloads.pages.search."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 from tests.architecture import sources
 
@@ -35,3 +36,64 @@ def test_templates_have_at_most_200_lines() -> None:
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
     forbidden = {"utils.py", "helpers.py", "services.py", "common.py", "misc.py"}
     assert [sources.name(path) for path in sources.files() if path.name in forbidden] == []
+
+
+# Names that other folders use of one. Above 15 somebody who changes a folder no longer knows what others rely on.
+NAMES = 15
+MORE = {
+    "workloads/runtime": 74,  # the contract itself: the types and errors that drivers and everything above them share
+    "workloads/requests": 38,
+    "workloads/sharing": 25,  # a module for each sharing system, most of them named by the modes that switch between them
+    "workloads/nodes/modes": 21,
+}
+
+
+def _room(name: str) -> str:
+    """The folder of a dotted module; a folder inside another one is its room's own matter."""
+    parts = name.split(".")
+    is_package = (sources.ROOT / Path(*parts)).is_dir()
+    return "/".join(parts if is_package else parts[:-1])
+
+
+def _used_from_outside(app: str) -> dict[str, set[str]]:
+    """Folder → names of its modules that modules outside of it (and not the lists of addresses) use."""
+    used: dict[str, set[str]] = {}
+    for path in sources.files("portal", "quotas", "workloads"):
+        here, modules = "/".join(path.relative_to(sources.ROOT).parent.parts), {}
+        if path.name in ("urls.py", "api_urls.py"):
+            continue
+        for full in sources.imports(path):
+            module, _, name = full.rpartition(".")
+            if not full.startswith(f"{app}."):
+                continue
+            if (sources.ROOT / Path(*full.split("."))).with_suffix(".py").exists():
+                modules[name] = full
+            elif _is_outside(here, _room(module)):
+                used.setdefault(_room(module), set()).add(full)
+        for node in ast.walk(sources.tree(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+                full = modules[node.value.id]
+                if _is_outside(here, _room(full)):
+                    used.setdefault(_room(full), set()).add(f"{full}.{node.attr}")
+    return used
+
+
+def _is_outside(here: str, room: str) -> bool:
+    return not (here == room or here.startswith(f"{room}/") or (room.startswith(f"{here}/") and "/" in here))
+
+
+def test_a_folder_has_at_most_15_names_that_others_use() -> None:
+    used = {room: len(names) for room, names in _used_from_outside("workloads").items() if "/" in room}
+    assert {room: count for room, count in used.items() if count > MORE.get(room, NAMES)} == {}
+
+
+def test_no_two_folders_import_each_other() -> None:
+    arrows = set()
+    for path in sources.files("workloads"):
+        here = sources.name(path).removesuffix(".py").split("/")
+        mine = here[1] if len(here) > 2 else here[-1]
+        for full in sources.imports(path):
+            there = full.split(".")
+            if there[0] == "workloads" and len(there) > 1 and there[1] != mine:
+                arrows.add((mine, there[1]))
+    assert {pair for pair in arrows if pair[::-1] in arrows} == set()

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from workloads.clusters.base import ClusterDriver, Observed, Phase, PodPlacement, RunRef, RunSpec
-from workloads.clusters.doubles import InMemoryCluster, Life
-from workloads.clusters.embedded import EmbeddedCluster
-from workloads.clusters.embedded_plan import node_from
-from workloads.clusters.kubernetes import Connection, KubernetesCluster
+from tests.clusters.fakes import InMemoryCluster, Life
+from workloads.embedded.command import node_from
+from workloads.embedded.driver import EmbeddedCluster
+from workloads.kubernetes.driver import Connection, KubernetesCluster
+from workloads.runtime.base import ClusterDriver, Observed, Phase, PodPlacement, RunRef, RunSpec
 
 T = TypeVar("T")
 

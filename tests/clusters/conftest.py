@@ -10,8 +10,8 @@ import pytest
 
 from tests.clusters import beds, realcluster
 from tests.clusters.realcluster import Admin
-from workloads.clusters.embedded import EmbeddedCluster
-from workloads.clusters.kubernetes import KubernetesCluster
+from workloads.embedded.driver import EmbeddedCluster
+from workloads.kubernetes.driver import KubernetesCluster
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from tests import builders as make
 from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.workloads.conftest import Bed
-from workloads import inventory
-from workloads.drivers import driver_for
+from workloads.clusters.drivers import driver_for
 from workloads.models import Image, Workload
+from workloads.nodes import inventory
 
 MERGE = "application/merge-patch+json"
 

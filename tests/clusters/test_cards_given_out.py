@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.clusters.beds import PlainBed, eventually, log, seen
-from workloads.clusters.base import Observed, Phase, RunSpec
+from workloads.runtime.base import Observed, Phase, RunSpec
 
 STEPS = 200 if os.environ.get("NIGHTLY") else 12
 LANES = 3  # at once, each with dice of its own: starts that race are where a card would be given twice

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from workloads.clusters.base import Refused, Unreachable
-from workloads.clusters.kubernetes import Connection, KubernetesCluster
+from workloads.kubernetes.driver import Connection, KubernetesCluster
+from workloads.runtime.base import Refused, Unreachable
 
 
 def config(cluster: dict[str, Any] | None = None, **user: Any) -> str:

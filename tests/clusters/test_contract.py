@@ -1,4 +1,4 @@
-"""What workloads/clusters/base.py promises, held against every driver."""
+"""What workloads/runtime/base.py promises, held against every driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.clusters.beds import FOREVER, LINES, Bed, ended, eventually, in_phase, log, seen, up
-from workloads.clusters.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable, volume_of
+from workloads.runtime.base import ClusterDriver, NoSuchRun, Phase, Refused, RunRef, RunSpec, Unreachable, volume_of
 
 LATER = dt.datetime(2031, 5, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -11,9 +11,9 @@ from django.test import Client
 
 from quotas.models import LedgerEntry
 from tests.clusters.node_bed import NodeBed, bed  # noqa: F401 a fixture
-from workloads import reconcile
 from workloads.models import Workload
-from workloads.setups import Setup
+from workloads.reconciler import next_steps
+from workloads.runtime.setups import Setup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Undo = Callable[[], object]
@@ -113,7 +113,7 @@ def test_a_service_goes_on_after_an_eviction_and_leaves_a_node_that_is_drained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same attempt while its own node takes it; another one where the plan finds a place, once it does not."""
-    monkeypatch.setattr(reconcile, "DISPLACED", dt.timedelta(seconds=2))
+    monkeypatch.setattr(next_steps, "DISPLACED", dt.timedelta(seconds=2))
     service = bed.submit(bed.alice, bed.vision, "serve", kind="service", setup=Setup(port=8000))
     bed.until(lambda: bed.state(service) == "running", 60)
     first = pods_of(bed, service)[0]["metadata"]["uid"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.clusters.beds import Bed, ended, eventually, log, seen
-from workloads.clusters.base import NoSuchRun, Phase, PodPlacement, RunSpec
-from workloads.setups import Setup
+from workloads.runtime.base import NoSuchRun, Phase, PodPlacement, RunSpec
+from workloads.runtime.setups import Setup
 
 SAVES = """\
 import signal, sys, time

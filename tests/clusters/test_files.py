@@ -1,4 +1,4 @@
-"""What workloads/clusters/files.py promises, held against every driver whose working directories outlive their runs."""
+"""What workloads/runtime/files.py promises, held against every driver whose working directories outlive their runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from tests.clusters.beds import Bed, PlainBed, ended, eventually, in_phase, log, seen
 from tests.clusters.realcluster import Admin
-from workloads.clusters.base import Phase, RunSpec, Unreachable, VolumeRef, volume_of
-from workloads.clusters.file_names import shown
-from workloads.clusters.files import FileFailure, Files, Listing, NotYet, OpenFile
-from workloads.clusters.volume_program import bytes_of, text_of
-from workloads.manifests import files as helper
+from workloads.files.names import shown
+from workloads.kubernetes.manifests import files as helper
+from workloads.runtime.base import Phase, RunSpec, Unreachable, VolumeRef, volume_of
+from workloads.runtime.files import FileFailure, Files, Listing, NotYet, OpenFile
+from workloads.runtime.volume_program import bytes_of, text_of
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.clusters.beds import FOREVER, PROGRAMS, Bed, eventually, log, seen
-from workloads.clusters.base import Observed, Phase, PodPlacement, Refused, RunRef, RunSpec
-from workloads.clusters.kubernetes import KubernetesCluster
-from workloads.setups import Setup
+from workloads.kubernetes.driver import KubernetesCluster
+from workloads.runtime.base import Observed, Phase, PodPlacement, Refused, RunRef, RunSpec
+from workloads.runtime.setups import Setup
 
 OVER = (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 MEET = """

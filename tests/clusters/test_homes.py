@@ -8,7 +8,7 @@ import pytest
 
 from tests.clusters.beds import PlainBed, eventually, in_phase
 from tests.clusters.realcluster import Admin
-from workloads.clusters.base import EXCEEDED, Home, Phase, Refused
+from workloads.runtime.base import EXCEEDED, Home, Phase, Refused
 
 pytestmark = pytest.mark.cluster
 GPU = "requests.nvidia.com/gpu"

@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clusters.beds import PlainBed
-from workloads.clusters import kubeapi
-from workloads.clusters.base import LogChunk, Refused, RunRef, Unreachable
-from workloads.clusters.kubeapi import Api
-from workloads.clusters.kubernetes import Connection, KubernetesCluster
-from workloads.clusters.pod_orders import Orders
-from workloads.manifests import SUBMISSION
+from workloads.kubernetes import api as kubernetes_api
+from workloads.kubernetes.api import Api
+from workloads.kubernetes.driver import Connection, KubernetesCluster
+from workloads.kubernetes.manifests import SUBMISSION
+from workloads.kubernetes.pod_commands import Orders
+from workloads.runtime.base import LogChunk, Refused, RunRef, Unreachable
 
 Reply = tuple[int, Any]
 RUN = RunRef("w-one-1", "gqp-vision", "s-1")
@@ -138,7 +138,8 @@ class TestAServerThatHearsAndSaysNothing:
             with pytest.raises(Unreachable, match=reason):
                 client.get("/api/v1/pods/x")
         assert [path for _, path, _ in server.asked] == ["/api/v1/pods/x", "/version"]
-        monkeypatch.setattr(kubeapi, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + kubeapi.KNOCK_EVERY))
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + kubernetes_api.KNOCK_EVERY)
+        monkeypatch.setattr(kubernetes_api, "time", later)
         server.answer = lambda method, path: response(200, {})
         assert client.get("/api/v1/pods/x") == {}
 
@@ -185,7 +186,8 @@ class TestList:
         assert client.list("/api/v1/pods", labelSelector="a=b") == ([item(1), item(2), item(3)], "9")
         assert [query.get("continue") for _, _, query in server.asked] == [None, "more"]
         assert all(
-            query["labelSelector"] == "a=b" and query["limit"] == str(kubeapi.PAGE) for _, _, query in server.asked
+            query["labelSelector"] == "a=b" and query["limit"] == str(kubernetes_api.PAGE)
+            for _, _, query in server.asked
         )
 
     def test_begins_anew_when_its_pages_expired(self) -> None:
@@ -231,7 +233,7 @@ class TestLog:
 
     @given(log=LOGS, offset=st.integers(0, 40), limit=st.integers(1, 40))
     def test_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
-        with mock.patch.object(kubeapi, "PIECE", 3):
+        with mock.patch.object(api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, offset=offset, limit=limit)
         offset = offset if offset <= len(log) else 0  # it began anew
         assert (chunk.data, chunk.offset) == (log[offset:][:limit], offset)
@@ -239,7 +241,7 @@ class TestLog:
 
     @given(log=LOGS, tail=st.integers(0, 40), limit=st.integers(1, 40))
     def test_its_last_lines(self, log: bytes, tail: int, limit: int) -> None:
-        with mock.patch.object(kubeapi, "PIECE", 3):
+        with mock.patch.object(api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, tail=tail, limit=limit)
         lines = [line + b"\n" for line in log.split(b"\n")]
         lines[-1:] = [lines[-1][:-1]] if lines[-1] != b"\n" else []
@@ -270,7 +272,7 @@ def test_a_process_that_was_forked_makes_a_client_of_its_own(monkeypatch: pytest
 
     client = Api(make)
     assert client.client() is client.client()
-    monkeypatch.setattr(kubeapi.os, "getpid", lambda: -1)
+    monkeypatch.setattr(kubernetes_api.os, "getpid", lambda: -1)
     assert client.client() is made[1]
     assert len(made) == 2
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.clusters.beds import PlainBed, ended, eventually, in_phase, log, seen, up
 from tests.clusters.realcluster import Admin, unique
-from workloads.clusters.base import Phase, PodPlacement, Refused, RunSpec, Unreachable, volume_of
-from workloads.clusters.kubernetes import Connection, KubernetesCluster
-from workloads.manifests import FINALIZER
+from workloads.kubernetes.driver import Connection, KubernetesCluster
+from workloads.kubernetes.manifests import FINALIZER
+from workloads.runtime.base import Phase, PodPlacement, Refused, RunSpec, Unreachable, volume_of
 
 pytestmark = pytest.mark.cluster
 KWOK = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}

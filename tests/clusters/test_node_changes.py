@@ -14,9 +14,9 @@ import yaml
 from tests.clusters import realcluster
 from tests.clusters.beds import eventually
 from tests.clusters.realcluster import ROOT, Admin
-from workloads.clusters.base import Refused
-from workloads.clusters.kubernetes import Connection, KubernetesCluster
-from workloads.modes.recipes import ConfigEntry, Target, is_as_wanted, named_layouts, recipe, with_entry
+from workloads.kubernetes.driver import Connection, KubernetesCluster
+from workloads.nodes.modes.recipes import ConfigEntry, Target, is_as_wanted, named_layouts, recipe, with_entry
+from workloads.runtime.base import Refused
 
 pytestmark = pytest.mark.cluster
 DEPLOY = Path(ROOT) / "deploy/kubernetes"

@@ -14,11 +14,11 @@ from django.test import Client
 
 from quotas.models import Card, Claim, ClaimState, Cluster
 from tests.clusters.node_bed import NodeBed, bed, ready  # noqa: F401 a fixture
-from workloads import inventory
-from workloads.clusters.base import Observed
-from workloads.clusters.kubernetes import KubernetesCluster
-from workloads.drivers import driver_for
+from workloads.clusters.drivers import driver_for
+from workloads.kubernetes.driver import KubernetesCluster
 from workloads.models import Attempt
+from workloads.nodes import inventory
+from workloads.runtime.base import Observed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.clusters.realcluster import cannot
 from tests.workloads.embedded_bed import cluster, ended, log, spec, up
-from workloads.clusters import nvml
-from workloads.clusters.base import PodPlacement, Unreachable
+from workloads.embedded import nvml
+from workloads.runtime.base import PodPlacement, Unreachable
 
 A100 = "NVIDIA-A100-SXM4-80GB"
 

@@ -15,10 +15,10 @@ from quotas import live
 from quotas.models import Card, OutsidePod, Pool
 from quotas.soundness import faults
 from tests.clusters.node_bed import MERGE, NodeBed, bed  # noqa: F401 a fixture
-from workloads import inventory
-from workloads.clusters.base import Observed
-from workloads.clusters.kubernetes import KubernetesCluster
-from workloads.drivers import driver_for
+from workloads.clusters.drivers import driver_for
+from workloads.kubernetes.driver import KubernetesCluster
+from workloads.nodes import inventory
+from workloads.runtime.base import Observed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

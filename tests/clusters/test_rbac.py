@@ -17,9 +17,9 @@ from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, seen, up
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_files import asked as asked_again
 from tests.clusters.test_gangs import OVER, gang, service, until
-from workloads.clusters.base import Home, Phase, volume_of
-from workloads.clusters.kubeapi import Api
-from workloads.clusters.kubernetes import KubernetesCluster
+from workloads.kubernetes.api import Api
+from workloads.kubernetes.driver import KubernetesCluster
+from workloads.runtime.base import Home, Phase, volume_of
 
 pytestmark = pytest.mark.cluster
 

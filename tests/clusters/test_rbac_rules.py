@@ -15,8 +15,8 @@ from tests.clusters.realcluster import Admin
 from tests.clusters.test_files import asked as asked_again
 from tests.clusters.test_gangs import gang, service
 from tests.clusters.test_rbac import rules, serve_routes
-from workloads.clusters.base import ClusterError, Home, Phase, volume_of
-from workloads.clusters.kubernetes import KubernetesCluster
+from workloads.kubernetes.driver import KubernetesCluster
+from workloads.runtime.base import ClusterError, Home, Phase, volume_of
 
 pytestmark = pytest.mark.cluster
 Call = Callable[[PlainBed, KubernetesCluster], object]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workloads.clusters import ready_files
-from workloads.clusters.base import Unreachable
-from workloads.manifests import KIND, RECLAIM_AT, SUBMISSION, Options
+from workloads.kubernetes import ready_files
+from workloads.kubernetes.manifests import KIND, RECLAIM_AT, SUBMISSION, Options
+from workloads.runtime.base import Unreachable
 
 
 def pod(name: str, kind: str = "service", notice: str = "2031-01-01T00:00:00Z", **meta: Any) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.clusters.beds import Bed, PlainBed, ended, eventually, log, up
 from tests.clusters.realcluster import Admin
-from workloads.clusters.base import Home, KeptVolume, Phase, Refused, RunSpec, SharedVolume, volume_of
-from workloads.clusters.kubernetes import KubernetesCluster
-from workloads.clusters.places import DEPARTMENT_VOLUME, USER_VOLUME
-from workloads.manifests import files
-from workloads.setups import Setup
+from workloads.kubernetes.driver import KubernetesCluster
+from workloads.kubernetes.manifests import files
+from workloads.runtime.base import Home, KeptVolume, Phase, Refused, RunSpec, SharedVolume, volume_of
+from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
+from workloads.runtime.setups import Setup
 
 THEIRS = SharedVolume("department", DEPARTMENT_VOLUME)
 MINE = SharedVolume("user-7", USER_VOLUME, "alice@example.org")

@@ -26,10 +26,11 @@ from tests.clusters import realcluster
 from tests.clusters.beds import eventually
 from tests.clusters.realcluster import Admin
 from tests.sharing.table import NODES, Live, Stopped, Table, tables
-from workloads import actions, inventory
-from workloads.converge import converge_cluster
-from workloads.drivers import driver_for
+from workloads import actions
+from workloads.clusters.drivers import driver_for
 from workloads.models import Attempt, Image, Workload
+from workloads.nodes import inventory
+from workloads.reconciler.reconcile import converge_cluster
 from workloads.sharing.nodes import quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]

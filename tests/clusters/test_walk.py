@@ -20,12 +20,14 @@ from tests.clients import program
 from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.workloads.conftest import Bed
-from tests.workloads.test_main_path import CHECKPOINTS, FOREVER, log_of
-from workloads import actions, homes, inventory
-from workloads.copies import manifest_of
-from workloads.drivers import driver_for
+from tests.workloads.reconciler.test_main_path import CHECKPOINTS, FOREVER, log_of
+from workloads import actions
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import tokens_of
 from workloads.models import Attempt, Image, Workload
-from workloads.specs import tokens_of
+from workloads.nodes import inventory
+from workloads.reconciler import namespaces
+from workloads.requests.as_api_call import manifest_of
 
 pytestmark = pytest.mark.cluster
 
@@ -250,7 +252,7 @@ def test_a_raised_quota_lets_the_next_run_in_at_once_and_a_lowered_one_leaves_wh
             make.quota(department, pool, 0, borrow_limit=0)
     Quota.objects.update(borrow_limit=0)
     Quota.objects.filter(pool=bed.pool).update(guaranteed=1)
-    homes.keep_homes(bed.cluster, driver_for(bed.cluster))
+    namespaces.keep_homes(bed.cluster, driver_for(bed.cluster))
     assert most() == "1"
     mine = Quota.objects.filter(department=bed.vision, pool=bed.pool)
     mine.update(guaranteed=2)
@@ -258,6 +260,6 @@ def test_a_raised_quota_lets_the_next_run_in_at_once_and_a_lowered_one_leaves_wh
     bed.until(lambda: bed.state(job) == "running", seconds=100)
     assert most() == "2"
     mine.update(guaranteed=1)
-    homes.keep_homes(bed.cluster, driver_for(bed.cluster))
+    namespaces.keep_homes(bed.cluster, driver_for(bed.cluster))
     assert most() == "2"  # what it holds: not more, and not less
     assert bed.state(job) == "running"

@@ -14,13 +14,13 @@ from tests.clusters import realcluster
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_gangs import MEET, SERVE
 from tests.clusters.test_walk import SMALL, PodBed, bed  # noqa: F401 a fixture
-from tests.workloads.test_main_path import FOREVER
+from tests.workloads.reconciler.test_main_path import FOREVER
 from workloads import actions
-from workloads.archive import read_log
-from workloads.drivers import driver_for
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import ref_of
+from workloads.files.logs import read_log
 from workloads.models import Attempt, Image, Workload
-from workloads.setups import Setup
-from workloads.specs import ref_of
+from workloads.runtime.setups import Setup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 SAVES = """

@@ -18,11 +18,12 @@ from portal.infra import locks
 from quotas import admission
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Pool
 from tests import builders as make
-from workloads import actions, converge, deadlines, happenings
-from workloads.clusters.base import RunSpec
-from workloads.clusters.doubles import InMemoryCluster, Life
+from tests.clusters.fakes import InMemoryCluster, Life
+from workloads import actions
 from workloads.models import Attempt, Image, Workload
-from workloads.requests import WorkloadRequest
+from workloads.reconciler import deadlines, reconcile, transitions
+from workloads.requests.request import WorkloadRequest
+from workloads.runtime.base import RunSpec
 
 pytestmark = pytest.mark.django_db
 CALLS = ("ensure", "announce", "stop", "remove", "observe", "logs")
@@ -89,7 +90,7 @@ class World:
 
     def turn(self) -> None:
         admission.run_pass(group_id=self.pool.group_id)
-        converge.converge_cluster(self.pool.group.cluster)
+        reconcile.converge_cluster(self.pool.group.cluster)
         deadlines.keep(now=timezone.now())
 
     def until(self, workload: Workload, state: str) -> None:
@@ -115,8 +116,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
     made: list[World] = []
-    monkeypatch.setattr(happenings, "BACKOFF", 0)
-    monkeypatch.setattr(converge, "driver_for", lambda cluster: made[-1].cluster)
+    monkeypatch.setattr(transitions, "BACKOFF", 0)
+    monkeypatch.setattr(reconcile, "driver_for", lambda cluster: made[-1].cluster)
     monkeypatch.setattr(deadlines, "driver_for", lambda cluster: made[-1].cluster)
 
     @contextmanager
@@ -132,7 +133,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
         made.append(World(number, killer))
         return made[-1]
 
-    for module in (admission, happenings):
+    for module in (admission, transitions):
         monkeypatch.setattr(module, "durable", durable)
     monkeypatch.setattr(Deadly, "look_at_all", InMemoryCluster.observe, raising=False)
     return make_world

@@ -13,8 +13,8 @@ from django.db import connections
 
 from quotas.models import Cluster, Pool
 from tests import builders as make
-from tests.workloads.test_inventory import Listing, whole
-from workloads import inventory, pools
+from tests.workloads.nodes.test_inventory import Listing, whole
+from workloads.nodes import inventory, pools
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 

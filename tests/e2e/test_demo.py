@@ -24,9 +24,9 @@ from tests.architecture.sources import ROOT
 from tests.e2e.conftest import Person, passwords
 from tests.e2e.installation import eventually
 from tests.servers import free_port
-from workloads.clusters.embedded import EmbeddedCluster
 from workloads.demo.load import JOBS
 from workloads.demo.seed import PEOPLE
+from workloads.embedded.driver import EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(400)
 

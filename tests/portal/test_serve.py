@@ -32,7 +32,7 @@ from tests.portal.web_server import free_port, web_server
 from tests.servers import listening
 from workloads import actions
 from workloads.models import Image, Workload
-from workloads.requests import WorkloadRequest
+from workloads.requests.request import WorkloadRequest
 
 STREAM = "text/event-stream"
 

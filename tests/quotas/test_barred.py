@@ -17,8 +17,8 @@ from quotas.policies import policy_json
 from quotas.previews import preview_recall
 from tests import builders as make
 from workloads.models import Image
-from workloads.requests import WorkloadRequest
-from workloads.verdicts import verdict_of
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.verdict import verdict_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NEVER = policy_json(e.Policy(reclaim="never"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.sharing.test_discovery import sound
 from tests.sharing.test_field import of_field
 from workloads import sharing
-from workloads.clusters.base import NodeInfo
-from workloads.pools import key_of, servable
+from workloads.nodes.pools import key_of, servable
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import SYSTEMS, Request, Settings
 from workloads.sharing.clouds import product_of
 

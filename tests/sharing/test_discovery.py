@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quotas.engine.mig_layouts import PRODUCTS
 from tests.sharing.table import NODES, node, tables
 from workloads import sharing
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import SYSTEMS, Settings, mig, mps
 from workloads.sharing.nodes import LARGEST, MOST_CARDS
 

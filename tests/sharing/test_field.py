@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from workloads import sharing
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 
 FIELD = Path(__file__).parent / "field"
 

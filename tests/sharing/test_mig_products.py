@@ -16,8 +16,8 @@ from quotas.engine.mig_layouts import KNOWN, PRODUCTS, derived, derived_key, pro
 from quotas.models import Pool
 from tests.sharing.test_field import of_field
 from workloads import sharing
-from workloads.amounts import instance_mib, is_derived, said
-from workloads.modes.recipes import BALANCED, named_layouts
+from workloads.nodes.modes.recipes import BALANCED, named_layouts
+from workloads.requests.gpu_amounts import instance_mib, is_derived, said
 from workloads.sharing.mig import guessed, table_of
 
 SPELLINGS = [

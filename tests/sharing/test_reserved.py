@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sharing.table import tables
-from tests.workloads.test_manifests import OPTIONS, env, spec
-from workloads import manifests
+from tests.workloads.kubernetes.test_manifests import OPTIONS, env, spec
+from workloads.kubernetes import manifests
 from workloads.sharing import SYSTEMS, Request
 from workloads.sharing.checks import NOTHING_MORE
 

@@ -16,11 +16,13 @@ from quotas.admission import run_pass
 from quotas.models import Cluster, Pool, PoolGroup
 from tests import builders as make
 from tests.workloads.embedded_bed import driver  # noqa: F401 a fixture
-from workloads import actions, deadlines, inventory
-from workloads.converge import converge_cluster
-from workloads.drivers import driver_for
+from workloads import actions
+from workloads.clusters.drivers import driver_for
 from workloads.models import Image, Workload
-from workloads.requests import WorkloadRequest
+from workloads.nodes import inventory
+from workloads.reconciler import deadlines
+from workloads.reconciler.reconcile import converge_cluster
+from workloads.requests.request import WorkloadRequest
 
 
 @dataclass

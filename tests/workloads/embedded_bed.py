@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from workloads.clusters.base import Observed, Phase, PodPlacement, RunRef, RunSpec
-from workloads.clusters.embedded import EmbeddedCluster
-from workloads.clusters.embedded_plan import node_from
+from workloads.embedded.command import node_from
+from workloads.embedded.driver import EmbeddedCluster
+from workloads.runtime.base import Observed, Phase, PodPlacement, RunRef, RunSpec
 
 T = TypeVar("T")
 NODES = [

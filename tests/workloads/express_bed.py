@@ -14,12 +14,13 @@ from portal.background import hint_queue
 from quotas.admission import run_pass
 from quotas.models import Cluster, Pool
 from tests import builders as make
-from workloads import actions, sightings, starting
-from workloads.clusters.base import Observed, Phase, Refused, RunSpec, Unreachable
-from workloads.clusters.doubles import InMemoryCluster, Life
-from workloads.drivers import Lending
+from tests.clusters.fakes import InMemoryCluster, Life
+from workloads import actions
+from workloads.clusters.drivers import Lending
 from workloads.models import Image, Workload
-from workloads.requests import WorkloadRequest
+from workloads.reconciler import sightings, starting
+from workloads.requests.request import WorkloadRequest
+from workloads.runtime.base import Observed, Phase, Refused, RunSpec, Unreachable
 
 
 class Watched(InMemoryCluster):
@@ -43,7 +44,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
     made = Watched()
     for module in (starting, sightings):
         monkeypatch.setattr(module, "driver_for", lambda row: Lending(made))
-    monkeypatch.setattr("workloads.converge.driver_for", lambda row: Lending(made))
+    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: Lending(made))
     return made
 
 

@@ -15,10 +15,10 @@ from portal.api.base import ApiView, FreeText, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, page_of
 from quotas.models import Cluster
-from workloads import registry
 from workloads.api.fields import Cores
 from workloads.api.setups import SetupOut
 from workloads.models import Image, Preset
+from workloads.nodes import cluster_registry
 
 
 class PresetOut(serializers.ModelSerializer[Preset]):
@@ -106,7 +106,7 @@ class Clusters(ApiView):
     @idempotent
     def post(self, request: Request) -> Response:
         self.actor.require_operator()
-        cluster = registry.add_cluster(actor=self.actor, **self.read(ClusterIn))
+        cluster = cluster_registry.add_cluster(actor=self.actor, **self.read(ClusterIn))
         location = reverse("api:cluster", args=[cluster.name])
         return Response(ClusterOut(cluster).data, status=201, headers={"Location": location})
 
@@ -127,4 +127,4 @@ class ClusterView(ApiView):
     def patch(self, request: Request, cluster: str) -> Response:
         row = self.cluster(cluster)
         changes: dict[str, Any] = self.read(ClusterChange)
-        return Response(ClusterOut(registry.change_cluster(actor=self.actor, cluster=row, **changes)).data)
+        return Response(ClusterOut(cluster_registry.change_cluster(actor=self.actor, cluster=row, **changes)).data)

@@ -19,12 +19,21 @@ from portal.api.base import ApiView, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, page_of
 from quotas.models import Node
-from workloads import registry
-from workloads.modes import actions
-from workloads.modes.changes import live, still_there
-from workloads.modes.models import ModeChange
-from workloads.modes.previews import BEST_ALIKE, BEST_EACH, check_target, losses, modes_of, preview, table_of, target_of
-from workloads.modes.recipes import named_layouts
+from workloads.models import ModeChange
+from workloads.nodes import cluster_registry
+from workloads.nodes.modes import actions
+from workloads.nodes.modes.changes import live, still_there
+from workloads.nodes.modes.previews import (
+    BEST_ALIKE,
+    BEST_EACH,
+    check_target,
+    losses,
+    modes_of,
+    preview,
+    table_of,
+    target_of,
+)
+from workloads.nodes.modes.recipes import named_layouts
 from workloads.sharing import SYSTEMS
 
 
@@ -195,7 +204,7 @@ class NodePin(OperatorView):
     def put(self, request: Request, node: int) -> Response:
         """Says which system the node runs, and what product its cards are, where its marks mislead or leave it open."""
         row = self.node(node)
-        return self.modes(registry.pin_node(actor=self.actor, node=row, **self.read(PinIn)))
+        return self.modes(cluster_registry.pin_node(actor=self.actor, node=row, **self.read(PinIn)))
 
 
 class ModeChanges(OperatorView):

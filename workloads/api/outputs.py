@@ -24,15 +24,18 @@ from portal.server import streams
 from portal.text.numbers import natural
 from portal.web.code_names import plain_error
 from portal.web.problems import TooLarge
-from workloads import downloads, previews, volumes
+from workloads.files import downloads, volumes
+from workloads.requests import previews
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
-from workloads.archive import read_log
-from workloads.clusters.base import LogChunk, NoSuchRun, Unreachable
-from workloads.clusters.files import Listing
-from workloads.drivers import ClusterAway
-from workloads.exports import EXPORTS
+from workloads.clusters.drivers import ClusterAway
+from workloads.files import downloads, volumes
+from workloads.files.logs import read_log
 from workloads.models import Attempt, Workload
+from workloads.requests import previews
+from workloads.requests.exports import EXPORTS
+from workloads.runtime.base import LogChunk, NoSuchRun, Unreachable
+from workloads.runtime.files import Listing
 
 TEXT = "text/plain; charset=utf-8"
 PIECE = 1 << 20  # bytes of one answer with `offset`

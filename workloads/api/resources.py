@@ -28,10 +28,10 @@ from portal.server import streams
 from workloads import actions
 from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told, with_attempts
 from workloads.api.verdicts import VerdictOut, before_submitting
-from workloads.faults import InvalidRequest
 from workloads.lifecycle import FINAL
 from workloads.models import TEXTS, State, Workload
-from workloads.setups import NAMES
+from workloads.requests.validation import InvalidRequest
+from workloads.runtime.setups import NAMES
 
 FILTERS = [
     OpenApiParameter("mine", bool, description="Only your own."),

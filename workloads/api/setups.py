@@ -7,9 +7,9 @@ from typing import Any
 from rest_framework import serializers
 
 from portal.api.base import Strict
-from workloads.clusters.base import Phase
-from workloads.distributed import Template
-from workloads.setups import MOST_PODS, MOST_RESTARTS, Setup
+from workloads.runtime.base import Phase
+from workloads.runtime.rank_environment import Template
+from workloads.runtime.setups import MOST_PODS, MOST_RESTARTS, Setup
 from workloads.sharing import SYSTEMS
 
 MEBIBYTES = 2**31 - 1

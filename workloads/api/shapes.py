@@ -18,16 +18,16 @@ from quotas.amounts import LONGEST as LONGEST_AMOUNT
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
 from quotas.telling import named_claims
-from workloads.amounts import read
 from workloads.api.fields import VARIABLES, Cores, Variables
 from workloads.api.setups import RankOut, SetupIn, SetupOut
 from workloads.api.verdicts import VerdictOut, verdict_now
+from workloads.clusters.run_spec import hidden_of
 from workloads.lifecycle import State
 from workloads.models import Attempt, Image, Kind, Preset, Workload
-from workloads.ranks import ranks_of
-from workloads.requests import LONGEST, WorkloadRequest
-from workloads.setups import Setup
-from workloads.specs import hidden_of
+from workloads.requests.gpu_amounts import read
+from workloads.requests.request import LONGEST, WorkloadRequest
+from workloads.runtime.setups import Setup
+from workloads.status.ranks import ranks_of
 
 MOST = 2**31 - 1
 

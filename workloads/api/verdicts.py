@@ -11,11 +11,11 @@ from portal.api.base import told_as
 from portal.models import Department
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
-from workloads.given import given
 from workloads.models import Attempt, Workload
-from workloads.requests import WorkloadRequest
-from workloads.situation import situation_of
-from workloads.verdicts import verdict_of
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.verdict import verdict_of
+from workloads.requests.what_you_get import given
+from workloads.status.status_line import situation_of
 
 HEADLINES = [headline.value for headline in Headline]
 HEADLINE_OF = {"reclaim": Headline.STARTS_BY, "impossible": Headline.CANNOT}  # of a claim that waits; else WAITS

@@ -1,1 +1,1 @@
-"""The clusters a pool may live on: `driver_for(cluster)` gives the driver of a Cluster row."""
+"""A Cluster row and its driver: which driver a row has, what it is given, and whether it answers."""

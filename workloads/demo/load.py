@@ -11,7 +11,7 @@ from quotas.models import Pool
 from workloads.actions import submit
 from workloads.demo.seed import GIB, TRAINING
 from workloads.models import Image, Kind, Workload
-from workloads.requests import WorkloadRequest
+from workloads.requests.request import WorkloadRequest
 
 HOURS = ["train", "--steps", "14400"]  # four hours, one step a second
 

@@ -19,9 +19,9 @@ from portal.models import Department, Membership, Role, User
 from quotas.actions import set_quota
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
 from workloads.demo.nodes import A100, A100_40, NODES, T4
-from workloads.inventory import refresh
 from workloads.models import Image, Kind, Preset
-from workloads.setups import Setup
+from workloads.nodes.inventory import refresh
+from workloads.runtime.setups import Setup
 
 CLUSTER = "demo"
 NOTICE, GRACE = 45, 10  # s: short enough to watch

@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from workloads.clusters.base import NodeInfo, Note
+from workloads.runtime.base import NodeInfo, Note
 from workloads.sharing.api import N_, About, Held, Json, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import charge
 from workloads.sharing.nodes import PRODUCT, Facts, entry, listing, mapping

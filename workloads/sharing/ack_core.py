@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import ack, memory
 from workloads.sharing.api import FULL, N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

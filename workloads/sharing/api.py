@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.clusters.base import CardInfo, NodeInfo, Note, Offer
+from workloads.runtime.base import CardInfo, NodeInfo, Note, Offer
 
 __all__ = [
     "FULL",

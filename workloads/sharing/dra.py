@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.runtime.base import CardInfo, NodeInfo
 from workloads.sharing import devices, whole
 from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import replace
 
 from quotas.engine.mig_layouts import PRODUCTS
-from workloads.clusters.base import CardInfo, NodeInfo, Offer
+from workloads.runtime.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import devices, dra, mig
 from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.nodes import MOST_CARDS, Facts, entry

@@ -26,7 +26,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.runtime.base import CardInfo, NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import timeslicing
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from quotas.engine.mig_layouts import KNOWN, PRODUCTS, SHAPES, Profile, derived, derived_key
-from workloads.clusters.base import CardInfo, NodeInfo, Offer
+from workloads.runtime.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import timeslicing, whole
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import peers, reserved_env

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import vcuda
 from workloads.sharing.api import FULL, N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

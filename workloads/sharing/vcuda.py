@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing.api import N_, NONE, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from workloads.clusters.base import NodeInfo
+from workloads.runtime.base import NodeInfo
 from workloads.sharing import whole
 from workloads.sharing.api import FULL, N_, SOFT, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.runtime.base import CardInfo, NodeInfo
 from workloads.sharing import hami, volcano
 from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common

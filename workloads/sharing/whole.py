@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from workloads.clusters.base import CardInfo, NodeInfo
+from workloads.runtime.base import CardInfo, NodeInfo
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry, even_cards, of_product, plugin_down

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from workloads.clusters.file_names import shown
+from workloads.files.names import shown
 
 register = template.Library()
 register.filter("shown", shown)

@@ -57,7 +57,7 @@ class Command(BaseCommand):
 
     def reset(self, folder: Path) -> None:
         """Ends the programs of the old demo, then forgets everything but the lock."""
-        from workloads.clusters.embedded import EmbeddedCluster
+        from workloads.embedded.driver import EmbeddedCluster
 
         for root in (folder / "cluster").glob("*"):
             EmbeddedCluster(root.name, root, (), {}, debug=settings.DEBUG, bind_host=settings.BIND_HOST).shutdown(1.0)
@@ -86,7 +86,7 @@ class Command(BaseCommand):
 
     def serve(self, begun: float, logins: list[str]) -> None:
         from portal.server.serve import PortTaken, one_process
-        from workloads.watcher import watch_all
+        from workloads.reconciler.watch import watch_all
 
         closing = threading.Event()
 
@@ -106,8 +106,8 @@ class Command(BaseCommand):
     def send_home(self) -> int:
         """Ends the programs as the machine's doing, and queues their workloads again, before the process ends."""
         from quotas.models import Cluster, ClusterKind
-        from workloads.converge import converge_cluster
-        from workloads.drivers import driver_for
+        from workloads.clusters.drivers import driver_for
+        from workloads.reconciler.reconcile import converge_cluster
 
         stopped = 0
         for cluster in Cluster.objects.filter(kind=ClusterKind.EMBEDDED, active=True):

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from portal import garbage
-from workloads.express import Express
-from workloads.watcher import LOOK_FOR_NEW, watch_all
+from workloads.reconciler.express import Express
+from workloads.reconciler.watch import LOOK_FOR_NEW, watch_all
 
 
 class Command(BaseCommand):

@@ -1,0 +1,132 @@
+"""The course of a change of mode, and what is written for each mode: tables, without a database."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import yaml
+
+from quotas.engine.mig_layouts import layout_of
+from workloads.mode_lifecycle import FINAL, TRANSITIONS, Event, Facts, NotPossible, Stage, due, step
+from workloads.nodes.modes.recipes import (
+    ConfigEntry,
+    Target,
+    difference,
+    is_as_wanted,
+    mig_key,
+    named_layouts,
+    plugin_key,
+    recipe,
+    with_entry,
+)
+
+MIG_NODE = {"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"}
+BALANCED = layout_of({"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1})
+SEVEN = layout_of({"1g.10gb": 7})
+
+
+def test_every_stage_that_is_not_final_leads_to_a_final_one_and_final_ones_to_none() -> None:
+    for stage in Stage:
+        reached, todo = {stage}, [stage]
+        while todo:
+            at = todo.pop()
+            fresh = {to for (frm, _), to in TRANSITIONS.items() if frm is at} - reached
+            reached |= fresh
+            todo += fresh
+        assert reached & FINAL
+        assert stage not in FINAL or reached == {stage}
+
+
+def test_what_is_not_in_the_table_does_not_happen() -> None:
+    for stage, event in itertools.product(Stage, Event):
+        if (stage, event) not in TRANSITIONS:
+            with pytest.raises(NotPossible):
+                step(stage, event)
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_whatever_is_known_the_next_event_is_possible(stage: Stage) -> None:
+    for state, bits in itertools.product(
+        ["", "pending", "success", "failed"], itertools.product((False, True), repeat=6)
+    ):
+        occupied, written, as_wanted, as_before, cancelled, overdue = bits
+        facts = Facts(occupied, written, as_wanted, as_before, state, cancelled, overdue)
+        event = due(stage, facts)
+        assert event is None or (stage, event) in TRANSITIONS
+        if stage not in FINAL and overdue:
+            assert event is not None, "nothing waits for ever"
+
+
+def test_a_node_is_not_called_changed_because_an_earlier_change_left_success() -> None:
+    target = Target("mig", config="all-balanced", layouts=(BALANCED,) * 8, mig="A100-80GB")
+    labels = {"nvidia.com/mig.config": "all-balanced", "nvidia.com/mig.config.state": "success"}
+    facts = {"system": "mig", "held_back": "", "labels": labels, "units_per_card": 8}
+    assert not is_as_wanted(target, instances={"1g.10gb": 56}, **facts)  # type: ignore[arg-type]
+    assert is_as_wanted(target, instances={"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}, **facts)  # type: ignore[arg-type]
+
+
+def test_time_slicing_gets_a_configuration_that_refuses_more_than_one_replica() -> None:
+    target = Target("timeslicing", replicas=4)
+    made = recipe(target, {})
+    assert made.labels == {"nvidia.com/device-plugin.config": "timeslicing-4-renamed"}
+    assert made.entry is not None
+    assert yaml.safe_load(made.entry.text) == {
+        "version": "v1",
+        "sharing": {
+            "timeSlicing": {
+                "renameByDefault": True,
+                "failRequestsGreaterThanOne": True,
+                "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
+            }
+        },
+    }
+    assert plugin_key(Target("mps", replicas=10, rename=False)) == "mps-10"
+    with pytest.raises(ValueError, match="2 or more"):
+        recipe(Target("timeslicing", replicas=1), {})
+
+
+def test_back_to_whole_cards_takes_back_what_the_other_modes_set_and_nothing_else() -> None:
+    present = {"gpushare": "true", "nvidia.com/gpu.deploy.device-plugin": "false", "rack": "r1"}
+    assert recipe(Target("whole"), present).labels == {"gpushare": None, "nvidia.com/gpu.deploy.device-plugin": "true"}
+    assert recipe(Target("whole"), {"rack": "r1"}).labels == {}
+    cut = MIG_NODE | {"nvidia.com/mig.config": "all-balanced"}
+    assert recipe(Target("whole"), cut).labels == {"nvidia.com/mig.config": "all-disabled"}
+
+
+def test_a_layout_of_each_card_is_an_entry_of_mig_parted() -> None:
+    target = Target("mig", layouts=(SEVEN, BALANCED, SEVEN, ()), mig="A100-80GB")
+    made = recipe(target, MIG_NODE)
+    assert made.labels == {"nvidia.com/mig.config": mig_key(target)}
+    assert made.entry is not None
+    before = "version: v1\n# kept\nmig-configs:\n  all-disabled:\n  - devices: all\n    mig-enabled: false\n"
+    after = with_entry(made.entry, {"config.yaml": before})
+    assert "# kept" in after["config.yaml"]
+    parsed = yaml.safe_load(after["config.yaml"])["mig-configs"]
+    assert parsed["all-disabled"] == [{"devices": "all", "mig-enabled": False}]
+    assert parsed[mig_key(target)] == [
+        {"devices": [0, 2], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}},
+        {"devices": [1], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
+        {"devices": [3], "mig-enabled": False},
+    ]
+    assert with_entry(made.entry, after) == after, "writing it again changes nothing"
+    assert yaml.safe_load(with_entry(made.entry, {})["config.yaml"])["mig-configs"].keys() == {mig_key(target)}
+
+
+def test_an_entry_others_may_use_is_never_changed() -> None:
+    entry = ConfigEntry("plugin", "timeslicing-4", "new\n")
+    assert with_entry(entry, {"other": "x"}) == {"other": "x", "timeslicing-4": "new\n"}
+    with pytest.raises(ValueError, match="says something else"):
+        with_entry(entry, {"timeslicing-4": "theirs\n"})
+
+
+def test_the_difference_shows_only_what_changes() -> None:
+    lines = difference({"a": "1\n", "b": "2\n"}, {"a": "1\n", "b": "3\n"})
+    assert lines == ["--- b (now)", "+++ b (after)", "@@ -1 +1 @@", "-2", "+3"]
+
+
+def test_mig_managers_own_configurations_are_known_for_each_product() -> None:
+    assert named_layouts("A100-40GB")["all-1g.10gb"] == (("1g.10gb", 4),)
+    assert named_layouts("A100-80GB")["all-1g.10gb"] == (("1g.10gb", 7),)
+    assert named_layouts("A100-80GB")["all-balanced"] == BALANCED
+    assert Target.from_json(Target("mig", layouts=(BALANCED, ()), mig="A30").as_json()).layouts == (BALANCED, ())

@@ -1,0 +1,402 @@
+"""The researcher's pages on a real database; running things on the embedded cluster are in test_pages_live.py."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from portal.models import AuditEntry, Department, Role, User
+from quotas.models import Cluster, ClusterKind, Node, Pool
+from tests import builders as make
+from workloads.clusters.run_spec import tokens_of
+from workloads.models import Image, Kind, Preset, Workload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class World:
+    """vision has 4 of 8 cards guaranteed and may borrow 2 more; nlp has the other 4."""
+
+    def __init__(self) -> None:
+        self.pool = make.pool("a100", cards=8, notice=600, grace=120)
+        self.vision, self.nlp = make.department("vision"), make.department("nlp")
+        make.quota(self.vision, self.pool, 4, borrow_limit=2)
+        make.quota(self.nlp, self.pool, 4)
+        self.alice = make.member(self.vision, username="alice")
+        self.carol = make.member(self.vision, username="carol")
+        self.owner = make.member(self.vision, Role.OWNER, username="olivia")
+        self.viewer = make.member(self.vision, Role.VIEWER, username="vera")
+        self.stranger = make.member(self.nlp, username="bob")
+        self.image = Image.objects.create(name="python:3.11", title="Python 3.11", interpreter="python")
+        self.preset = Preset.objects.create(
+            slug="two-cards", title="Two cards", kind=Kind.JOB, pool=self.pool, units_per_pod=2, image=self.image,
+            command=["python", "train.py", "--name", "a b"], max_runtime=7200,
+        )  # fmt: skip
+
+    def form(self, **changes: Any) -> dict[str, Any]:
+        return {
+            "kind": "job", "name": "sweep", "pool": self.pool.slug, "units_per_pod": "2", "image": self.image.name,
+            "command": "python train.py", "cpu": "2", "memory_mib": "8 GiB", "max_runtime": "2h",
+        } | changes  # fmt: skip
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def as_(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def new(department: Department) -> str:
+    return reverse("workloads:new", args=[department.slug])
+
+
+def verdict(client: Client, department: Department, form: dict[str, Any]) -> str:
+    response = client.post(reverse("workloads:verdict", args=[department.slug]), form, headers={"HX-Request": "true"})
+    assert response.status_code == 200
+    return str(response.content.decode())
+
+
+def submit(client: Client, world: World, **changes: Any) -> Workload:
+    response = client.post(new(world.vision), world.form(**changes))
+    assert response.status_code == 302, re.findall(r"invalid-feedback.*?</div>", response.content.decode(), re.S)
+    return Workload.objects.order_by("-pk")[0]
+
+
+# Before submitting ---------------------------------------------------------------------------------------------------
+
+
+def test_a_preset_fills_the_form(world: World) -> None:
+    page = as_(world.alice).get(new(world.vision) + "?preset=two-cards").content.decode()
+    assert 'value="2"' in page
+    assert "python train.py --name &#x27;a b&#x27;" in page
+    assert 'value="2h"' in page
+
+
+def test_the_panel_says_that_it_starts_from_own_quota_with_the_numbers(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form())
+    assert 'data-verdict="starts_own"' in text
+    assert "Starts now, from your own quota." in text
+    assert "4 cards guaranteed" in text
+
+
+def test_the_panel_says_what_is_borrowed_and_who_can_call_it_back(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="6"))
+    assert 'data-verdict="starts_borrowing"' in text
+    assert "Starts now, 2 of 6 cards borrowed from Nlp." in text
+    assert "10 min notice and 2 min grace" in text
+
+
+def test_own_quota_only_shows_the_refusal_instead_of_the_loan(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="6", own_only="on"))
+    assert 'data-verdict="starts_borrowing"' not in text
+
+
+def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="7"))
+    assert 'data-verdict="cannot"' in text
+    assert "Largest that can: 6 cards." in text
+    assert "Ask for less" not in text  # a button offers it
+    assert text.index("6 cards here") < text.index("Or ask the quota owner for more quota.")
+
+
+def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:
+    make.holding(
+        world.nlp,
+        world.pool,
+        own=4,
+        borrowed={world.vision: 4},
+        placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4, 5, 6, 7]}],
+        notice=600,
+        grace=120,
+    )
+    text = verdict(as_(world.alice), world.vision, world.form())
+    assert 'data-verdict="starts_by"' in text
+    assert "Nlp has returned" in text
+
+
+def test_the_panel_lists_what_is_missing_instead_of_failing(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(name="", units_per_pod="many", max_runtime="long"))
+    assert "“many” is not an amount" in text
+    assert "“long” is not a duration" in text
+
+
+def test_the_panel_answers_before_name_and_command_are_typed_and_offers_no_copy_yet(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(name="", command=""))
+    assert 'data-verdict="starts_own"' in text
+    assert "Still to fill in: Name, Command." in text
+    assert "curl" not in text
+
+
+def test_the_request_copied_as_curl_is_the_same_request_and_holds_no_secret(world: World) -> None:
+    text = verdict(as_(world.alice), world.vision, world.form(env="A=1", secret_env="KEY=hunter2"))
+    assert "hunter2" not in text
+    curl = re.search(r'<pre id="copy-curl" hidden>(.*?)</pre>', text, re.S)
+    assert curl
+    words = shlex.split(html.unescape(curl[1]))
+    body = json.loads(words[words.index("--json") + 1])
+    assert body["pool"] == "a100"
+    assert body["units_per_pod"] == 2
+    assert body["max_runtime"] == 7200
+    assert set(body["env"]) == {"A", "KEY"}
+
+
+def test_an_image_that_needs_a_newer_driver_than_a_node_has_is_warned_about(world: World) -> None:
+    Node.objects.update(labels={"nvidia.com/cuda.driver-version.major": "470"})
+    Image.objects.update(min_driver=525)
+    text = verdict(as_(world.alice), world.vision, world.form())
+    assert "Python 3.11 needs driver 525 or newer" in text
+    assert "a100-n1 (470)" in text
+    Node.objects.update(labels={"nvidia.com/cuda.driver-version.major": "580"})
+    assert "needs driver" not in verdict(as_(world.alice), world.vision, world.form())
+
+
+# Submitting ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_submitted_form_is_a_queued_workload_with_its_audit_row(world: World) -> None:
+    workload = submit(as_(world.alice), world, env="A=1\nB=x=y", secret_env="KEY=hunter2")
+    assert (workload.state, workload.units, workload.memory_mib, workload.max_runtime) == ("queued", 2, 8192, 7200)
+    assert workload.env == {"A": "1", "B": "x=y"}
+    assert workload.command == ["python", "train.py"]
+    assert "hunter2" not in workload.secret_env
+    assert AuditEntry.objects.filter(action="workload.submitted", target=workload.public_id).exists()
+
+
+def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: World) -> None:
+    response = as_(world.alice).post(new(world.vision), world.form(name="keep me", units_per_pod="7", env="bad line"))
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert 'value="keep me"' in page
+    assert "Line 1 has no “=”" in page
+    assert not Workload.objects.exists()
+    page = as_(world.alice).post(new(world.vision), world.form(units_per_pod="7")).content.decode()
+    assert "Largest that can: 6 cards" in page
+
+
+@pytest.mark.parametrize(("asked", "field"), [({"cpu": "40"}, "cpu"), ({"memory_mib": "80 GiB"}, "memory_mib")])
+def test_cpu_or_memory_that_no_machine_has_is_refused_at_its_field_with_what_there_is(
+    world: World, asked: dict[str, str], field: str
+) -> None:
+    Node.objects.update(cpu_milli=32_000, memory_mib=65_536)
+    response = as_(world.alice).post(new(world.vision), world.form(**asked))
+    assert response.status_code == 422
+    [error] = response.context["form"].errors[field]
+    assert error.startswith("Its pods find the cards, but not ")
+    assert error.endswith("a100-n1 comes nearest, with 32 and 64 GiB.")
+    assert "Its pods find the cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
+    assert not Workload.objects.exists()
+
+
+def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refused_with_those_that_fit(
+    world: World,
+) -> None:
+    Image.objects.create(name="a-notebook:1", title="A notebook", kinds=[Kind.NOTEBOOK])
+    page = as_(world.alice).get(new(world.vision)).content.decode()
+    assert re.search(r'<option value="python:3.11"[^>]* selected', page)
+    assert re.search(r'<option value="a-notebook:1"[^>]*data-kinds="notebook"', page)
+    response = as_(world.alice).post(new(world.vision), world.form(image="a-notebook:1"))
+    assert response.status_code == 422
+    assert "The image a-notebook:1 is not for this kind. These are: python:3.11." in response.content.decode()
+
+
+def test_a_refused_form_asks_for_its_files_again(world: World) -> None:
+    form = world.form(units_per_pod="7", files=[SimpleUploadedFile("data.txt", b"1")])
+    response = as_(world.alice).post(new(world.vision), form)
+    assert response.status_code == 422
+    assert "Choose data.txt again" in response.content.decode()
+
+
+def test_variables_that_would_undo_the_isolation_are_refused_beside_their_field(world: World) -> None:
+    response = as_(world.alice).post(new(world.vision), world.form(env="CUDA_VISIBLE_DEVICES=all"))
+    assert response.status_code == 422
+    assert "CUDA_VISIBLE_DEVICES is set by the portal" in response.content.decode()
+
+
+def test_a_viewer_is_told_that_it_takes_a_member_and_a_stranger_finds_nothing(world: World) -> None:
+    assert as_(world.viewer).get(new(world.vision)).status_code == 403
+    assert as_(world.stranger).get(new(world.vision)).status_code == 404
+    assert as_(world.stranger).post(new(world.vision), world.form()).status_code == 404
+
+
+def test_a_clone_keeps_everything_but_the_secrets(world: World) -> None:
+    origin = submit(as_(world.alice), world, env="A=1", secret_env="KEY=hunter2")
+    page = as_(world.alice).get(new(world.vision) + f"?from={origin.public_id}").content.decode()
+    assert "A=1" in page
+    assert "hunter2" not in page
+    assert "Secret values are not copied" in page
+
+
+# The list ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_is_filtered_by_its_address_and_counts_what_each_filter_leaves(world: World) -> None:
+    client = as_(world.alice)
+    for name in ("alpha", "beta"):
+        submit(client, world, name=name)
+    submit(as_(world.carol), world, name="gamma")
+    everything = reverse("workloads:list", args=["vision"])
+    page = client.get(everything + "?author=carol").content.decode()
+    assert "gamma" in page
+    assert "alpha" not in page
+    context = client.get(everything + "?author=carol").context
+    by = next(facet for facet in context["facets"] if facet.name == "author")
+    assert {(choice.value, choice.count) for choice in by.choices} == {("alice", 2), ("carol", 1)}
+    assert "No workload matches" in client.get(everything + "?state=failed").content.decode()
+
+
+def test_a_refresh_of_the_list_is_only_its_rows(world: World) -> None:
+    submit(as_(world.alice), world, name="alpha")
+    response = as_(world.alice).get(reverse("workloads:list", args=["vision"]), headers={"HX-Request": "true"})
+    page = response.content.decode()
+    assert "alpha" in page
+    assert "<html" not in page
+    assert "HX-Request" in response.headers["Vary"]
+
+
+def test_names_never_leave_the_department(world: World) -> None:
+    workload = submit(as_(world.alice), world, name="secret-plan")
+    bob = as_(world.stranger)
+    for path in (
+        reverse("workloads:list", args=["vision"]),
+        reverse("workloads:detail", args=["vision", workload.public_id]),
+        reverse("workloads:detail", args=["nlp", workload.public_id]),
+        reverse("workloads:log", args=["vision", workload.public_id]),
+        reverse("workloads:download", args=["vision", workload.public_id]),
+    ):
+        assert bob.get(path).status_code == 404, path
+    assert "secret-plan" not in bob.get(reverse("workloads:search") + "?q=secret").content.decode()
+    assert "secret-plan" in as_(world.alice).get(reverse("workloads:search") + "?q=secret").content.decode()
+
+
+def test_bulk_stop_stops_what_one_may_stop_and_says_why_not_the_rest(world: World) -> None:
+    own, other = submit(as_(world.alice), world), submit(as_(world.carol), world, name="hers")
+    address = reverse("workloads:stop-several", args=["vision"])
+    response = as_(world.alice).post(address, {"workload": [own.public_id, other.public_id]}, follow=True)
+    page = response.content.decode()
+    assert Workload.objects.get(pk=own.pk).state == "cancelled"
+    assert Workload.objects.get(pk=other.pk).state == "queued"
+    assert "hers: This needs the role owner." in page
+    as_(world.owner).post(address, {"workload": [other.public_id]})
+    assert Workload.objects.get(pk=other.pk).state == "cancelled"
+
+
+def test_the_number_of_queries_of_a_list_does_not_grow_with_its_rows(
+    world: World, django_assert_max_num_queries: Any
+) -> None:
+    client = as_(world.alice)
+    submit(client, world)
+    client.get(reverse("workloads:list", args=["vision"]))
+    for number in range(5):
+        submit(client, world, name=f"job-{number}")
+    with django_assert_max_num_queries(24):
+        client.get(reverse("workloads:list", args=["vision"]))
+
+
+# One workload --------------------------------------------------------------------------------------------------------
+
+
+def test_a_queued_workload_says_why_and_offers_a_stop_that_names_the_loss(world: World) -> None:
+    workload = submit(as_(world.alice), world)
+    page = as_(world.alice).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
+    assert "Waits for the next planning pass." in page
+    assert "what it has not saved by then is lost" in page
+
+
+def test_a_viewer_sees_the_workload_and_no_button(world: World) -> None:
+    workload = submit(as_(world.alice), world)
+    page = as_(world.viewer).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
+    assert workload.name in page
+    assert 'data-dialog="stop"' not in page
+    assert as_(world.viewer).post(reverse("workloads:stop", args=["vision", workload.public_id])).status_code == 403
+
+
+def test_a_refused_button_brings_the_page_back_with_the_reason(world: World) -> None:
+    workload = submit(as_(world.alice), world)
+    client = as_(world.alice)
+    response = client.post(reverse("workloads:leave", args=["vision", workload.public_id]), follow=True)
+    assert "Nobody has asked for its capacity back." in response.content.decode()
+    response = client.post(
+        reverse("workloads:extend", args=["vision", workload.public_id]), {"by": "900d"}, follow=True
+    )
+    assert "extend by up to" in response.content.decode()
+
+
+def test_extending_changes_the_limit_and_leaves_an_audit_row(world: World) -> None:
+    workload = submit(as_(world.alice), world)
+    as_(world.alice).post(reverse("workloads:extend", args=["vision", workload.public_id]), {"by": "1h"})
+    workload.refresh_from_db()
+    assert workload.max_runtime == 3 * 3600
+    assert AuditEntry.objects.filter(action="workload.extended").exists()
+
+
+def test_the_specification_shows_the_request_without_secret_values(world: World) -> None:
+    workload = submit(as_(world.alice), world, secret_env="KEY=hunter2")
+    page = as_(world.carol).get(reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec").content
+    assert b"hunter2" not in page
+    assert b"units_per_pod: 2" in page
+
+
+def test_on_kubernetes_the_specification_shows_the_pod_without_its_tokens(world: World) -> None:
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    workload = submit(as_(world.alice), world, env="A=1", secret_env="KEY=hunter2")
+    address = reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec"
+    page = as_(world.alice).get(address).content.decode()
+    assert "kind: Pod" in page
+    assert "nvidia.com/gpu: &#x27;2&#x27;" in page or "nvidia.com/gpu: 2" in page
+    for secret in ("hunter2", *tokens_of(workload.attempts.get()).values()):
+        assert secret not in page
+
+
+def test_every_tab_of_a_workload_that_never_ran_has_its_empty_state(world: World, settings: Any, tmp_path: Any) -> None:
+    settings.DATA_DIR, settings.DEBUG = tmp_path, True
+    workload = submit(as_(world.alice), world)
+    address = reverse("workloads:detail", args=["vision", workload.public_id])
+    client = as_(world.alice)
+    assert "No files here yet" in client.get(address + "?tab=files").content.decode()
+    assert "workload.queued" in client.get(address + "?tab=events").content.decode()
+    log = client.get(reverse("workloads:log", args=["vision", workload.public_id]))
+    assert (log.content, log.headers["X-Log-End"]) == (b"", "0")
+
+
+def test_home_shows_my_work_and_what_is_free_and_first_timers_three_steps(world: World) -> None:
+    mine = reverse("workloads:mine")
+    assert "Your first workload in three steps" in as_(world.alice).get(mine).content.decode()
+    submit(as_(world.alice), world, name="my-job")
+    page = as_(world.alice).get(mine).content.decode()
+    assert "my-job" in page
+    assert "three steps" not in page
+    assert "of 4 cards guaranteed, at most 6 cards" in page
+    assert "my-job" not in as_(world.carol).get(mine).content.decode()
+
+
+def test_pools_without_a_quota_of_the_department_are_not_offered(world: World) -> None:
+    make.pool("foreign", cards=2)
+    page = as_(world.alice).get(new(world.vision)).content.decode()
+    assert 'value="foreign"' not in page
+    response = as_(world.alice).post(new(world.vision), world.form(pool="foreign"))
+    assert response.status_code == 422
+    assert Pool.objects.filter(slug="foreign").exists()
+
+
+def test_everything_that_is_wrong_is_said_in_one_round(world: World) -> None:
+    wrong = world.form(max_runtime="soon", cpu="-1", priority="5", env="PORTAL_X=1", own_only="on")
+    page = as_(world.alice).post("/d/vision/workloads/new/", wrong)
+    text = html.unescape(page.content.decode())
+    assert page.status_code == 422
+    for told in ("Ensure this value is greater than or equal to 0.1", "Priorities above 0 are the operator's."):
+        assert told in text
+    assert text.count('class="invalid-feedback') >= 4 or text.count("invalid-feedback") >= 4
+    assert not Workload.objects.exists()

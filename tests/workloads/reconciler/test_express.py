@@ -1,0 +1,199 @@
+"""Hints taken in a heap, and workloads started in batches: what makes the portal quick."""
+
+# ruff: noqa: F811 fixtures of the bed are imported, and arguments of the tests
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.background import hint_queue, hints
+from portal.models import Event as EventRow
+from quotas.models import Claim, ClaimState, Pool
+from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
+    Watched,
+    admitted,
+    alice,
+    cluster,
+    creators,
+    eventually,
+    pool,
+    state,
+    submit,
+)
+from workloads.models import Workload
+from workloads.reconciler import express, starting
+from workloads.reconciler.express import Express
+from workloads.runtime.base import RunSpec
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_what_was_admitted_is_started_together_and_told_as_if_one_by_one(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = [submit(alice, pool) for _ in range(5)]
+    claims = admitted(pool)
+    assert starting.start(claims, creators) == []
+    assert sorted(spec.workload_id for spec in cluster.specs) == sorted(w.public_id for w in made)
+    assert all(spec.untried and spec.placement for spec in cluster.specs)
+    for workload in made:
+        workload.refresh_from_db()
+        attempt = workload.attempts.get()
+        assert (workload.state, workload.version) == ("starting", 3)
+        assert None not in (attempt.admitted_at, attempt.created_at)
+        assert attempt.placement == attempt.claim.placement
+        told = EventRow.objects.filter(workload=workload.public_id).order_by("pk").values_list("kind", "data__event")
+        assert list(told)[-2:] == [("workload.admitted", "admit"), ("workload.starting", "created")]
+
+
+def test_who_is_started_already_or_cancelled_is_left_to_a_closer_look(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    first, second = submit(alice, pool), submit(alice, pool)
+    claims = admitted(pool)
+    Workload.objects.filter(pk=second.pk).update(cancel_requested_at=timezone.now())
+    assert starting.start(claims, creators) == [second.attempts.get().claim.public_id]
+    assert set(starting.start(claims, creators)) == set(claims)
+    assert [spec.workload_id for spec in cluster.specs] == [first.public_id]
+
+
+def test_one_that_is_refused_and_one_whose_cluster_is_away_do_not_hold_up_the_others(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    made = {name: submit(alice, pool, name) for name in ("refused", "away", "train")}
+    starting.start(admitted(pool), creators)
+    states = {name: Workload.objects.get(pk=workload.pk).state for name, workload in made.items()}
+    assert states == {"refused": "failed", "away": "admitted", "train": "starting"}
+    assert made["refused"].attempts.get().claim.state == ClaimState.RELEASED
+
+
+def test_two_who_start_the_same_claims_create_each_run_once(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
+) -> None:
+    for _ in range(8):
+        submit(alice, pool)
+    claims = admitted(pool)
+    together = threading.Barrier(2)
+
+    def go() -> None:
+
+        together.wait()
+        starting.start(claims, creators)
+        connection.close()
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cluster.specs) == 8
+    assert set(Workload.objects.values_list("state", flat=True)) == {"starting"}
+
+
+def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
+    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
+) -> None:
+    closing, go = threading.Event(), threading.Event()
+    hint_queue.take(0.1)
+    ensure = cluster.ensure
+
+    def slow(spec: RunSpec) -> None:
+        go.wait(20)
+        ensure(spec)
+
+    cluster.ensure = slow  # type: ignore[method-assign]
+    runner = Express(closing)
+    runner.start()
+    try:
+        submit(alice, pool)
+        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 1)
+        second = submit(alice, pool)
+        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 2)
+        assert with_redis.exists(hint_queue.TAKEN), "hints keep coming here"
+        go.set()
+        eventually(lambda: state(second) == "starting")
+    finally:
+        go.set()
+        closing.set()
+        runner.join(5)
+
+
+def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = iter([3, 7, 7, 9])
+    monkeypatch.setattr(hint_queue, "waiting", lambda: next(gathered))
+    runner = Express(threading.Event())
+    runner._burst = True
+    runner._gather()
+    assert next(gathered) == 9, "as soon as no other has come"
+    runner._gather()  # the burst is over: it would fail if it looked
+
+
+def test_a_burst_without_end_is_planned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "LONGEST_BURST", 0.2)
+    monkeypatch.setattr(hint_queue, "waiting", itertools.count().__next__)
+    runner = Express(threading.Event())
+    runner._burst = True
+    runner._gather()
+    assert hint_queue.waiting() > 1
+
+
+def test_who_plans_for_many_expects_more(
+    alice: Actor, pool: Pool, with_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Express(threading.Event())
+    monkeypatch.setattr(runner, "_begin", list)  # no thread of it outlives this test
+    hint_queue.take(0.1)
+    submit(alice, pool)
+    runner.act(hint_queue.take(1))
+    assert not runner._burst
+    for _ in range(4):
+        submit(alice, pool)
+    runner.act(hint_queue.take(1))
+    assert runner._burst
+
+
+def test_equal_hints_are_taken_once_and_in_order(with_redis: Any) -> None:
+    assert hint_queue.take(0.1) == []
+    for group in (1, 2, 1, 1):
+        assert hint_queue.put("quotas.plan", {"group_id": group})
+    assert hint_queue.take(1) == [("quotas.plan", {"group_id": 1}), ("quotas.plan", {"group_id": 2})]
+    assert hint_queue.take(0.1) == []
+
+
+def test_hints_go_to_the_workers_when_nobody_takes_them(with_redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(hints, "_send", lambda name, ids: sent.append(name))
+    hints.wake("quotas.plan", group_id=1)
+    assert sent == ["quotas.plan"]
+    hint_queue.take(0.1)
+    hints.wake("quotas.plan", group_id=1)
+    assert sent == ["quotas.plan"]
+    hints.wake("portal.deliver")
+    assert sent == ["quotas.plan", "portal.deliver"]
+
+
+def test_of_one_key_one_thing_is_done_at_a_time_and_of_those_that_wait_the_newest() -> None:
+    runner, done, go = Express(threading.Event()), list[str](), threading.Event()
+
+    def slowly() -> None:
+        done.append("began")
+        go.wait(20)
+        done.append("ended")
+
+    runner._beside("key", slowly)
+    eventually(lambda: done == ["began"])
+    for name in ("older", "newer"):
+        runner._beside("key", partial(done.append, name))
+    runner._beside("other", partial(done.append, "other"))
+    eventually(lambda: done == ["began", "other"])
+    go.set()
+    eventually(lambda: len(done) == 4)
+    assert done == ["began", "other", "ended", "newer"]

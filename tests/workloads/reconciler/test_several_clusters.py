@@ -1,0 +1,150 @@
+"""One cluster's trouble is not another's."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.background import hint_queue
+from portal.models import InboxItem, User
+from quotas.admission import run_pass
+from quotas.models import Claim, ClaimState, Cluster, Pool
+from tests import builders as make
+from tests.clusters.fakes import InMemoryCluster, Life
+from workloads import actions, tasks
+from workloads.models import Image, Workload
+from workloads.reconciler.reconcile import converge_claim
+from workloads.requests.request import WorkloadRequest
+from workloads.runtime.base import Observed, RunRef, RunSpec, Unreachable
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Listened(InMemoryCluster):
+    """May be deaf, and counts how often it is asked."""
+
+    deaf, asked = False, 0
+
+    def observe(self) -> tuple[Observed, ...]:
+        self.asked += 1
+        self._answer()
+        return super().observe()
+
+    def ensure(self, spec: RunSpec) -> None:
+        self._answer()
+        super().ensure(spec)
+
+    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
+        self._answer()
+        super().announce(ref, reclaim_at)
+
+    def _answer(self) -> None:
+        if self.deaf:
+            raise Unreachable("nobody answers")
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listened]:
+    made = {name: Listened(name, (), lambda spec: Life()) for name in ("here-cluster", "there-cluster")}
+    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: made[row.name])
+    return made
+
+
+@pytest.fixture
+def alice(clusters: dict[str, Listened]) -> User:
+    Image.objects.create(name="python:3.11", title="Python")
+    vision = make.department("vision")
+    for name in ("here", "there"):
+        make.quota(vision, make.pool(name, cards=8), 8)
+    return make.member(vision)
+
+
+def submit(alice: User, pool: str) -> Workload:
+    request = WorkloadRequest(
+        kind="job", name=pool, pool=Pool.objects.get(slug=pool), image=Image.objects.get(), command=("train",)
+    )
+    department = alice.memberships.get().department
+    return actions.submit(actor=Actor(alice), department=department, request=request)
+
+
+def admit(workload: Workload) -> str:
+    with hint_queue.kept():
+        run_pass(group_id=workload.pool.group_id)
+    return Claim.objects.get(attempt__workload=workload).public_id
+
+
+def test_who_does_not_answer_is_asked_by_a_job_of_its_own_until_it_does(
+    alice: User, clusters: dict[str, Listened]
+) -> None:
+    here, there = clusters["here-cluster"], clusters["there-cluster"]
+    there.deaf = True
+    tasks.converge_all()
+    assert Cluster.objects.get(name="there-cluster").unreachable_since is not None
+    for _ in range(3):
+        tasks.converge_all()
+    assert (here.asked, there.asked) == (4, 1)
+    tasks.knock()
+    assert (here.asked, there.asked) == (4, 2)
+    there.deaf = False
+    tasks.knock()
+    assert Cluster.objects.get(name="there-cluster").unreachable_since is None
+    tasks.knock()
+    tasks.converge_all()
+    assert (here.asked, there.asked) == (5, 4)
+
+
+def test_what_it_holds_waits_for_it_and_starts_when_it_answers(alice: User, clusters: dict[str, Listened]) -> None:
+    there = clusters["there-cluster"]
+    workload = submit(alice, "there")
+    claim = admit(workload)
+    there.deaf = True
+    tasks.converge_all()
+    converge_claim(claim)
+    workload.refresh_from_db()
+    assert (workload.state, there.runs) == ("admitted", {})
+    there.deaf = False
+    tasks.knock()
+    tasks.converge_all()
+    workload.refresh_from_db()
+    assert workload.state in ("starting", "running")
+    assert len(there.runs) == 1
+
+
+def test_whose_work_has_to_go_is_told_although_its_cluster_does_not_answer(
+    alice: User, clusters: dict[str, Listened]
+) -> None:
+    workload = submit(alice, "there")
+    claim = admit(workload)
+    converge_claim(claim)
+    tasks.converge_all()
+    clusters["there-cluster"].deaf = True
+    tasks.converge_all()
+    by = timezone.now() + dt.timedelta(minutes=10)
+    Claim.objects.filter(public_id=claim).update(state=ClaimState.LEAVING, leave_by=by)
+    converge_claim(claim)
+    workload.refresh_from_db()
+    assert workload.state == "recalled"
+    assert InboxItem.objects.filter(user=alice, kind="workload.recalled").exists()
+
+
+def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, clusters: dict[str, Listened]) -> None:
+    workload = submit(alice, "there")
+    claim = admit(workload)
+
+    client = Client()
+    client.force_login(alice)
+
+    def page(shown: Workload) -> str:
+        return client.get(reverse("workloads:detail", args=["vision", shown.public_id])).content.decode()
+
+    assert "Has what it asked for, and starts in a moment." in page(workload)
+    converge_claim(claim)
+    assert "has not answered since" not in page(workload)
+    Cluster.objects.filter(name="there-cluster").update(unreachable_since=timezone.now())
+    assert "Its cluster has not answered since" in page(workload)
+    assert "It keeps its cards" not in page(submit(alice, "there")), "it has none"

@@ -1,0 +1,123 @@
+"""What people write in fields of their own: a command is run as a terminal would run it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ValidationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.requests.text_fields import CommandField, VariablesField
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --lr 1e-3",
+        "python -c 'print(1); import os && $HOME'",
+        'python "a file.py" --name "it is \\"so\\""',
+        "python -m torch.distributed.run --nproc-per-node=8 train.py",
+        r"python a\ b.py \$HOME",
+    ],
+)
+def test_words_alone_need_no_shell(line: str) -> None:
+    words = CommandField().clean(line)
+    assert words[0] == "python"
+    assert CommandField().clean(CommandField().prepare_value(words)) == words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install -r requirements.txt && python train.py",
+        "exec python train.py",
+        "cd src; python train.py",
+        "python train.py --run $HOSTNAME",
+        'python train.py --run "$HOSTNAME"',
+        "python train.py > out.txt",
+        "python train.py data/*.csv",
+        "python ~/train.py",
+        "SEED=1 python train.py",
+        "python train.py | tee log",
+        "python train.py `hostname`",
+        "python train.py  # the large one",
+        "a\nb",
+    ],
+)
+def test_what_a_shell_does_is_left_to_a_shell(line: str) -> None:
+    words = CommandField().clean(line)
+    assert words == ("sh", "-ec", line)
+    assert CommandField().prepare_value(words) == line
+
+
+@settings(max_examples=150)
+@given(st.text(st.sampled_from("ab '\"\\\\$=|&;<*~#"), max_size=12))
+def test_it_runs_with_the_words_that_a_shell_gives_it(tmp_path_factory: pytest.TempPathFactory, line: str) -> None:
+    """With printf, since its output is its words. In bash, which knows $'…' as a newer `sh` does."""
+    written = f"printf '%s.' {line}"
+    try:
+        words = CommandField().clean(written)
+    except ValidationError:
+        return
+    empty = Path(tmp_path_factory.mktemp("empty"))
+    if words[0] != "sh":
+        ran = [subprocess.run(each, cwd=empty, capture_output=True).stdout for each in (words, ("bash", "-c", written))]
+        assert ran[0] == ran[1]
+
+
+def test_a_remark_alone_is_no_command() -> None:
+    assert CommandField(required=False).clean("  # later") == ()
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
+    with pytest.raises(ValidationError, match="not closed"):
+        CommandField().clean("python 'train.py")
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+TRICKY = st.text(st.sampled_from("a=<'\"\\\\ \n\r$#;END_"), max_size=20)
+
+
+def through_a_browser(text: str) -> str:
+    """What a text area sends back: every end of a line as CR LF (HTML, "newline normalization")."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
+
+
+@settings(max_examples=500)
+@given(st.lists(st.one_of(TEXT, TRICKY, st.sampled_from(["exec", "A=1", "sh", "-ec", "", "cd"])), max_size=5))
+def test_any_argument_list_is_shown_so_that_it_is_read_back(words: list[str]) -> None:
+    field = CommandField(required=False)
+    assert field.clean(through_a_browser(str(field.prepare_value(words)))) == tuple(words)
+
+
+@settings(max_examples=300)
+@given(st.one_of(TEXT, TRICKY, st.sampled_from(["python train.py", "  a\n b\n", "a\r\nb"])))
+def test_any_script_is_shown_so_that_it_is_read_back(script: str) -> None:
+    field = CommandField(required=False)
+    assert field.clean(through_a_browser(field.prepare_value(("sh", "-ec", script)))) == ("sh", "-ec", script)
+
+
+def test_a_script_that_is_an_argument_stays_one() -> None:
+    line = "python -c 'import time\nprint(1)' --name \"two words\""
+    words = CommandField().clean(line)
+    assert words == ("python", "-c", "import time\nprint(1)", "--name", "two words")
+    assert CommandField().clean(CommandField().prepare_value(words)) == words
+
+
+@settings(max_examples=500)
+@given(
+    st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True), st.one_of(TEXT, TRICKY), max_size=4)
+)
+def test_any_variables_are_shown_so_that_they_are_read_back(variables: dict[str, str]) -> None:
+    field = VariablesField(required=False)
+    assert field.clean(through_a_browser(field.prepare_value(variables))) == variables
+
+
+def test_a_value_of_several_lines_is_written_as_one_reads_it() -> None:
+    shown = VariablesField().prepare_value({"A": "1", "KEY": "-----BEGIN\nEND\nx"})
+    assert shown == "A=1\nKEY<<END_\n-----BEGIN\nEND\nx\nEND_"
+    with pytest.raises(ValidationError, match="no line EOF"):
+        VariablesField().clean("KEY<<EOF\na\nb")
+    with pytest.raises(ValidationError, match="A is there twice"):
+        VariablesField().clean("A=1\nA=2")

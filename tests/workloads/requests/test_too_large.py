@@ -1,0 +1,84 @@
+"""What one person asks for stays small enough for everybody else: commands, variables, the queue, lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.architecture.doors import World, build
+from tests.clients import person
+from workloads.models import TEXTS, Workload
+from workloads.requests.validation import LARGEST_TEXT, LONGEST_WORD
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def world(settings: Any, tmp_path: Any) -> World:
+    settings.DATA_DIR = tmp_path
+    return build()
+
+
+def submit(world: World, **fields: Any) -> Any:
+    body = {
+        "kind": "job",
+        "name": "big",
+        "pool": "a100",
+        "image": "python:3.11",
+        "units_per_pod": 1,
+        "command": ["true"],
+    }
+    client = person(world.people["member"])
+    return client.post("/api/v1/departments/vision/workloads/", {**body, **fields}, format="json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "attr", "size"),
+    [
+        ({"command": ["echo", "x" * (LONGEST_WORD + 1)]}, "command", LONGEST_WORD + 1),
+        ({"command": ["echo", "汉" * (LONGEST_WORD // 3 + 1)]}, "command", LONGEST_WORD // 3 * 3 + 3),
+        ({"command": ["x" * 1000] * 300}, "command", 300 * 1001),
+        ({"env": {f"NAME_{n}": "x" * 30_000 for n in range(10)}}, "env", 10 * 30_008 + 5),
+        ({"env": {f"NAME_{n}": {"secret": "x" * 30_000} for n in range(10)}}, "env", 10 * 30_008 + 5),
+    ],
+)
+def test_command_and_variables_have_a_largest_size(world: World, fields: Any, attr: str, size: int) -> None:
+    before = Workload.objects.count()
+    answer = submit(world, **fields)
+    assert answer.status_code == 422, answer.content[:300]
+    [fault] = answer.json()["errors"]
+    assert (fault["attr"], fault["code"]) == (attr, "too_long")
+    assert f"{size} bytes" in fault["detail"]
+    assert "working directory" in fault["detail"]
+    assert Workload.objects.count() == before
+
+
+def test_what_just_fits_is_taken(world: World) -> None:
+    fits = ["x" * LONGEST_WORD, "y" * (LARGEST_TEXT - LONGEST_WORD - 2)]
+    assert submit(world, command=fits).status_code == 202
+    assert submit(world, command=[*fits, ""]).status_code == 422
+
+
+def test_one_person_waits_with_a_bounded_number(world: World, settings: Any) -> None:
+    settings.QUEUED_PER_PERSON = 2
+    assert [submit(world).status_code for _ in range(3)] == [202, 202, 422]
+    answer = submit(world).json()
+    assert (answer["code"], answer["waiting"], answer["most"]) == ("queue_full", 2, 2)
+    other = person(world.people["owner"])
+    body = {"kind": "job", "name": "o", "pool": "a100", "image": "python:3.11", "units_per_pod": 1, "command": ["true"]}
+    assert other.post("/api/v1/departments/vision/workloads/", body, format="json").status_code == 202
+
+
+@pytest.mark.parametrize(
+    "address", ["/api/v1/workloads/", "/api/v1/departments/vision/workloads/", "/d/vision/workloads/", "/"]
+)
+def test_lists_read_no_commands_and_no_variables(world: World, address: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert world.client("member").get(address).status_code == 200
+    read = [
+        query["sql"] for query in queries if any(f'"workloads_workload"."{column}"' in query["sql"] for column in TEXTS)
+    ]
+    assert read == []

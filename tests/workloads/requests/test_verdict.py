@@ -1,0 +1,166 @@
+"""The five headlines with their numbers, before anything is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from portal.access import Actor, Forbidden
+from portal.models import Department, Role, User
+from quotas.engine.what_if import Headline
+from quotas.models import ClaimState, Pool, Quota
+from tests import builders as make
+from workloads.actions import submit
+from workloads.models import Image, Workload
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.validation import InvalidRequest
+from workloads.requests.verdict import Impossible, Verdict, refuse_impossible, verdict_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=16, nodes=2, notice=600, grace=120)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision, nlp = make.department("vision"), make.department("nlp")
+    make.quota(vision, pool, 8, borrow_limit=4)
+    make.quota(nlp, pool, 8)
+    return vision
+
+
+def asked(pool: Pool, cards: int, **fields: Any) -> WorkloadRequest:
+    image, _ = Image.objects.get_or_create(name="python:3.11", defaults={"title": "Python"})
+    values: dict[str, Any] = {"kind": "job", "name": "train", "command": ("python",), "units_per_pod": cards}
+    return WorkloadRequest(pool=pool, image=image, **(values | fields))
+
+
+def told(who: User, where: Department, request: WorkloadRequest) -> Verdict:
+    return verdict_of(actor=Actor(who), department=where, request=request)
+
+
+def test_it_starts_now_from_its_own_quota(alice: User, vision: Department, pool: Pool) -> None:
+    make.claim(vision, pool, 5, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4]}])
+    verdict = told(alice, vision, asked(pool, 2))
+    assert verdict.headline == Headline.STARTS_OWN
+    assert verdict.sentences[:2] == (
+        "Starts now, from your own quota.",
+        "Vision has 8 cards guaranteed and uses 5 cards; with this it would be 7 cards.",
+    )
+    assert verdict.lines[1].startswith("Runs on a100-n")
+    assert not Workload.objects.exists()
+
+
+def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision: Department, pool: Pool) -> None:
+    make.claim(
+        vision, pool, 6, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4, 5]}]
+    )
+    verdict = told(alice, vision, asked(pool, 4))
+    assert verdict.title == "Starts now, 2 of 4 cards borrowed from Nlp."
+    assert verdict.contract == (
+        "Recallable: Nlp can call it back with 10 min notice and 2 min grace; your work is queued again with the same id."
+    )
+
+
+def test_what_is_borrowed_of_the_unpromised_rest_may_be_called_back_by_whoever_is_guaranteed_more(
+    alice: User, vision: Department, pool: Pool
+) -> None:
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=4)
+    make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: whoever claims what it is guaranteed can call it back with 10 min notice"
+    )
+    Quota.objects.filter(department__slug="nlp").update(guaranteed=7)
+    assert told(alice, vision, asked(pool, 2)).contract.startswith(
+        "Recallable: Nlp, or whoever else claims what it is guaranteed, can call it back with 10 min notice"
+    )
+
+
+def test_own_only_waits_instead_of_borrowing(alice: User, vision: Department, pool: Pool) -> None:
+    make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
+    verdict = told(alice, vision, asked(pool, 1, own_only=True))
+    assert verdict.headline == Headline.WAITS
+    assert verdict.contract == "From your own quota only: no other department can call it back."
+
+
+def test_it_starts_when_borrowers_have_returned_what_is_vision_s(alice: User, vision: Department, pool: Pool) -> None:
+    nlp = Department.objects.get(slug="nlp")
+    for node in ("a100-n1", "a100-n2"):
+        make.claim(nlp, pool, 8, ClaimState.HOLDING, notice=600, grace=120,
+                   placement=[{"pod": 0, "node": node, "cards": list(range(8))}])  # fmt: skip
+    verdict = told(alice, vision, asked(pool, 4))
+    assert verdict.headline == Headline.STARTS_BY
+    assert verdict.by is not None
+    assert "when Nlp has returned 8 cards" in verdict.title
+    assert verdict.advice == ("Nothing to do: it starts then.",)
+
+
+def test_it_waits_and_says_who_is_ahead_without_telling_names_of_others(
+    alice: User, vision: Department, pool: Pool
+) -> None:
+    nlp = Department.objects.get(slug="nlp")
+    for owner, node in ((vision, "a100-n1"), (nlp, "a100-n2")):
+        make.claim(owner, pool, 8, ClaimState.HOLDING, preemptible=False,
+                   placement=[{"pod": 0, "node": node, "cards": list(range(8))}])  # fmt: skip
+    make.claim(nlp, pool, 2, name="nlp-secret-project")
+    make.claim(vision, pool, 2, user=alice, name="sweep-7")
+    verdict = told(alice, vision, asked(pool, 2))
+    assert verdict.headline == Headline.WAITS
+    text = " ".join(verdict.sentences)
+    assert "sweep-7 (yours, 2 cards)" in text
+    assert "nlp-secret-project" not in text
+    assert "Nlp (2 cards)" in text
+
+
+def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vision: Department, pool: Pool) -> None:
+    verdict = told(alice, vision, asked(pool, 16))
+    assert verdict.headline == Headline.CANNOT
+    assert verdict.facts.largest == 8  # no node has more
+    assert [a.units_per_pod for a in verdict.alternatives] == [8]
+    assert verdict.advice[0] == "Or ask the quota owner for more quota."  # the alternative asks for less
+    from django.utils import timezone
+
+    with pytest.raises(Impossible) as refused:
+        refuse_impossible(asked(pool, 16).workload(vision, alice, now=timezone.now()), now=timezone.now())
+    assert refused.value.numbers["largest"] == 8
+
+
+def test_every_fault_of_a_request_is_named_at_once(alice: User, vision: Department, pool: Pool) -> None:
+    bad = asked(pool, 0, name=" ", command=(), env={"NVIDIA_VISIBLE_DEVICES": "all"}, max_runtime=0, priority=5)
+    with pytest.raises(InvalidRequest) as refused:
+        told(alice, vision, bad)
+    assert {error.field for error in refused.value.errors} == {
+        "name", "command", "units_per_pod", "env", "max_runtime", "priority",
+    }  # fmt: skip
+
+
+def test_a_viewer_may_not_ask(vision: Department, pool: Pool) -> None:
+    with pytest.raises(Forbidden):
+        told(make.member(vision, Role.VIEWER), vision, asked(pool, 1))
+
+
+@pytest.mark.parametrize(
+    ("borrow", "asked_for", "told_of"),
+    [
+        (6, 15, "14 cards is the limit by quota, 8 cards the machines': no machine has more."),
+        (6, 9, None),  # inside the quota: only the machines stand in the way, and the reason says so
+        (-2, 9, "That is the limit of the department's quota; the machines have room for it."),
+    ],
+)
+def test_of_two_limits_it_says_which_is_which(
+    alice: User, vision: Department, borrow: int, asked_for: int, told_of: str | None
+) -> None:
+    pool = make.pool("v100", cards=16, nodes=2)
+    make.quota(vision, pool, 8 + min(borrow, 0), borrow_limit=max(borrow, 0))
+    verdict = told(alice, vision, asked(pool, asked_for))
+    assert verdict.title == "Cannot run as asked."
+    assert [line for line in verdict.lines if "limit" in line and "quota" in line] == ([told_of] if told_of else [])
+    assert f"Largest that can: {min(8, 8 + borrow)} cards." in verdict.lines
+    with pytest.raises(Impossible) as refused:
+        submit(actor=Actor(alice), department=vision, request=asked(pool, asked_for))
+    both = "its limit by quota is 14 cards. Largest that can: 8 cards, because the machines have no place for more."
+    assert (both in refused.value.detail) is (asked_for == 15)

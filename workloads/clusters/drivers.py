@@ -1,0 +1,118 @@
+"""The driver of a Cluster row. One a process and cluster; made again when the row's connection or options change."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from portal.errors import N_, Problem
+from portal.infra.crypt import Undecryptable, decrypt
+from portal.infra.locks import lend_connection
+from quotas.models import Cluster, ClusterKind
+from workloads.models import Image
+from workloads.runtime.base import ClusterDriver, Unreachable
+
+
+class ClusterAway(Problem):
+    """A page or request needs the cluster, and it does not answer."""
+
+    status = 503
+    code = "cluster_unreachable"
+    message = N_("The cluster does not answer: %(why)s")
+    retry_after = 5
+
+
+_drivers: dict[int, tuple[object, ClusterDriver]] = {}
+_guard = threading.Lock()
+
+
+def driver_for(cluster: Cluster) -> ClusterDriver:
+    """Raises Refused where the cluster must not be used here."""
+    identity = (os.getpid(), cluster.kind, cluster.name, cluster.connection, repr(cluster.options))
+    with _guard:
+        known = _drivers.get(cluster.pk)
+        if known is None or known[0] != identity:
+            known = _drivers[cluster.pk] = (identity, cast(ClusterDriver, Lending(make_driver(cluster))))
+        return known[1]
+
+
+def make_driver(cluster: Cluster) -> ClusterDriver:
+    """A new driver, also for a row that is not saved yet (the connection test)."""
+    if cluster.kind == ClusterKind.EMBEDDED:
+        from workloads.embedded.command import node_from
+        from workloads.embedded.driver import EmbeddedCluster
+
+        return EmbeddedCluster(
+            name=cluster.name,
+            root=Path(settings.DATA_DIR) / "cluster" / cluster.name,
+            declared=[node_from(node) for node in cluster.options.get("nodes", [])],
+            images=_Interpreters(),
+            debug=settings.DEBUG,
+            bind_host=settings.BIND_HOST,
+        )
+    from workloads.kubernetes.driver import Connection, KubernetesCluster
+
+    try:
+        kubeconfig = decrypt(cluster.connection, N_("The connection of the cluster %(name)s"), cluster.name)
+    except Undecryptable as error:
+        return cast(ClusterDriver, Unreadable(error))
+    return KubernetesCluster(cluster.name, Connection(kubeconfig, cluster.options))
+
+
+class Lending:
+    """A driver whose every call first gives this thread's connection back to the pool, for others: a process has more
+    threads that wait for a cluster than connections to the database. Never out of an open transaction."""
+
+    def __init__(self, driver: ClusterDriver) -> None:
+        self.driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.driver, name)
+        if not callable(found):
+            return found
+
+        @functools.wraps(found)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            lend_connection()
+            return found(*args, **kwargs)
+
+        return call
+
+
+class Unreadable:
+    """The driver of a cluster whose connection cannot be decrypted: to everybody a cluster that does not answer."""
+
+    def __init__(self, error: Undecryptable) -> None:
+        self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any, **__: Any) -> None:
+            raise Unreachable(self.error.detail)
+
+        return call
+
+
+class _Interpreters(Mapping[str, str]):
+    """Image → local interpreter, read anew each time so that a new image needs no restart."""
+
+    def __getitem__(self, name: str) -> str:
+        row = self._rows().filter(name=name).values_list("interpreter", flat=True).first()
+        if row is None:
+            raise KeyError(name)
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows().values_list("name", flat=True))
+
+    def __len__(self) -> int:
+        return self._rows().count()
+
+    def _rows(self) -> QuerySet[Image]:
+        return Image.objects.filter(active=True).exclude(interpreter="")

@@ -1,0 +1,23 @@
+"""Whether a cluster answers, written down once when it begins or ends. Every caller of a driver may say so."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from portal.events import emit
+from portal.wake import wake
+from quotas.models import Cluster
+
+
+def mark_unreachable(cluster: Cluster, why: str, *, now: dt.datetime) -> None:
+    if Cluster.objects.filter(pk=cluster.pk, unreachable_since=None).update(unreachable_since=now):
+        emit("cluster.unreachable", cluster=cluster.name, why=why[:300])
+
+
+def mark_reached(cluster: Cluster, *, now: dt.datetime) -> None:
+    """Plans that waited for it are made again."""
+    Cluster.objects.filter(pk=cluster.pk).update(seen_at=now)
+    if Cluster.objects.filter(pk=cluster.pk, unreachable_since__isnull=False).update(unreachable_since=None):
+        emit("cluster.reached", cluster=cluster.name)
+        for group in cluster.groups.all():
+            wake("quotas.plan", group_id=group.pk)

@@ -1,0 +1,183 @@
+"""From a RunSpec to what a local process needs: argv, a clean environment, cards, an interpreter for the image."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from portal.errors import N_
+from workloads import sharing
+from workloads.runtime import mpi, rank_environment
+from workloads.runtime.base import CardInfo, NodeInfo, Note, Refused, RunSpec, environment
+from workloads.runtime.expansion import for_process
+from workloads.runtime.places import DIRECTORY_VARIABLE
+from workloads.runtime.rank_environment import LOOPBACK, Gang, Template
+
+DECLARED = Note(N_("declared: no device is behind it"))
+PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
+NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "domain", "labels", "held_back")
+
+
+def node_from(data: Mapping[str, Any]) -> NodeInfo:
+    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. With `object`, a Kubernetes
+    node, it is what would be discovered there. Raises KeyError."""
+    if "object" in data and (found := sharing.discover(data["object"], sharing.Settings())) is not None:
+        return found
+    per_card = data.get("units_per_card", 1)
+    cards = [{}] * data["cards"] if isinstance(data["cards"], int) else data["cards"]
+    return NodeInfo(
+        name=data["name"],
+        sharing=data["sharing"],
+        product=data["product"],
+        unit=data["unit"],
+        units_per_card=per_card,
+        cards=tuple(
+            CardInfo(
+                index=card.get("index", position),
+                units=card.get("units", per_card),
+                cores=card.get("cores"),
+                uuid=card.get("uuid", ""),
+                healthy=card.get("healthy", True),
+            )
+            for position, card in enumerate(cards)
+        ),
+        because=str(DECLARED),
+        because_of=DECLARED,
+        **{key: data[key] for key in NODE_KEYS if key in data},
+    )
+
+
+def free_port() -> int:
+    """A port nobody listens on now. Raises Refused when a hundred tries found none."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Refused("no free port between 20000 and 29999 on this machine", "no_port")
+
+
+def interpreter_for(image: str, images: Mapping[str, str]) -> Path:
+    """Raises Refused with the images that are declared."""
+    if not (named := images.get(image)):
+        known = ", ".join(sorted(name for name, path in images.items() if path)) or "none"
+        raise Refused(f"{image} has no interpreter on this machine; declared are: {known}", "unknown_image")
+    path = Path(named) if "/" in named else Path(sys.executable).with_name(named)
+    if not path.exists():
+        raise Refused(f"{image} is declared as {path}, which does not exist", "unknown_image")
+    return path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`directory` is the run's own, `workdir` the one that survives its attempts."""
+
+    spec: RunSpec
+    directory: Path
+    workdir: Path
+    interpreter: Path
+    port: int | None
+    ids: Mapping[tuple[str, int], str]  # of real cards; CUDA may count them in another order than their driver
+    gang: Gang | None = None
+    shared: Mapping[str, str] = field(default_factory=dict)  # variables that say where shared volumes are
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of spec.json, as supervisor.py reads it."""
+        spec = self.spec
+        return {
+            "name": spec.ref.name,
+            "namespace": spec.ref.namespace,
+            "submission_id": spec.ref.submission_id,
+            "workload_id": spec.workload_id,
+            "attempt": spec.attempt,
+            "node": spec.placement[0].node if spec.placement else "",
+            "cards": [str(card) for place in spec.placement for card in place.cards],
+            "alone_on": [[p.node, card] for p in spec.placement for card in p.cards] if spec.sharing == "whole" else [],
+            "workdir": str(self.workdir),
+            "grace": spec.grace,
+            "max_runtime": spec.max_runtime,
+            "port": self.port,
+            "ready_path": spec.setup.ready_path,
+            "restarts": spec.kind == "service",
+            "leader_decides": self.gang is not None and self.gang.template in rank_environment.LEADER_DECIDES,
+            "hostfile": rank_environment.hostfile(self.gang) if self.gang else "",
+            "starter": mpi.SCRIPT if self.gang and self.gang.template == Template.MPI else "",
+            "ranks": [self.rank(rank) for rank in range(spec.pods)],
+        }
+
+    def rank(self, rank: int) -> dict[str, Any]:
+        env = self.environment(rank)
+        program, *arguments = for_process(self.spec.command, self.spec.own_words, env)
+        if program in {"python", "python3"}:
+            program = str(self.interpreter)
+        elif "/" not in program:  # found by the run's own PATH, never by the portal's
+            program = shutil.which(program, path=env["PATH"]) or program
+        places = [place for place in self.spec.placement if place.pod == rank]
+        where = {"node": places[0].node if places else "", "cards": [str(card) for p in places for card in p.cards]}
+        return {"argv": [program, *arguments], "env": env} | where
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
+        spec = self.spec
+        mine = [(place.node, card) for place in spec.placement if place.pod == rank for card in place.cards]
+        cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in mine)
+        env = {
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",  # as images for Python have it: the log is read while it is written
+            **environment(spec),
+            "PATH": f"{self.interpreter.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.workdir),
+            "NVIDIA_VISIBLE_DEVICES": cards or "void",
+            "CUDA_VISIBLE_DEVICES": cards,
+            "PORTAL_WORKDIR": str(self.workdir),
+            "PORTAL_RECLAIM_AT_FILE": str(self.directory / "reclaim-at"),
+            "PORTAL_READY_FILE": str(self.directory / "ready"),
+            **self.shared,
+        }
+        if self.port is not None:
+            env |= {"PORTAL_ADDRESS": "127.0.0.1", "PORTAL_PORT": str(self.port)}
+        return env | rank_environment.environment(self.gang, rank) if self.gang else env
+
+
+def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
+    """Its ranks are processes of this one machine: each has a port of its own."""
+    if spec.pods < 2:
+        return None
+    ports: set[int] = set()
+    while len(ports) < spec.pods:
+        ports.add(free_port())
+    return Gang(
+        template=Template(spec.setup.template or Template.GENERIC),
+        hosts=(LOOPBACK,) * spec.pods,
+        ports=tuple(sorted(ports)),
+        cards=spec.units_per_pod,
+        parameter_servers=spec.setup.parameter_servers,
+        hostfile=str(directory / "hostfile"),
+    )
+
+
+def plan(
+    spec: RunSpec, directory: Path, volume: Callable[[str], Path], nodes: Sequence[NodeInfo], images: Mapping[str, str]
+) -> Plan:
+    """`volume` gives the directory of a name. Raises Refused for what can never run here."""
+    if not spec.command:
+        raise Refused("an image of the embedded cluster has no command of its own: give one", "no_command")
+    cards = {(node.name, card.index): card.uuid for node in nodes for card in node.cards}
+    for place in spec.placement:
+        for index in place.cards:
+            if (place.node, index) not in cards:
+                raise Refused(f"node {place.node} with card {index} is not declared", "unknown_card")
+    port = free_port() if spec.port is not None else None
+    interpreter = interpreter_for(spec.image, images)
+    shared = {
+        DIRECTORY_VARIABLE[each.whose]: str(volume(f"{spec.ref.namespace}-{each.name}")) for each in spec.shared_volumes
+    }
+    return Plan(spec, directory, volume(spec.volume), interpreter, port, cards, gang_of(spec, directory), shared)

@@ -1,0 +1,35 @@
+"""A file or a whole directory as the answer to a request, of pages and API alike."""
+
+from __future__ import annotations
+
+import mimetypes
+from urllib.parse import quote
+
+from django.http import StreamingHttpResponse
+from django.utils.text import slugify
+
+from workloads.files import volumes
+from workloads.files.names import shown
+from workloads.models import Workload
+from workloads.runtime.files import OpenFile
+
+
+def answer(workload: Workload, path: str) -> StreamingHttpResponse:
+    """A directory as a tar, a file as it is. Raises what volumes.get does."""
+    found = volumes.archive(workload, path)
+    if isinstance(found, OpenFile):
+        return sent(found)
+    name = shown(found.name) or slugify(workload.name, allow_unicode=True) or "files"
+    response = StreamingHttpResponse(found.chunks, content_type="application/x-tar")
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name)}.tar"
+    return response
+
+
+def sent(file: OpenFile) -> StreamingHttpResponse:
+    """Always as an attachment: a user's page never runs on the portal's origin."""
+    response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
+    response["Content-Length"] = str(file.size)
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(shown(file.name))}"
+    response["X-File-Type"] = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    return response

@@ -1,0 +1,113 @@
+"""The logs of attempts: from the cluster while it knows the run, from the kept end of the log afterwards."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from portal.infra.locks import durable, lend_connection
+from workloads.runtime.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
+from workloads.clusters.drivers import driver_for
+from workloads.models import Attempt, AttemptLog, Kind, LogPart
+from workloads.runtime.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
+
+PART = 1 << 20  # bytes
+LEAST = 1 << 20  # bytes of each rank, however many there are
+
+
+def kept_of(pods: int) -> int:
+    """Bytes of each rank's log that outlive the run."""
+    return max(LEAST, settings.LOG_KEPT // pods)
+
+
+def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
+    """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing.
+
+    A service is copied before it is stopped, because its pod goes with its log, and again afterwards where more is there.
+    """
+    service = attempt.workload.kind == Kind.SERVICE
+    have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
+    most = kept_of(attempt.workload.pods)
+    for rank in set(range(attempt.workload.pods)) - have:
+        lend_connection()
+        try:
+            end = driver.logs(ref, tail=most, rank=rank, limit=most)  # no line is shorter than a byte
+        except NoSuchRun:
+            end = LogChunk(b"", 0, end=True)
+        packed = [(at, zlib.compress(end.data[at : at + PART])) for at in range(0, len(end.data), PART)]
+        with durable():
+            log, made = AttemptLog.objects.select_for_update(no_key=True).get_or_create(
+                attempt=attempt, rank=rank, defaults={"start": end.offset}
+            )
+            if not made:
+                if not service or not end.data:
+                    continue
+                log.parts.all().delete()
+                AttemptLog.objects.filter(pk=log.pk).update(start=end.offset, data=b"")
+            LogPart.objects.bulk_create(
+                LogPart(log=log, start=end.offset + at, end=end.offset + min(at + PART, len(end.data)), data=data)
+                for at, data in packed
+            )
+
+
+def read_log(
+    attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+    previous: bool = False,
+) -> LogChunk:  # fmt: skip
+    """From `offset`, or the last `tail` lines as far as they fit into `limit` bytes; `previous`: of a service before its last
+    start, while the cluster has it. A chunk that starts later than asked says that what is before it is lost.
+
+    Raises Unreachable, NoSuchRun (nothing was ever written, or the rank does not exist).
+    """
+    kept = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
+    if kept is None:
+        if attempt.created_at is None:
+            return LogChunk(b"", 0, end=attempt.finished_at is not None)
+        try:
+            driver = driver_for(attempt.cluster)
+            return driver.logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
+        except NoSuchRun:  # forgotten since we looked: it is kept now
+            kept = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
+            if kept is None:
+                raise
+    if previous:
+        return LogChunk(b"", offset, end=True)
+    return last_of(kept, tail, limit) if tail is not None else piece_of(kept, offset, limit)
+
+
+def piece_of(kept: AttemptLog, offset: int, limit: int) -> LogChunk:
+    """`limit` bytes from `offset`, or from the first that is kept."""
+    start, data = max(offset, kept.start), b""
+    for begin, part in parts_from(kept, start):
+        data += part[max(0, start - begin) :]
+        if len(data) > limit:
+            break
+    return LogChunk(data[:limit], start, end=len(data) <= limit, first=kept.start)
+
+
+def last_of(kept: AttemptLog, lines: int, limit: int) -> LogChunk:
+    end, data = kept.start, b""
+    for begin, part in parts_back(kept):
+        end = end if data else begin + len(part)
+        data = part + data
+        if len(data) >= limit or data.count(b"\n") > lines:
+            break
+    data = last_lines(data[-limit:] if limit else b"", lines)
+    return LogChunk(data, end - len(data), end=True, first=kept.start)
+
+
+def parts_from(kept: AttemptLog, offset: int) -> Iterator[tuple[int, bytes]]:
+    """(start, bytes) of each part that ends behind `offset`."""
+    if kept.data:
+        yield kept.start, zlib.decompress(kept.data)
+    for part in kept.parts.filter(end__gt=offset).order_by("start").iterator(chunk_size=2):
+        yield part.start, zlib.decompress(part.data)
+
+
+def parts_back(kept: AttemptLog) -> Iterator[tuple[int, bytes]]:
+    if kept.data:
+        yield kept.start, zlib.decompress(kept.data)
+    for part in kept.parts.order_by("-start").iterator(chunk_size=2):
+        yield part.start, zlib.decompress(part.data)

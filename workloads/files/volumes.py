@@ -1,0 +1,162 @@
+"""A workload's working directory as the portal's pages and API reach it, whatever cluster it is on.
+
+What happens to a file is the driver's (workloads/runtime/files.py); here its failures become words for people, and a
+directory that is still being opened is waited for, a little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from portal.errors import N_, Invalid, Problem
+from portal.web.code_names import plain_error
+from quotas.models import Node
+from workloads.clusters.drivers import ClusterAway, driver_for
+from workloads.clusters.run_spec import namespace_of
+from workloads.files.names import shown
+from workloads.models import Workload
+from workloads.runtime.base import ClusterError, VolumeRef
+from workloads.runtime.files import Archive, FileFailure, Files, Listing, NotYet, OpenFile
+
+__all__ = ["archive", "get", "listing", "read", "remove", "store"]
+T = TypeVar("T")
+PATIENCE = 15.0  # s that a request waits for the directory to be opened; a page that asks again waits less
+PAUSE = 0.25
+NODES = 50  # enough to say where the disk should be
+
+
+class NoFiles(Problem):
+    status = 409
+    code = "no_files"
+    message = N_("On this cluster a working directory does not outlive its run.")
+
+
+class NoSuchFile(Problem):
+    status = 404
+    code = "no_such_file"
+    message = N_("There is no file %(path)s.")
+
+
+class NotOpenYet(Problem):
+    status = 503
+    code = "files_not_yet"
+    message = N_("The working directory is being opened. Try again in a moment.")
+    retry_after = 2
+
+
+class NoSpace(Problem):
+    status = 422
+    code = "no_space"
+    message = N_("The disk of the working directory is full: %(free)s MiB are left. Delete what is not needed.")
+
+
+class Unreadable(Problem):
+    status = 422
+    code = "unreadable"
+    message = N_("%(path)s may not be read or changed: its access rights forbid it.")
+
+
+REASONS = {
+    "not_a_path": N_("This is not a path."),
+    "outside": N_("%(path)s lies outside of the working directory."),
+    "is_directory": N_("%(path)s is a directory."),
+    "part_is_file": N_("A part of %(path)s is a file."),
+    "name_too_long": N_("%(path)s: a name may have %(limit)s bytes at most; letters beyond ASCII count 2 to 4."),
+    "path_too_long": N_("%(path)s: a path may have %(limit)s bytes at most."),
+    "loop": N_("%(path)s is a link that leads to itself."),
+    "refused": N_("The disk does not take %(path)s: %(why)s."),
+}
+
+
+def ref_of(workload: Workload) -> VolumeRef:
+    """`workload` with its department, author and the pool's cluster; it need not be saved yet."""
+    unrestricted = workload.settings.ipc_lock
+    nodes = Node.objects.filter(cards__pool=workload.pool_id, present=True).values_list("name", flat=True)
+    return VolumeRef(
+        name=workload.volume,
+        namespace=namespace_of(workload.pool.group.cluster, workload.department.slug, unrestricted=unrestricted),
+        workload_id=workload.public_id,
+        department=workload.department.slug,
+        user=workload.author.username if workload.author else "",
+        nodes=tuple(nodes.distinct().order_by("name")[:NODES]),
+        unrestricted=unrestricted,
+    )
+
+
+def get(workload: Workload, path: str, after: str = "", *, patience: float = PATIENCE) -> Listing | OpenFile:
+    """A directory's entries, or a file. Raises every Problem of this module, ClusterAway, Invalid."""
+    return _asked(workload, lambda files: files.get(path, after), patience)
+
+
+def archive(workload: Workload, path: str) -> Archive | OpenFile:
+    """A directory as a tar; a file as it is."""
+    found = get(workload, path)
+    return _asked(workload, lambda files: files.archive(path), PATIENCE) if isinstance(found, Listing) else found
+
+
+def listing(workload: Workload, path: str = "", after: str = "", *, patience: float = PATIENCE) -> Listing:
+    found = get(workload, path, after, patience=patience)
+    if isinstance(found, OpenFile):
+        found.close()
+        raise NoSuchFile(path=path)
+    return found
+
+
+def read(workload: Workload, path: str) -> OpenFile:
+    found = get(workload, path)
+    if isinstance(found, Listing):
+        raise NoSuchFile(path=path)
+    return found
+
+
+def store(workload: Workload, path: str, chunks: Iterable[bytes]) -> None:
+    """Whole or not at all."""
+    _asked(workload, lambda files: files.put(path, chunks), PATIENCE)
+
+
+def remove(workload: Workload, path: str) -> None:
+    """A file or a whole directory; the link, not what it points to."""
+    _asked(workload, lambda files: files.remove(path), PATIENCE)
+
+
+def discard(workload: Workload) -> None:
+    """The whole directory, for good. Raises ClusterError."""
+    driver_for(workload.pool.group.cluster).discard(ref_of(workload))
+
+
+def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T:
+    if workload.files_removed_at is not None:
+        raise NoSuchFile(path="/")
+    until = time.monotonic() + patience
+    try:
+        files = driver_for(workload.pool.group.cluster).files(ref_of(workload))
+        if files is None:
+            raise NoFiles
+        while True:
+            try:
+                return call(files)
+            except NotYet:
+                if time.monotonic() >= until:
+                    raise NotOpenYet from None
+                time.sleep(PAUSE)
+    except ClusterError as error:
+        raise ClusterAway(why=plain_error(str(error))[:200]) from error
+    except FileFailure as failure:
+        raise problem_of(failure) from None
+
+
+def problem_of(failure: FileFailure) -> Problem:
+    path = shown(failure.path)
+    if len(path) > 200:
+        path = f"{path[:100]}…{path[-50:]}"
+    match failure.code:
+        case "no_such_file":
+            return NoSuchFile(path=path)
+        case "no_space":
+            return NoSpace(free=failure.free >> 20)
+        case "denied":
+            return Unreadable(path=path)
+        case code:
+            return Invalid(REASONS[code], field="path", code=code, path=path, limit=failure.limit, why=failure.why)

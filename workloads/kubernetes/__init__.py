@@ -1,0 +1,1 @@
+"""The driver for Kubernetes clusters. Only driver.py and exec.py import the client library."""

@@ -1,0 +1,229 @@
+"""The Kubernetes API as this project uses it: JSON in, JSON out, a time-out on every call.
+
+Raw requests through the library's ApiClient: parsing into its models costs five times the CPU on a list of 3,000 pods.
+One client a process, made on first use and again after a fork, because connections cannot be shared with the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import urllib3
+
+from portal.garbage import nothing_collected
+from workloads.runtime.base import Unreachable
+
+CONNECT_TIMEOUT, READ_TIMEOUT = 3.0, 15.0  # s
+KNOCK_TIMEOUT, KNOCK_EVERY = 5.0, 5.0  # s
+MERGE_PATCH = "application/merge-patch+json"
+PAGE = 500
+PIECE = 1 << 20  # bytes
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status below 500 other than 401 and 429, which are Unreachable, and the parsed body; or a 500 that says the
+    request is too large, which it would be again."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 300
+
+    @property
+    def message(self) -> str:
+        return str(self.body.get("message") or f"HTTP {self.status}")
+
+
+class Api:
+    """Requests to one cluster; safe to share between threads.
+
+    Who has let one call wait in vain is asked a small thing before the next one, by one thread at a time. Until that is
+    answered every other call fails at once: a server that hears and says nothing would keep every thread waiting.
+    """
+
+    def __init__(self, make_client: Callable[[], Any], errors: tuple[type[Exception], ...] = ()) -> None:
+        """`errors` are what the client raises when a connection cannot be made."""
+        self._make_client = make_client
+        self._errors: tuple[type[Exception], ...] = (urllib3.exceptions.HTTPError, OSError, *errors)
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._process = 0
+        self._silent, self._knock_after = False, 0.0
+
+    def client(self) -> Any:
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                self._client = self._make_client()
+                self._process = os.getpid()
+            return self._client
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None and self._process == os.getpid():
+                self._client.close()
+            self._client = None
+
+    def _send(
+        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float, *,
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:  # fmt: skip
+        if self._silent:
+            self._knock()
+        answer = self._request(method, path, query, body, content_type, read_timeout, stream=stream)
+        if answer.status in (401, 429) or (answer.status >= 500 and not _is_too_large(answer)):
+            raise _no_answer(answer)
+        return answer
+
+    def _request(
+        self, method: str, path: str, query: Json, body: Any, content_type: str, read_timeout: float, *,
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:  # fmt: skip
+        client = self.client()
+        headers = {"Accept": "application/json, */*", "Content-Type": content_type}
+        client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        try:  # through the library's connections, past its copying of bodies: half the CPU of a create
+            answer: urllib3.BaseHTTPResponse = client.rest_client.pool_manager.request(
+                method,
+                client.configuration.host + path + (f"?{urlencode(query)}" if query else ""),
+                body=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout),
+                retries=False,
+                preload_content=not stream,
+            )
+        except self._errors as error:
+            if isinstance(error, urllib3.exceptions.TimeoutError):
+                self._silent = True
+            raise Unreachable(_short(error)) from error
+        return answer
+
+    def _knock(self) -> None:
+        """Raises Unreachable unless the server answers, whatever that is."""
+        with self._lock:
+            if time.monotonic() < self._knock_after:
+                raise Unreachable("it did not answer a moment ago")
+            self._knock_after = time.monotonic() + KNOCK_TIMEOUT + KNOCK_EVERY
+        try:
+            self._request("GET", "/version", {}, None, "application/json", KNOCK_TIMEOUT)
+            self._silent = False
+        finally:
+            self._knock_after = time.monotonic() + (KNOCK_EVERY if self._silent else 0)
+
+    def call(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
+    ) -> Answer:
+        answer = self._send(method, path, query, body, content_type, READ_TIMEOUT)
+        try:
+            with nothing_collected():
+                parsed = orjson.loads(answer.data or b"{}")
+        except orjson.JSONDecodeError as error:
+            raise Unreachable(f"{method} {path}: an answer that is not JSON") from error
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(_short(error)) from error
+        return Answer(answer.status, parsed)
+
+    def text(self, path: str, keep: int, **query: Any) -> tuple[int, bytes, int]:
+        """The status, the last `keep` bytes of a text of whatever length, and its length."""
+        answer = self._send("GET", path, query, None, "application/json", READ_TIMEOUT, stream=True)
+        kept, size = bytearray(), 0
+        try:
+            for piece in answer.stream(PIECE):
+                size += len(piece)
+                kept += piece
+                if len(kept) > 2 * keep:
+                    del kept[:-keep]
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(_short(error)) from error
+        return answer.status, bytes(kept[-keep:]), size
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """An object, or None if it is not there."""
+        answer = self.call("GET", path)
+        if answer.status == 404:
+            return None
+        return _readable(path, answer).body
+
+    def list(self, path: str, **query: Any) -> tuple[list[dict[str, Any]], str]:
+        """All items, in pages of PAGE, and the version of the list; without `managedFields`, half of an object, of which
+        nobody here asks. A page's token that expired begins anew."""
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            answer = self.call("GET", path, limit=PAGE, **query, **more)
+            if answer.status == 410 and token:
+                items, token = [], ""
+                continue
+            body = _readable(path, answer).body
+            for item in body.get("items") or ():
+                item["metadata"].pop("managedFields", None)
+                items.append(item)
+            token = body["metadata"].get("continue", "")
+            if not token:
+                return items, str(body["metadata"]["resourceVersion"])
+
+    def watch(self, path: str, version: str, seconds: int, **query: Any) -> Iterator[dict[str, Any]]:
+        """Events after `version` until the server ends the stream; raises Unreachable when it breaks."""
+        query |= {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
+        answer = self._send("GET", path, query, None, "application/json", seconds + READ_TIMEOUT, stream=True)
+        try:
+            if answer.status != 200:
+                yield {"type": "ERROR", "object": orjson.loads(answer.data)}
+                return
+            rest = b""
+            for chunk in answer.stream(65536, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (orjson.loads(line) for line in lines if line)
+        except (urllib3.exceptions.HTTPError, OSError, orjson.JSONDecodeError) as error:
+            raise Unreachable(f"the watch broke: {_short(error)}") from error
+        finally:
+            answer.close()
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+def _readable(path: str, answer: Answer) -> Answer:
+    """A read that is refused tells nothing about what is there."""
+    if not answer.ok:
+        raise Unreachable(f"GET {path}: {answer.message}")
+    return answer
+
+
+def said(status: bytes | None) -> str:
+    """The message of a Status object; what was sent itself where it is none."""
+    try:
+        return str(orjson.loads(status or b"{}")["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return (status or b"").decode(errors="replace")[:200]
+
+
+def _is_too_large(answer: urllib3.BaseHTTPResponse) -> bool:
+    """What etcd does not take the API server passes on as an error of its own (etcd: 1.5 MiB, its transport: 2 MiB)."""
+    try:
+        message = said(answer.data)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return "request is too large" in message or "larger than max" in message
+
+
+def _no_answer(answer: urllib3.BaseHTTPResponse) -> Unreachable:
+    try:
+        detail = said(answer.data)
+    except urllib3.exceptions.HTTPError:
+        detail = ""
+    after = answer.headers.get("Retry-After", "")
+    return Unreachable(f"HTTP {answer.status} {detail}".strip()[:300], float(after) if after.isdigit() else None)

@@ -1,0 +1,391 @@
+"""Runs as pods of a Kubernetes cluster. The only module that imports the client library.
+
+How the contract is met:
+
+- create: GET first, POST on 404. A second POST of one name charges a ResourceQuota again, and at full quota answers 403
+  instead of 409; so both lead to another GET before anything is believed.
+- stop: the pod's `activeDeadlineSeconds` becomes 1. The kubelet then sends SIGTERM, waits for the pod's own grace and
+  kills, as after a delete, but pod, exit code and log stay. A pod that no node has yet, a grace shorter than the
+  pod's own, and a deadline that was not heeded need a delete (with the uid as precondition); the finalizer keeps the
+  exit code, the log goes.
+- remove: takes the finalizer away and deletes.
+- logs: Kubernetes cannot address bytes, so a part is read from the start up to its end and cut. The kubelet keeps the
+  newest 10 MiB or so; after a rotation the log is shorter than `offset` and is given from its start again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import yaml
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+
+from workloads import sharing
+from workloads.kubernetes import informer, job_status, manifests, pod_status, ready_files, resource_claims, volume_pods
+from workloads.kubernetes.api import Answer, Api, said
+from workloads.kubernetes.informer import Reflector
+from workloads.kubernetes.jobs import COLLECTIONS, Owners, is_ours
+from workloads.kubernetes.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
+from workloads.kubernetes.namespaces import Homes
+from workloads.kubernetes.node_changes import NodeKeeper
+from workloads.kubernetes.pod_commands import Orders, path_of
+from workloads.runtime.base import (
+    EXCEEDED,
+    Home,
+    KeptVolume,
+    LogChunk,
+    NodeInfo,
+    NoSuchRun,
+    Observed,
+    OutsidePod,
+    Phase,
+    Refused,
+    RunRef,
+    RunSpec,
+    Unreachable,
+    VolumeRef,
+    last_lines,
+    volume_of,
+)
+from workloads.sharing import outside
+from workloads.sharing.nodes import Facts
+
+Json = dict[str, Any]
+NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
+NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach one cluster: the text of a kubeconfig, or "" for the service account of the portal's own pod; and
+    what the operator says about it, as manifests.Options.from_json understands it."""
+
+    kubeconfig_text: str = field(default="", repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def client(self) -> Any:
+        """Raises Unreachable where there is no account, Refused for a kubeconfig that cannot be used."""
+        configuration = kubernetes_client.Configuration()
+        try:
+            if self.kubeconfig_text:
+                kubernetes_config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+                    parsed(self.kubeconfig_text), client_configuration=configuration
+                )
+            else:
+                kubernetes_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except ConfigException as error:
+            if self.kubeconfig_text:
+                raise Refused(f"kubeconfig: {error}", code="bad_kubeconfig") from error
+            raise Unreachable(f"there is no service account: {error}") from error
+        configuration.retries = False  # the caller knows what may be repeated, and when
+        configuration.connection_pool_maxsize = 48  # more than create runs at once (workloads/reconciler/express.py)
+        return kubernetes_client.ApiClient(configuration)
+
+
+def parsed(kubeconfig: str) -> Json:
+    """A kubeconfig that stands alone: one that runs a command or names a file would do so on the portal's machine.
+
+    Raises Refused with what to change.
+    """
+    try:
+        found = yaml.safe_load(kubeconfig)
+        clusters = [entry["cluster"] for entry in found["clusters"]]
+        users = [entry["user"] for entry in found["users"]]
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise Refused(f"this is not a kubeconfig: {error}", code="bad_kubeconfig") from error
+    forbidden = {"exec", "auth-provider", "client-certificate", "client-key", "tokenFile", "certificate-authority"}
+    for key in sorted(forbidden & {key for entry in (*clusters, *users) for key in entry or ()}):
+        advice = "give a token, and certificates inline (certificate-authority-data, client-certificate-data, …)"
+        raise Refused(f"kubeconfig: {key} is not allowed here; {advice}", code="bad_kubeconfig")
+    return dict(found)
+
+
+class KubernetesCluster:
+    """The driver. Raises Refused for a connection that can never work."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self.name = name
+        try:
+            self.options = Options.from_json({"instance": name} | dict(connection.options))
+        except ValueError as error:
+            raise Refused(str(error), code="bad_options") from error
+        if connection.kubeconfig_text:
+            parsed(connection.kubeconfig_text)
+        self.api = Api(connection.client, (ApiException,))
+        self.orders = Orders(self.api)
+        self.owners = Owners(self.api, self.options, self._create)
+        self.homes = Homes(self.api, self.options)
+
+    # what should be
+
+    def ensure(self, spec: RunSpec) -> None:
+        try:
+            wanted = manifests.pod(spec, self.options)
+        except manifests.Unsupported as error:
+            raise Refused(error.detail, code="unsupported") from error
+        if spec.kind in COLLECTIONS:
+            self._ensure_home(spec)
+            self.owners.ensure(spec)
+            return
+        pod = None if spec.untried else self.api.get(_pod(spec.ref))
+        if pod is None:
+            self._ensure_home(spec)
+            pod = self._create(f"/api/v1/namespaces/{spec.ref.namespace}/pods", wanted, known_absent=True)
+        if not is_ours(pod, spec.ref):
+            raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
+        if not pod_status.is_over(pod):
+            self._beside(spec, pod)
+
+    def _beside(self, spec: RunSpec, pod: Json) -> None:
+        owner = manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod)
+        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        for wanted in manifests.beside(spec, self.options):
+            resource_claims.ensure(self.api, wanted, owner)
+        if spec.port is not None:
+            service = manifests.service(spec, owner, self.options)
+            self._create(f"/api/v1/namespaces/{spec.ref.namespace}/services", service)
+
+    def _ensure_home(self, spec: RunSpec) -> None:
+        if self._ensure_volume(volume_of(spec)) and spec.placement:
+            volume_pods.make_way(self.api, self.options, volume_of(spec), spec.placement[0].node)
+        for shared in spec.shared_volumes:
+            collection = f"/api/v1/namespaces/{spec.ref.namespace}/persistentvolumeclaims"
+            self._create(collection, manifests.shared_claim(shared, spec, self.options))
+
+    def _ensure_volume(self, volume: VolumeRef) -> bool:
+        """Namespace and claim. Whether the claim was there before."""
+        self.homes.open(volume.namespace, volume.department, unrestricted=volume.unrestricted)
+        if self.options.volume != "pvc":
+            return False
+        collection = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims"
+        known = self._found(f"{collection}/{volume.name}")
+        if known is None:
+            self._create(collection, manifests.claim(volume, self.options), known_absent=True)
+        return known is not None
+
+    def _found(self, path: str) -> Json | None:
+        found = self.api.get(path)
+        if found is not None and found["metadata"].get("deletionTimestamp"):
+            raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
+        return found
+
+    def _create(self, collection: str, wanted: Json, known_absent: bool = False) -> Json:
+        """The object of that name, made if it is not there."""
+        path = f"{collection}/{wanted['metadata']['name']}"
+        found = None if known_absent else self._found(path)
+        if found is not None:
+            return found
+        answer = self.api.call("POST", collection, wanted)
+        if answer.ok:
+            return answer.body
+        if answer.status in (403, 409) and (found := self.api.get(path)) is not None:
+            return found
+        raise self._refusal(answer, wanted)
+
+    def _refusal(self, answer: Answer, wanted: Json) -> Refused | Unreachable:
+        causes = [cause.get("reason") for cause in (answer.body.get("details") or {}).get("causes") or ()]
+        if answer.status in (404, 409) or "NamespaceTerminating" in causes:
+            self.homes.forget(wanted["metadata"].get("namespace", ""))
+            return Unreachable(answer.message)  # something is going away just now: next time it is another world
+        quota = answer.status == 403 and "exceeded quota" in answer.message
+        return Refused(answer.message, code=EXCEEDED if quota else "refused")
+
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        self.homes.keep(home, fresh=fresh)
+
+    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
+        pod = None if ref.kind in COLLECTIONS else self._find(ref)
+        for told in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
+            self.orders.announce(told, reclaim_at)
+            if reclaim_at is None and self.options.ready_probe_seconds:
+                ready_files.take_back(self.api, told)
+
+    def stop(self, ref: RunRef, grace: int) -> None:
+        if ref.kind in COLLECTIONS:
+            self.owners.stop(ref, grace)
+        elif (pod := self._find(ref)) is not None:
+            self.orders.stop(pod, grace)
+
+    def remove(self, ref: RunRef) -> None:
+        if ref.kind in COLLECTIONS:
+            self.owners.remove(ref)
+        elif ref.ended:
+            self.orders.remove(_named(ref))
+        elif (pod := self._find(ref)) is not None and pod_status.is_over(pod):
+            self.orders.remove(pod)
+
+    def _find(self, ref: RunRef) -> Json | None:
+        """The run's own pod; None if there is none, or another's of that name."""
+        pod = self.api.get(_pod(ref))
+        return pod if pod is not None and is_ours(pod, ref) else None
+
+    # what is
+
+    def observe(self) -> tuple[Observed, ...]:
+        owners = self.owners.listed()  # before their pods: one that is made between the two is only younger
+        listed, _ = self.api.list("/api/v1/pods", labelSelector=manifests.selector(self.options))
+        listed = resource_claims.with_claims(self.api, listed)
+        listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
+        plain = tuple(pod_status.observed(pod) for pod in listed if not job_status.is_owned(pod))
+        said = ready_files.said_ready(self.api, listed, self.options)
+        return plain + job_status.runs(owners, filter(job_status.is_owned, listed), said)
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        listed, _ = self.api.list("/api/v1/nodes")
+        told = resource_claims.with_slices(self.api, listed)
+        found = map(self._node, told)
+        return tuple(node for node in found if node is not None)
+
+    def outside(self) -> tuple[OutsidePod, ...]:
+        listed, _ = self.api.list("/api/v1/pods", fieldSelector=NOT_OVER)
+        foreign = [pod for pod in listed if outside.stands(pod) and not self._started(pod)]
+        return tuple(map(_outside_pod, resource_claims.with_claims(self.api, foreign)))
+
+    def _started(self, pod: Json) -> bool:
+        """Whether it is a run of this portal: its claim counts it."""
+        meta = pod["metadata"]
+        return SUBMISSION in (meta.get("annotations") or {}) and manifests.is_selected(meta, self.options)
+
+    def keeper(self) -> NodeKeeper:
+        return NodeKeeper(self.api, self.options)
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk:  # fmt: skip
+        pod = _named(ref) if ref.ended else self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
+        if pod is None:
+            raise NoSuchRun(f"no pod {ref.name}")
+        ended = previous or bool(ref.ended) or pod_status.is_over(pod)
+        query: Json = {"container": manifests.CONTAINER}
+        if tail is None:
+            query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
+        if previous:
+            query["previous"] = "true"
+        status, data, size = self.api.text(f"{path_of(pod)}/log", limit + (tail is None), **query)
+        if status == 403:
+            raise Unreachable(f"the log may not be read: {said(data)}")
+        if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
+            # not started yet, never started again, or its container is gone
+            return LogChunk(b"", offset, end=ended)
+        if tail is not None:
+            part = last_lines(data, tail)
+            offset = size - len(part)
+        elif offset > size:  # it began anew
+            return self.logs(ref, rank=rank, limit=limit, previous=previous)
+        else:
+            part = data[offset - size + len(data) :][:limit]
+        return LogChunk(part, offset, end=ended and offset + len(part) == size)
+
+    def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
+        """The pod's own address: the portal must be able to reach the pod network."""
+        if ref.kind in COLLECTIONS:
+            return self.owners.endpoint(ref)
+        pod = self._find(ref)
+        if pod is None or pod["status"].get("phase") != "Running":
+            return None
+        ports = pod["spec"]["containers"][0].get("ports") or ()
+        address = pod["status"].get("podIP")
+        return (address, int(ports[0]["containerPort"])) if address and ports else None
+
+    def files(self, volume: VolumeRef) -> volume_pods.PodFiles | None:
+        if self.options.volume != "pvc":
+            return None
+        return volume_pods.PodFiles(self.api, self.options, volume, lambda: self._ensure_volume(volume))
+
+    def volumes(self) -> tuple[KeptVolume, ...]:
+        volume_pods.clear_away(self.api, self.options)
+        path = "/api/v1/persistentvolumeclaims"
+        listed, _ = self.api.list(path, labelSelector=f"{manifests.selector(self.options)},{manifests.WORKLOAD}")
+        return tuple(volume_pods.kept(claim) for claim in listed)
+
+    def discard(self, volume: VolumeRef) -> None:
+        """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
+        volume_pods.put_away(self.api, self.options, volume)
+        path = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims/{volume.name}"
+        claim = self.api.get(path)
+        if claim is None or (claim["metadata"].get("labels") or {}).get(MANAGED_BY) != PREFIX:
+            return
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": claim["metadata"]["uid"]}}
+        answer = self.api.call("DELETE", path, body)
+        if not answer.ok and answer.status not in (404, 409):
+            raise Unreachable(answer.message)
+
+    def watch(self, tell: Callable[[Observed | None], None], stop: threading.Event) -> None:
+        """Tells of every run that is new, changed or gone (LOST, unless it had ended), and None when a node changed or
+        a look at everything is due; blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
+        gpu_nodes: set[str] = set()
+
+        def node_seen(node: Json) -> NodeInfo | None:
+            found = self._node(node)
+            (gpu_nodes.discard if found is None else gpu_nodes.add)(node["metadata"]["name"])
+            return found
+
+        def foreign_moved(seen: Foreign | None, gone: bool) -> None:
+            if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
+                tell(None)
+
+        informer.follow(
+            Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
+            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, gone: tell(None), stop),
+            Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
+        )
+        stop.wait()
+
+    def _foreign(self, pod: Json) -> Foreign | None:
+        """None for our own."""
+        if self._started(pod):
+            return None
+        return Foreign(pod["spec"].get("nodeName", ""), outside.stands(pod), outside.wants_a_gpu(pod))
+
+    def _node(self, node: Json) -> NodeInfo | None:
+        found, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
+        has = Facts(node).allocatable(device) if device else 0
+        return found if found is None or not has else replace(found, devices={device: has})
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """As much of a pod that the portal did not start as tells whether anything moved."""
+
+    node: str
+    standing: bool
+    wants_a_gpu: bool
+
+
+def _outside_pod(pod: Json) -> OutsidePod:
+    meta = pod["metadata"]
+    owners: list[Json] = sorted(meta.get("ownerReferences") or (), key=lambda one: not one.get("controller"))
+    owner = owners[0] if owners else {}
+    return OutsidePod(
+        meta["uid"], pod["spec"]["nodeName"], meta["namespace"], meta["name"], str(owner.get("kind", ""))[:63], pod
+    )
+
+
+def _seen(pod: Json) -> Observed | None:
+    """None for what is not to be judged by one pod alone: it has siblings, or claims that tell more."""
+    ours = SUBMISSION in (pod["metadata"].get("annotations") or {})
+    alone = not job_status.is_owned(pod) and not pod["spec"].get("resourceClaims")
+    return pod_status.observed(pod) if ours and alone else None
+
+
+def _tell(tell: Callable[[Observed | None], None], run: Observed | None, gone: bool) -> None:
+    lost = gone and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+    tell(replace(run, phase=Phase.LOST) if lost and run is not None else run)
+
+
+def _named(ref: RunRef) -> Json:
+    """As much of a pod that has ended as its log and its removal need."""
+    return {"metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.ended}}
+
+
+def _pod(ref: RunRef) -> str:
+    return f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}"

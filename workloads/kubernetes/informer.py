@@ -1,0 +1,94 @@
+"""Follows a list of the Kubernetes API: LIST, then WATCH from its version; when that is too old (410), LIST again and
+tell the difference. Breaks are waited out with growing, random pauses. Events are hints and may come twice.
+
+Of each object only what `read` makes of it is kept: thousands of pods as parsed JSON would be hundreds of megabytes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from workloads.kubernetes.api import Api
+from workloads.runtime.base import ClusterError
+
+log = structlog.get_logger(__name__)
+
+SECONDS = 120  # of one watch; the server ends it, and the next begins at the version it left
+LONGEST_PAUSE = 30.0
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Reflector(Generic[T]):
+    """`tell(what was read, gone)` for every object that is new, reads otherwise than before, or is gone (its last state)."""
+
+    def __init__(
+        self, api: Api, path: str, selector: str, read: Callable[[Json], T], tell: Callable[[T, bool], None],
+        stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self.api, self.path, self.read, self.tell, self.stop = api, path, read, tell, stop
+        self.query = {"labelSelector": selector} if selector else {}
+        self.known: dict[str, T] = {}  # by uid
+        self.version = ""
+
+    def run(self) -> None:
+        failures = 0
+        while not self.stop.is_set():
+            try:
+                if not self.version:
+                    self._list()
+                failures = 0 if self._watch() else failures + 1
+            except ClusterError as error:
+                failures += 1
+                log.warning("watch_broken", path=self.path, detail=error.detail)
+            if failures:
+                pause = min(LONGEST_PAUSE, 0.5 * 2 ** min(failures, 8)) * random.uniform(0.5, 1)  # noqa: S311
+                self.stop.wait(pause)
+
+    def _list(self) -> None:
+        listed, version = self.api.list(self.path, **self.query)
+        now = {item["metadata"]["uid"]: self.read(item) for item in listed}
+        before, self.known, self.version = self.known, now, version
+        for uid, was in before.items():
+            if uid not in now:
+                self.tell(was, True)
+        for uid, reads in now.items():
+            if uid not in before or before[uid] != reads:
+                self.tell(reads, False)
+
+    def _watch(self) -> bool:
+        """Whether the stream was of use: one that ends at once, again and again, must not become a busy loop."""
+        useful = False
+        for event in self.api.watch(self.path, self.version, SECONDS, **self.query):
+            if event["type"] == "ERROR":
+                self.version = ""  # 410 Expired, or a refusal: begin anew
+                return False
+            useful = True
+            self.version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self._event(event["object"], gone=event["type"] == "DELETED")
+            if self.stop.is_set():
+                break
+        return useful
+
+    def _event(self, item: Json, *, gone: bool) -> None:
+        uid, reads = item["metadata"]["uid"], self.read(item)
+        if gone:
+            self.known.pop(uid, None)
+        elif uid in self.known and self.known[uid] == reads:
+            return
+        else:
+            self.known[uid] = reads
+        self.tell(reads, gone)
+
+
+def follow(*followers: Reflector[Any]) -> None:
+    """Each in a thread of its own. They may hang in a read when their stop comes, so nobody waits for them."""
+    for follower in followers:
+        threading.Thread(target=follower.run, name=f"watch-{follower.path}", daemon=True).start()

@@ -1,0 +1,140 @@
+"""Gangs and services on Kubernetes: their Job or Deployment is what is made, stopped and forgotten; pods follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.kubernetes import manifests, pod_status, resource_claims
+from workloads.kubernetes.api import Api
+from workloads.kubernetes.job_status import GANG, SERVICE, is_gated, observed
+from workloads.kubernetes.manifests import INDEX, STOPPED_AT, SUBMISSION, Options, label
+from workloads.kubernetes.pod_commands import Orders, now
+from workloads.runtime.base import NoSuchRun, Refused, RunRef, RunSpec
+
+Json = dict[str, Any]
+COLLECTIONS = {GANG: ("/apis/batch/v1", "jobs"), SERVICE: ("/apis/apps/v1", "deployments")}
+ROUTES = {
+    "Ingress": ("/apis/networking.k8s.io/v1", "ingresses"),
+    "HTTPRoute": ("/apis/gateway.networking.k8s.io/v1", "httproutes"),
+}
+
+
+def collection(kind: str, namespace: str = "") -> str:
+    base, plural = COLLECTIONS.get(kind) or ROUTES[kind]
+    return f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """`create(collection, wanted)` gives the object of that name, made if it is not there."""
+
+    api: Api
+    options: Options
+    create: Callable[[str, Json], Json]
+
+    @property
+    def orders(self) -> Orders:
+        return Orders(self.api)
+
+    def listed(self) -> list[Json]:
+        found = []
+        for kind in COLLECTIONS:
+            items, _version = self.api.list(collection(kind), labelSelector=manifests.selector(self.options))
+            found += items
+        return found
+
+    def find(self, ref: RunRef) -> Json | None:
+        """The run's own; None if there is none, or another's of that name."""
+        found = self.api.get(f"{collection(ref.kind, ref.namespace)}/{ref.name}")
+        return found if found is not None and is_ours(found, ref) else None
+
+    def pods(self, ref: RunRef, rank: int | None = None) -> list[Json]:
+        selector = f"{SUBMISSION}={label(ref.submission_id)}"
+        selector += "" if rank is None else f",{INDEX}={rank}"
+        found, _version = self.api.list(f"/api/v1/namespaces/{ref.namespace}/pods", labelSelector=selector)
+        return [pod for pod in found if is_ours(pod, ref)]
+
+    def pod(self, ref: RunRef, rank: int = 0) -> Json:
+        """Of a service the newest. Raises NoSuchRun."""
+        found = self.pods(ref, rank if ref.kind == GANG else None)
+        if not found:
+            raise NoSuchRun(f"no pod of rank {rank} of {ref.name}")
+        return max(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+
+    def ensure(self, spec: RunSpec) -> None:
+        """Namespace and volume are there. The second call for a gang, once all its pods are, lets them start."""
+        make = manifests.job if spec.kind == GANG else manifests.deployment
+        made = self.create(collection(spec.kind, spec.ref.namespace), make(spec, self.options))
+        if not is_ours(made, spec.ref):
+            raise Refused(f"a {made['kind']} {spec.ref.name} that is not this run is already there", code="name_taken")
+        if STOPPED_AT in made["metadata"]["annotations"]:
+            return
+        self._lead_to(spec, manifests.owner_of(made))
+        if spec.kind == GANG:
+            self._open_gates(spec)
+
+    def _lead_to(self, spec: RunSpec, owner: Json) -> None:
+        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        for wanted in manifests.beside(spec, self.options):
+            resource_claims.ensure(self.api, wanted, owner)
+        services = f"/api/v1/namespaces/{spec.ref.namespace}/services"
+        self.create(services, manifests.service(spec, owner, self.options))
+        if spec.kind != GANG and (route := manifests.route(spec, owner, self.options)) is not None:
+            self.create(collection(route["kind"], spec.ref.namespace), route)
+
+    def _open_gates(self, spec: RunSpec) -> None:
+        found = {pod["metadata"]["labels"].get(INDEX): pod for pod in self.pods(spec.ref)}
+        if len(found) < spec.pods:
+            return
+        for rank, pod in found.items():
+            if is_gated(pod) and not pod["metadata"].get("deletionTimestamp"):
+                patch = manifests.pin(spec, int(rank), self.options)
+                patch["metadata"]["uid"] = pod["metadata"]["uid"]
+                self.orders.patch(f"/api/v1/namespaces/{spec.ref.namespace}/pods/{pod['metadata']['name']}", patch)
+
+    def stop(self, ref: RunRef, grace: int) -> None:
+        """The owner is told first: after that its controller makes no pod that would live on."""
+        owner = self.find(ref)
+        if owner is None:
+            return
+        own_pods = self.pods(ref)
+        meta = owner["metadata"]
+        stopped_at = meta["annotations"].get(STOPPED_AT) or now()
+        patch: Json = {"metadata": {"uid": meta["uid"], "annotations": {STOPPED_AT: stopped_at}}}
+        if ref.kind == SERVICE:
+            patch["spec"] = {"replicas": 0}
+        elif not any(pod["spec"].get("nodeName") for pod in own_pods):
+            patch["spec"] = {"suspend": True}  # nothing of it runs; what does keeps its log by ending in place
+        self.orders.patch(f"{collection(ref.kind, ref.namespace)}/{ref.name}", patch)
+        for pod in own_pods:
+            if ref.kind == GANG:
+                self.orders.stop(pod, grace)
+            elif grace < pod["spec"]["terminationGracePeriodSeconds"]:
+                path = f"/api/v1/namespaces/{ref.namespace}/pods/{pod['metadata']['name']}"
+                self.orders.delete(path, pod["metadata"]["uid"], max(1, grace))
+
+    def remove(self, ref: RunRef) -> None:
+        owner, own_pods = self.find(ref), self.pods(ref)
+        seen = observed(owner, own_pods) if owner or own_pods else None
+        if seen is not None and seen.phase in ("pending", "running"):
+            return
+        if owner is not None:
+            path = f"{collection(ref.kind, ref.namespace)}/{ref.name}"
+            self.orders.delete(path, owner["metadata"]["uid"], propagationPolicy="Background")
+        for pod in own_pods:
+            self.orders.remove(pod)
+
+    def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
+        """The address of a service's ready pod."""
+        for pod in self.pods(ref):
+            ready = any(status.get("ready") for status in pod["status"].get("containerStatuses") or ())
+            ports = pod["spec"]["containers"][0].get("ports") or ()
+            if ready and ports and not pod_status.is_over(pod) and pod["status"].get("podIP"):
+                return pod["status"]["podIP"], int(ports[0]["containerPort"])
+        return None
+
+
+def is_ours(thing: Json, ref: RunRef) -> bool:
+    return bool((thing["metadata"].get("annotations") or {}).get(SUBMISSION) == ref.submission_id)

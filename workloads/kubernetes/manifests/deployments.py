@@ -1,0 +1,85 @@
+"""A service is a Deployment of one pod, a Service in front of it, and where the cluster has one an Ingress or HTTPRoute.
+
+`Recreate`: a card is never asked for twice. The pods of a Deployment keep no finalizer: they come and go with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workloads.kubernetes.manifests.labels import SUBMISSION, label
+from workloads.kubernetes.manifests.options import Options
+from workloads.kubernetes.manifests.pods import pod
+from workloads.runtime.base import RunSpec
+
+Json = dict[str, Any]
+PORT_NAME = "http"
+
+
+def deployment(spec: RunSpec, options: Options) -> Json:
+    """Raises Unsupported."""
+    made = pod(spec, options)
+    meta, body = made["metadata"], made["spec"]
+    body["restartPolicy"] = "Always"
+    body["containers"][0]["readinessProbe"] = probe(spec) | {"periodSeconds": 5, "timeoutSeconds": 2}
+    selector = {SUBMISSION: label(spec.ref.submission_id)}
+    named = {name: meta[name] for name in ("labels", "annotations")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": spec.ref.name, "namespace": spec.ref.namespace, **named},
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": selector},
+            "template": {"metadata": named, "spec": body},
+        },
+    }
+
+
+def probe(spec: RunSpec) -> Json:
+    if spec.setup.ready_path:
+        return {"httpGet": {"path": spec.setup.ready_path, "port": PORT_NAME}}
+    return {"tcpSocket": {"port": PORT_NAME}}
+
+
+def route(spec: RunSpec, owner: Json, options: Options) -> Json | None:
+    """What leads from outside to the Service: as the cluster's options name it, or None."""
+    host = host_of(spec.workload_id, options)
+    if not host:
+        return None
+    meta = {
+        "name": spec.ref.name,
+        "namespace": spec.ref.namespace,
+        "labels": pod(spec, options)["metadata"]["labels"],
+        "ownerReferences": [owner],
+    }
+    if options.gateway:
+        namespace, _slash, name = options.gateway.rpartition("/")
+        parent = {"name": name} | ({"namespace": namespace} if namespace else {})
+        rule = {"backendRefs": [{"name": spec.ref.name, "port": spec.port}]}
+        body: Json = {"parentRefs": [parent], "hostnames": [host], "rules": [rule]}
+        return {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "HTTPRoute",
+            "metadata": meta,
+            "spec": body,
+        }
+    backend = {"service": {"name": spec.ref.name, "port": {"name": PORT_NAME}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+    body = {"ingressClassName": options.ingress_class, "rules": [{"host": host, "http": {"paths": paths}}]}
+    if options.tls_secret:
+        body["tls"] = [{"hosts": [host], "secretName": options.tls_secret}]
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": meta, "spec": body}
+
+
+def host_of(workload_id: str, options: Options) -> str:
+    """Stays the same through all attempts."""
+    return f"{workload_id}.{options.service_domain}" if options.service_domain else ""
+
+
+def url_of(workload_id: str, options: Options) -> str:
+    """Where people outside reach it; empty where the cluster leads nobody in and the portal's own proxy does."""
+    host = host_of(workload_id, options)
+    return f"{options.service_scheme}://{host}/" if host else ""

@@ -1,0 +1,69 @@
+"""Names and marks on everything of ours, and how another portal's things are told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workloads.kubernetes.manifests.options import Options
+from workloads.runtime.base import RunSpec, VolumeRef
+
+PREFIX = "gpu-quota-portal"
+WORKLOAD, ATTEMPT, DEPARTMENT, USER, SUBMISSION = (
+    f"{PREFIX}/{word}" for word in ("workload", "attempt", "department", "user", "submission")
+)
+RECLAIM_AT = f"{PREFIX}/reclaim-at"  # annotation: RFC 3339; the container reads it in a file
+STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to stop it
+SHARING = (
+    f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
+)
+ROLE = f"{PREFIX}/role"  # label of what is no run: files, department-volume, user-volume
+LEVEL = f"{PREFIX}/level"  # label of a department's second namespace
+RANKS = f"{PREFIX}/ranks"  # annotation of a gang: how many
+LEADER = f"{PREFIX}/leader-decides"  # annotation of a gang: "true" where rank 0's end is the end of all
+INDEX = "batch.kubernetes.io/job-completion-index"  # label that the Job's controller gives: the rank
+KIND = "app.kubernetes.io/name"
+FINALIZER = f"{PREFIX}/keep"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+INSTANCE = "app.kubernetes.io/instance"
+
+
+def label(text: str) -> str:
+    """The nearest label value: at most 63 of A-Za-z0-9-_. and alphanumeric at both ends."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
+
+
+def selector(options: Options) -> str:
+    """Everything of ours, and nothing of another portal's."""
+    return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
+
+
+def is_selected(meta: Mapping[str, Any], options: Options) -> bool:
+    """Whether `selector` finds an object of this metadata."""
+    has = meta.get("labels") or {}
+    return has.get(MANAGED_BY) == PREFIX and has.get(INSTANCE) == label(options.instance)
+
+
+def volume_labels(volume: VolumeRef, options: Options) -> dict[str, str]:
+    """Of what belongs to the workload, not to one of its attempts."""
+    return {
+        INSTANCE: label(options.instance),
+        MANAGED_BY: PREFIX,
+        WORKLOAD: label(volume.workload_id),
+        DEPARTMENT: label(volume.department),
+        USER: label(volume.user),
+    }
+
+
+def labels(spec: RunSpec, options: Options) -> dict[str, str]:
+    return {
+        KIND: label(spec.kind),
+        INSTANCE: label(options.instance),
+        MANAGED_BY: PREFIX,
+        WORKLOAD: label(spec.workload_id),
+        ATTEMPT: str(spec.attempt),
+        DEPARTMENT: label(spec.department),
+        USER: label(spec.user),
+        SUBMISSION: label(spec.ref.submission_id),
+    }

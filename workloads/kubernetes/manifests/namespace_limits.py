@@ -1,0 +1,147 @@
+"""What stands in a department's namespace beside its runs: a second lock on GPUs, defaults, and a wall to the others.
+
+The lock must never refuse what the plan admitted. So it limits a resource only where the amount that pods ask for is in
+a fixed proportion to the units that the plan counts (`proportions`), in every pool of the cluster that uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+from workloads import sharing
+from workloads.kubernetes.manifests.labels import DEPARTMENT, INSTANCE, MANAGED_BY, PREFIX, ROLE, label
+from workloads.kubernetes.manifests.options import Options
+from workloads.runtime.base import Home
+
+Json = dict[str, Any]
+NAME = PREFIX
+PRIORITY_CLASS = PREFIX
+SAMPLES = (1, 1024, 256)  # units that some pod of a system may ask for, beside its step and a whole card
+
+
+def proportions(request: sharing.Request, settings: sharing.Settings, key: str) -> Mapping[str, Fraction | None]:
+    """Extended resource → how many of it for each unit; None where that has no fixed proportion.
+
+    `request` gives product, profile and units_per_card; its units are those of the profile, where it has one.
+    """
+    system = sharing.SYSTEMS[key]
+
+    def asking(units: int) -> sharing.Request:
+        return replace(request, units=units, cores=100 if system.ABOUT.cores == "must" else None, name="w")
+
+    wanted = (request.units,) if request.profile else (system.ABOUT.step, request.units_per_card, *SAMPLES)
+    units = next((each for each in wanted if each and not system.validate(asking(each), settings)), None)
+    if units is None:
+        return {}
+    one, two = _limits(system, asking(units), settings), None
+    if not system.validate(asking(2 * units), settings):
+        two = _limits(system, asking(2 * units), settings)
+    fixed = {name: amount is not None and (two is None or two.get(name) == 2 * amount) for name, amount in one.items()}
+    return {name: Fraction(amount or 0, units) if fixed[name] else None for name, amount in one.items()}
+
+
+def _limits(system: sharing.System, request: sharing.Request, settings: sharing.Settings) -> dict[str, int | None]:
+    limits = system.manifest(request, settings).limits
+    return {name: int(text) if str(text).isdigit() else None for name, text in limits.items() if "/" in name}
+
+
+def hard(parts: Iterable[tuple[Mapping[str, Fraction | None], int]]) -> dict[str, int]:
+    """Proportions and the units at most, pool by pool → what a ResourceQuota says, which is silent of what has none."""
+    found: dict[str, Fraction] = {}
+    without: set[str] = set()
+    for proportion, units in parts:
+        for name, each in proportion.items():
+            if each is None and units:
+                without.add(name)
+            found[name] = found.get(name, Fraction(0)) + (each or 0) * units
+    return {f"requests.{name}": math.ceil(amount) for name, amount in sorted(found.items()) if name not in without}
+
+
+def marks(home: Home, options: Options) -> dict[str, str]:
+    return {MANAGED_BY: PREFIX, INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}
+
+
+def furniture(home: Home, options: Options) -> tuple[Json, ...]:
+    """Everything that stands in the namespace whatever runs there."""
+    return (
+        quota(home, options),
+        _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
+        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _wall(home, options)),
+        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _SILENT, f"{NAME}-files"),
+    )
+
+
+def quota(home: Home, options: Options) -> Json:
+    hard = {name: str(most) for name, most in home.hard.items()}
+    return _thing(home, options, "v1", "ResourceQuota", {"hard": hard})
+
+
+def _thing(home: Home, options: Options, version: str, kind: str, spec: Json, name: str = NAME) -> Json:
+    meta = {"name": name, "namespace": home.namespace, "labels": marks(home, options)}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+# For what somebody else puts there: the portal's own pods say what they need.
+_DEFAULTS: Json = {
+    "type": "Container",
+    "default": {"cpu": "1", "memory": "1Gi"},
+    "defaultRequest": {"cpu": "100m", "memory": "128Mi"},
+}
+
+# The pods that show files are spoken to through exec alone.
+_SILENT: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
+
+
+METADATA = tuple(
+    map(ip_network, ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "fe80::/10", "fd00:ec2::254/128"))
+)
+"""Where clouds answer with a node's credentials: nobody's workload may ask there, whatever else is opened."""
+
+PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
+"""Networks of the cluster and of the house: closed but for what `egress_addresses` names."""
+
+_DNS: Json = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+
+
+def _wall(home: Home, options: Options) -> Json:
+    """In come the department's own pods and the portal (notebooks), and what the operator lets in. Out it goes to the same,
+    to name servers, to the world outside of private networks, and to what the operator opens."""
+    friends = [options.portal_namespace, *options.ingress_namespaces]
+    own = {INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}  # both of its namespaces
+    sources: list[Json] = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": own}}]
+    sources += [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in friends if name
+    ]
+    sources += [{"ipBlock": {"cidr": cidr}} for cidr in options.portal_addresses]
+    world = [_block(cidr, (*PRIVATE, *METADATA)) for cidr in ("0.0.0.0/0", "::/0")]
+    opened = [_block(cidr, METADATA) for cidr in options.egress_addresses]
+    return {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": sources}],
+        "egress": [_DNS, {"to": [*sources, *world, *opened]}],
+    }
+
+
+def _block(cidr: str, closed: Iterable[IPv4Network | IPv6Network]) -> Json:
+    """Every address of `cidr` but those of the closed networks, of which Kubernetes takes only such as lie inside."""
+    inside = [net for net in closed if net.version == ip_network(cidr).version and net.subnet_of(ip_network(cidr))]  # type: ignore[arg-type]
+    outer = [str(net) for net in inside if not any(net != other and net.subnet_of(other) for other in inside)]  # type: ignore[arg-type]
+    return {"ipBlock": {"cidr": cidr, **({"except": outer} if outer else {})}}
+
+
+def priority_class(options: Options) -> Json:
+    """Of every pod of ours: only the portal preempts, and with notice."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY_CLASS, "labels": {MANAGED_BY: PREFIX}},
+        "value": options.priority,
+        "preemptionPolicy": "Never",
+        "description": "Workloads of the GPU quota portal. They displace nobody: the portal decides who goes, and when.",
+    }

@@ -1,0 +1,41 @@
+"""Services: a name for what listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workloads.kubernetes.manifests.labels import SUBMISSION, label, labels
+from workloads.kubernetes.manifests.options import Options
+from workloads.runtime.base import RunSpec
+from workloads.runtime.rank_environment import PORT
+
+Json = dict[str, Any]
+
+
+def owner_of(found: Json) -> Json:
+    """The reference that makes an object go with the one that was `found`."""
+    meta = found["metadata"]
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "name": meta["name"], "uid": meta["uid"]}
+
+
+def service(spec: RunSpec, owner: Json, options: Options) -> Json:
+    """A name for what listens in the pods; it goes with its owner. A service's has an address of its own, which stays;
+    the others' names lead to each pod from the moment it has an address, ready or not."""
+    port: Json = (
+        {"name": "rendezvous", "port": PORT} if spec.kind == "distributed" else {"name": "http", "port": spec.port}
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": spec.ref.name,
+            "namespace": spec.ref.namespace,
+            "labels": labels(spec, options),
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            **({} if spec.kind == "service" else {"clusterIP": "None", "publishNotReadyAddresses": True}),
+            "selector": {SUBMISSION: label(spec.ref.submission_id)},
+            "ports": [port | {"targetPort": port["port"]}],
+        },
+    }

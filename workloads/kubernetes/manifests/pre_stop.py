@@ -1,0 +1,125 @@
+"""Who is told when a container has to end, where a shell script is its main process. Pure.
+
+The kubelet sends SIGTERM to the main process only. A shell dies of it at once, and the container with it: what the script
+runs is killed in the middle of saving. A program of its own in front of every command would need an image that has it,
+and a shell as that program starts every command with SIGINT ignored. So the container is left as it is, and its preStop
+hook, which the kubelet runs first and counts as grace, does what an init would:
+
+1. Shells that were started by nothing but shells are held (SIGSTOP): they go on to no next line.
+2. Every program below them gets SIGTERM once, as soon as nothing is above it but held shells; a program passes the signal
+   on to its own children as it sees fit, and those it leaves behind are told then. What reads from another program's
+   output (`python train.py | tee log`) ends by itself when that ends, and is told only if it does not.
+3. When no program is left the shells get SIGTERM and go on: one with a trap runs it, any other dies with 143, as ever.
+
+A shell with a trap for SIGTERM that waits for what it runs in the background gets it at once and is left alone with that:
+`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right by itself. A shell has what it runs in the background
+ignore SIGQUIT, which tells it from the rest; one that ignores SIGQUIT itself is held like any other.
+
+Where the main process is no shell it alone gets SIGTERM, from the kubelet, as everywhere. An image without `sh` has no
+scripts; its hook fails and the kubelet goes on. Other containers of the pod have another root and are left alone.
+The embedded cluster follows the same rules: workloads/embedded/supervisor.py, Farewell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+HOOK = r"""
+held= left= told= fed=
+is_shell() {
+  case $(tr '\0' '\n' < "/proc/$1/cmdline" 2>/dev/null | head -n 1) in
+    sh|*/sh|bash|*/bash|dash|*/dash|ash|*/ash|ksh|*/ksh|zsh|*/zsh) return 0 ;;
+  esac
+  return 1
+}
+look() {  # state and parent of each process of this container but this one
+  all=
+  for path in /proc/[0-9]*; do
+    pid=${path#/proc/}
+    read -r line 2>/dev/null < "$path/stat" || continue
+    set -- ${line##*) }
+    if [ "$pid" = $$ ] || [ "$2" = $$ ] || [ "$1" = Z ] || ! [ "$path/root/" -ef / ]; then continue; fi
+    all="$all $pid:$2"
+  done
+}
+is_top() {  # nothing is above it but held shells
+  case $1 in 0|1) return 0 ;; esac
+  case " $held " in *" $1 "*) return 0 ;; esac
+  return 1
+}
+has() {  # process, SigCgt or SigIgn, signal
+  while read -r key mask rest; do
+    if [ "$key" = "$2:" ]; then return $((1 - (0x${mask#????????} >> ($3 - 1) & 1))); fi
+  done 2>/dev/null < "/proc/$1/status"
+  return 1
+}
+handles_it() {  # a trap for SIGTERM (bash with one for its exit catches SIGVTALRM, too), and waits in the background only
+  has "$1" SigCgt 15 && ! has "$1" SigCgt 26 && ! has "$1" SigIgn 3 || return 1
+  waits=
+  for child in $all; do
+    if [ "${child#*:}" = "$1" ]; then
+      has "${child%:*}" SigIgn 3 || return 1
+      waits=1
+    fi
+  done
+  [ "$waits" ]
+}
+hold() {
+  for each in $all; do
+    pid=${each%:*}
+    case " $held $left " in *" $pid "*) continue ;; esac
+    if is_top "${each#*:}" && is_shell "$pid"; then
+      kill -STOP "$pid" 2>/dev/null || continue
+      more=1
+      if handles_it "$pid"; then
+        left="$left $pid"
+        kill -TERM "$pid" 2>/dev/null
+        kill -CONT "$pid" 2>/dev/null
+      else
+        held="$held $pid"
+      fi
+    fi
+  done
+}
+is_fed() {
+  [ -p "/proc/$1/fd/0" ] || return 1
+  for other in $programs; do
+    other=${other%:*}
+    if [ "$other" != "$1" ] && { [ "/proc/$other/fd/1" -ef "/proc/$1/fd/0" ] || [ "/proc/$other/fd/2" -ef "/proc/$1/fd/0" ]; }
+    then return 0; fi
+  done
+  return 1
+}
+while :; do
+  more=1
+  while [ "$more" ]; do more=; look; hold; done
+  [ "$held$left" ] || exit 0
+  programs= still=
+  for each in $all; do
+    case " $held " in *" ${each%:*} "*) ;; *) programs="$programs $each" ;; esac
+  done
+  [ "$programs" ] || break
+  for each in $programs; do
+    pid=${each%:*}
+    if is_fed "$pid"; then still="$still $pid"; continue; fi
+    case " $left $told $fed " in *" $pid "*) continue ;; esac
+    if is_top "${each#*:}"; then kill -TERM "$pid" 2>/dev/null; told="$told $pid"; fi
+  done
+  fed=$still
+  sleep 0.2 2>/dev/null || sleep 1 || break
+done
+[ "$held" ] || exit 0
+kill -TERM $held 2>/dev/null
+kill -CONT $held 2>/dev/null
+for pid in $held; do
+  while read -r line 2>/dev/null < "/proc/$pid/stat"; do
+    case ${line##*) } in Z*) break ;; esac
+    sleep 0.2 2>/dev/null || sleep 1 || break
+  done
+done
+"""
+
+
+def hook() -> dict[str, Any]:
+    """A container's `lifecycle`."""
+    return {"preStop": {"exec": {"command": ["sh", "-c", HOOK]}}}

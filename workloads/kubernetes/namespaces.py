@@ -1,0 +1,97 @@
+"""A department's namespace on Kubernetes and what stands in it, kept as it should be. By server-side apply: what is as it
+should be is not written again, and what others added beside it stays.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workloads.kubernetes import manifests
+from workloads.kubernetes.api import Api
+from workloads.kubernetes.manifests import PREFIX, Options, namespace_limits
+from workloads.kubernetes.manifests.labels import LEVEL
+from workloads.kubernetes.manifests.namespaces import marks_of
+from workloads.runtime.base import Home, Refused, Unreachable
+
+Json = dict[str, Any]
+APPLY = "application/apply-patch+yaml"
+MANAGER = PREFIX
+COUNTED = 10.0  # s in which a quota is not counted anew twice
+REMEMBERED = 60.0  # s that this process trusts what it has written: another one may have written since
+PLURALS = {"ResourceQuota": "resourcequotas", "LimitRange": "limitranges", "NetworkPolicy": "networkpolicies"}
+
+
+@dataclass(slots=True)
+class Homes:
+    api: Api
+    options: Options
+    _kept: dict[str, tuple[Home, float]] = field(default_factory=dict)
+    _open: set[tuple[str, str, bool]] = field(default_factory=set)  # name, department, unrestricted
+    _counted: dict[str, float] = field(default_factory=dict)
+    _classes: bool = False
+
+    def keep(self, home: Home, *, fresh: bool = False) -> None:
+        """`fresh`: the quota there turned away what the plan admitted. Raises Unreachable; Refused("name_taken") for a
+        namespace of somebody else."""
+        known = self._kept.get(home.namespace)
+        if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
+            return
+        self.open(home.namespace, home.department, unrestricted=home.unrestricted)
+        if fresh:
+            self._count_anew(home)
+        for thing in namespace_limits.furniture(home, self.options):
+            self._apply(thing)
+        self._kept[home.namespace] = (home, time.monotonic())
+
+    def _count_anew(self, home: Home) -> None:
+        """A pod whose creation the API server gave up in the middle stays counted in the quota until that is counted anew:
+        every five minutes, or when its limits change. So they do, for the moment until they are as they should be."""
+        if time.monotonic() - self._counted.get(home.namespace, -COUNTED) < COUNTED:
+            return
+        self._counted[home.namespace] = time.monotonic()
+        more = {name: most + 1 for name, most in home.hard.items()}
+        self._apply(namespace_limits.quota(replace(home, hard=more), self.options))
+
+    def forget(self, name: str) -> None:
+        """It is going away, or is gone."""
+        self._open = {place for place in self._open if place[0] != name}
+        self._kept.pop(name, None)
+
+    def open(self, name: str, department: str, *, unrestricted: bool = False) -> None:
+        """The namespace and the priority class, made if they are not there."""
+        if (name, department, unrestricted) in self._open:
+            return
+        wanted = manifests.namespace(name, department, self.options, unrestricted=unrestricted)
+        found = self.api.get(f"/api/v1/namespaces/{name}")
+        if found is None:
+            answer = self.api.call("POST", "/api/v1/namespaces", wanted)
+            if not answer.ok and answer.status != 409:
+                raise Refused(answer.message)
+            found = answer.body if answer.ok else (self.api.get(f"/api/v1/namespaces/{name}") or {"metadata": {}})
+        marks = found["metadata"].get("labels") or {}
+        own = marks_of(department, self.options, unrestricted=unrestricted)
+        if any(marks.get(name) != value for name, value in (own | {LEVEL: own.get(LEVEL)}).items()):
+            raise Refused(f"the namespace {name} is not the portal's for {department}", code="name_taken")
+        self._classify()
+        self._open.add((name, department, unrestricted))
+
+    def _classify(self) -> None:
+        if self._classes:
+            return
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        if self.api.get(f"{path}/{namespace_limits.PRIORITY_CLASS}") is None:
+            answer = self.api.call("POST", path, namespace_limits.priority_class(self.options))
+            if not answer.ok and answer.status != 409:
+                raise Refused(answer.message)
+        self._classes = True
+
+    def _apply(self, thing: Json) -> None:
+        base = "/api/v1" if thing["apiVersion"] == "v1" else f"/apis/{thing['apiVersion']}"
+        meta = thing["metadata"]
+        path = f"{base}/namespaces/{meta['namespace']}/{PLURALS[thing['kind']]}/{meta['name']}"
+        answer = self.api.call("PATCH", path, thing, APPLY, fieldManager=MANAGER, force="true")
+        if not answer.ok:
+            self.forget(meta["namespace"])
+            raise Unreachable(f"{thing['kind']} of {meta['namespace']}: {answer.message}")

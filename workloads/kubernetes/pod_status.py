@@ -1,0 +1,181 @@
+"""Pod JSON → Observed. Pure; the words of `reason` are Kubernetes' own where it has one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from workloads import sharing
+from workloads.kubernetes.manifests import ATTEMPT, SHARING, STOPPED_AT, SUBMISSION, WORKLOAD
+from workloads.kubernetes.manifests.pods import READY_FILE
+from workloads.runtime.base import Observed, Phase, RunRef
+
+Json = Mapping[str, Any]
+
+# Pod reasons with which the cluster itself ended a run: not its own doing, nobody's failure.
+TAKEN_AWAY = frozenset({"Evicted", "NodeShutdown", "Terminated", "NodeLost", "Preempting", "Shutdown"})
+REFUSED_BY_KUBELET = frozenset(
+    {"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "TopologyAffinityError"}
+)
+# The kubelet's last step of a deletion writes its time anew and the grace as 0: so long after the container's end at most.
+LAST_STEP = dt.timedelta(seconds=10)
+
+
+def time(text: str | None) -> dt.datetime | None:
+    """None also for the epoch: containerd says so of a container that never started."""
+    found = dt.datetime.fromisoformat(text) if text else None
+    return found if found and found.timestamp() > 0 else None
+
+
+def is_over(pod: Json) -> bool:
+    """No container of it runs or will run: terminal, or deleted before a node had it."""
+    unscheduled = not pod["spec"].get("nodeName")
+    return pod["status"].get("phase") in ("Succeeded", "Failed") or (
+        unscheduled and bool(pod["metadata"].get("deletionTimestamp"))
+    )
+
+
+def observed(pod: Json) -> Observed:
+    """What one pod of ours is doing. Raises KeyError for a pod that lacks our annotations."""
+    meta, status = pod["metadata"], pod["status"]
+    notes = meta["annotations"]
+    stopping = bool(meta.get("deletionTimestamp")) or STOPPED_AT in notes
+    container: Json = next(iter(status.get("containerStatuses") or ()), {})
+    ended = (container.get("state") or {}).get("terminated") or {}
+    running = (container.get("state") or {}).get("running") or {}
+    phase = _phase(pod, bool(ended))
+    reason, message = _reason(pod, container, ended)
+    system = sharing.SYSTEMS.get(notes.get(SHARING, ""))
+    return Observed(
+        ref=RunRef(meta["name"], meta["namespace"], notes[SUBMISSION], ended=meta["uid"] if is_over(pod) else ""),
+        workload_id=notes[WORKLOAD],
+        attempt=int(meta["labels"][ATTEMPT]),
+        phase=phase,
+        stopping=stopping,
+        exit_code=ended.get("exitCode") if phase in (Phase.SUCCEEDED, Phase.FAILED) else None,
+        reason=reason,
+        message=message[:500],
+        node=pod["spec"].get("nodeName", ""),
+        cards=tuple(held.device for held in system.read_back(pod)) if system else (),
+        started_at=time(ended.get("startedAt") or running.get("startedAt")),
+        finished_at=time(ended.get("finishedAt")),
+        ready=_said_ready(pod, container),
+    )
+
+
+def _taken_by(pod: Json) -> str:
+    """Who took the pod away, if neither the portal did nor it had ended before: PreemptionByScheduler,
+    EvictionByEvictionAPI, DeletionByTaintManager, NodeShutdown, Deleted, …; "" where nobody took it."""
+    status = pod["status"]
+    if STOPPED_AT in pod["metadata"]["annotations"]:
+        return ""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            told = time(condition.get("lastTransitionTime"))
+            return "" if told is not None and _ended_before(pod, told) else str(condition.get("reason", ""))
+    if (reason := str(status.get("reason", ""))) in TAKEN_AWAY | REFUSED_BY_KUBELET:
+        return reason
+    return "Deleted" if _deleted_by_others(pod) else ""
+
+
+def _phase(pod: Json, ended: bool) -> Phase:
+    match pod["status"].get("phase"):
+        case "Succeeded":  # one that heeds SIGTERM and exits 0 has not finished its work
+            return Phase.LOST if _taken_by(pod) else Phase.SUCCEEDED
+        case "Failed":
+            if _taken_by(pod) or not (ended or pod["status"].get("reason")):
+                return Phase.LOST
+            # a busy kubelet may write the end of the pod a moment before its container's, which has the exit code
+            return Phase.RUNNING if _says_running(pod) else Phase.FAILED
+        case "Running":
+            return Phase.RUNNING
+        case _:
+            return Phase.LOST if is_over(pod) else Phase.PENDING
+
+
+def _says_running(pod: Json) -> bool:
+    states = [container.get("state") or {} for container in pod["status"].get("containerStatuses") or ()]
+    return any("running" in state for state in states)
+
+
+def _deleted_by_others(pod: Json) -> bool:
+    """Before it had ended by itself."""
+    meta = pod["metadata"]
+    due = time(meta.get("deletionTimestamp"))  # when it was asked plus the grace
+    if due is None:
+        return False
+    grace = meta.get("deletionGracePeriodSeconds") or 0
+    return not _ended_before(pod, due - (dt.timedelta(seconds=grace) or LAST_STEP))
+
+
+def _ended_before(pod: Json, told: dt.datetime) -> bool:
+    """By itself: SIGTERM and SIGKILL are how others end it, whatever the times say."""
+    ends = [
+        container["state"]["terminated"]
+        for container in pod["status"].get("containerStatuses") or ()
+        if (container.get("state") or {}).get("terminated")
+    ]
+    return bool(ends) and all(not _by_signal(end) and (time(end.get("finishedAt")) or told) < told for end in ends)
+
+
+def _by_signal(end: Json) -> bool:
+    return end.get("exitCode") in (137, 143) and end.get("reason") != "OOMKilled"
+
+
+def _said_ready(pod: Json, container: Json) -> bool:
+    """By PORTAL_READY_FILE: only a run's own probe looks for it."""
+    probe = pod["spec"]["containers"][0].get("readinessProbe") or {}
+    return READY_FILE in (probe.get("exec") or {}).get("command", ()) and bool(container.get("ready"))
+
+
+def node_of(pod: Json) -> str:
+    """Where it is, or where the plan wants it; "" where neither is known."""
+    if node := pod["spec"].get("nodeName"):
+        return str(node)
+    node_affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            return str(field["values"][0])
+    return ""
+
+
+def unschedulable_since(pod: Json) -> dt.datetime | None:
+    """When its node was first found to have no place for it; None where that was never said, or is over."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return time(condition.get("lastTransitionTime")) if condition.get("reason") == "Unschedulable" else None
+    return None
+
+
+def waiting_for(pod: Json) -> tuple[str, str]:
+    """Why it does not start, and the words for it; ("", "") for one that is on its way."""
+    container: Json = next(iter(pod["status"].get("containerStatuses") or ()), {})
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+        return str(waiting["reason"]), str(waiting.get("message", ""))
+    for condition in pod["status"].get("conditions") or ():
+        if (
+            condition["type"] == "PodScheduled"
+            and condition["status"] == "False"
+            and condition["reason"] != "SchedulingGated"
+        ):
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""
+
+
+def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
+    """The most telling of the many places where a pod says why; ("", "") for one that simply runs or ran."""
+    status, meta = pod["status"], pod["metadata"]
+    if STOPPED_AT in meta["annotations"] and (is_over(pod) or status.get("reason") == "DeadlineExceeded"):
+        return "Stopped", ""
+    if ended.get("reason") == "OOMKilled":
+        return "OOMKilled", str(ended.get("message", ""))
+    if by := _taken_by(pod):
+        return by, str(status.get("message", ""))
+    if status.get("reason"):
+        return str(status["reason"]), str(status.get("message", ""))
+    if ended:
+        return str(ended.get("reason", "")), str(ended.get("message", ""))
+    return waiting_for(pod)

@@ -1,0 +1,73 @@
+"""Dynamic resource allocation as the Kubernetes driver needs it: slices for nodes, claims for pods, objects beside pods.
+
+A cluster without the API group (before Kubernetes 1.34), or that does not let the portal read it, has none of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workloads import sharing
+from workloads.kubernetes.api import PAGE, Api
+from workloads.runtime.base import Refused, Unreachable
+
+GROUP = "/apis/resource.k8s.io/v1"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+PLURALS = {"ResourceClaim": "resourceclaims", "ResourceClaimTemplate": "resourceclaimtemplates"}
+
+Json = dict[str, Any]
+
+
+def slices(api: Api) -> list[Json]:
+    path = f"{GROUP}/resourceslices"
+    answer = api.call("GET", path, limit=PAGE)
+    if not answer.ok:
+        return []
+    return api.list(path)[0] if answer.body["metadata"].get("continue") else list(answer.body["items"])
+
+
+def with_slices(api: Api, nodes: list[Json]) -> list[Json]:
+    return sharing.with_slices(nodes, slices(api))
+
+
+def with_claims(api: Api, pods: list[Json]) -> list[Json]:
+    """Pods that name claims, with the claims of their namespace and the slices of their devices."""
+    namespaces = {pod["metadata"]["namespace"] for pod in pods if pod["spec"].get("resourceClaims")}
+    if not namespaces:
+        return pods
+    known = slices(api)
+    claims = {name: api.list(f"{GROUP}/namespaces/{name}/resourceclaims")[0] for name in sorted(namespaces)}
+    return [
+        pod | {"resourceClaims": claims[pod["metadata"]["namespace"]], "resourceSlices": known}
+        if pod["spec"].get("resourceClaims")
+        else pod
+        for pod in pods
+    ]
+
+
+def ensure(api: Api, wanted: Json, owner: Json) -> None:
+    """An object that goes with its owner (a reference); one that several runs share is owned by all, and goes with the last.
+
+    Raises Refused, Unreachable.
+    """
+    collection = f"{GROUP}/namespaces/{wanted['metadata']['namespace']}/{PLURALS[wanted['kind']]}"
+    path = f"{collection}/{wanted['metadata']['name']}"
+    found = api.get(path)
+    if found is None:
+        body = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
+        answer = api.call("POST", collection, body)
+        if answer.ok:
+            return
+        if answer.status != 409:
+            raise Refused(answer.message)
+        found = api.get(path) or {}
+    if found.get("metadata", {}).get("deletionTimestamp"):
+        raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
+    owners = found.get("metadata", {}).get("ownerReferences") or ()
+    if any(one["uid"] == owner["uid"] for one in owners):
+        return
+    if wanted["kind"] != "ResourceClaim":
+        raise Unreachable(f"{path} belongs to an older run that is going away")
+    answer = api.call("PATCH", path, {"metadata": {"ownerReferences": [owner]}}, STRATEGIC_PATCH)
+    if not answer.ok:
+        raise Unreachable(answer.message)

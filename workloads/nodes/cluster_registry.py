@@ -1,0 +1,158 @@
+"""Adding and changing clusters. A connection is tested before it is kept; its secret is never given out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.text import slugify
+from django.utils.translation import ngettext
+
+from portal import audit
+from portal.access import Actor
+from portal.errors import N_, Invalid
+from portal.infra import versions
+from portal.infra.crypt import encrypt
+from portal.infra.locks import durable
+from portal.web.code_names import plain_error
+from quotas.models import Claim, Cluster, ClusterKind, Node, Quota
+from workloads.clusters.drivers import make_driver
+from workloads.nodes.inventory import refresh
+from workloads.runtime.base import ClusterError, NodeInfo
+from workloads.sharing import SYSTEMS
+from workloads.sharing.nodes import NAMED
+
+
+class NoConnection(Invalid):
+    code = "cluster_unreachable"
+    message = N_("The cluster did not answer as one should: %(why)s")
+
+
+def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
+    """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection."""
+    try:
+        return make_driver(cluster).nodes()
+    except (ClusterError, ValueError) as error:
+        raise NoConnection(field="kubeconfig", why=plain_error(str(error))[:300]) from error
+
+
+def try_connection(
+    *, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None
+) -> tuple[NodeInfo, ...]:
+    """The test alone; nothing is kept. Raises NoConnection, NotVisible for anybody but operators."""
+    actor.require_operator()
+    kind = ClusterKind.KUBERNETES
+    return nodes_of(Cluster(name=name, kind=kind, connection=encrypt(kubeconfig), options=options or {}))
+
+
+def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None) -> Cluster:
+    """A Kubernetes cluster; an empty kubeconfig means the portal's own service account.
+
+    Raises Invalid (name), NoConnection, NotVisible for anybody but operators.
+    """
+    actor.require_operator()
+    if slugify(name) != name or not name:
+        raise Invalid(N_("Use small letters, digits and dashes."), field="name")
+    if Cluster.objects.filter(name=name).exists():
+        raise Invalid(N_("There is a cluster %(name)s already."), field="name", name=name)
+    cluster = Cluster(name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {})
+    found = nodes_of(cluster)
+    with durable():
+        cluster.save(force_insert=True)
+        audit.record(actor, "cluster.added", name, after={"nodes": len(found), "options": cluster.options})
+    return cluster
+
+
+def change_cluster(
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    kubeconfig: str | None = None,
+    options: dict[str, Any] | None = None,
+    active: bool | None = None,
+    seen: str = "",
+) -> Cluster:
+    """None leaves a value as it is. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
+    actor.require_operator()
+    before = {"active": cluster.active, "options": cluster.options}
+    if kubeconfig is not None:
+        cluster.connection = encrypt(kubeconfig)
+    cluster.options = cluster.options if options is None else options
+    cluster.active = cluster.active if active is None else active
+    if kubeconfig is not None or options is not None:
+        nodes_of(cluster)
+    with durable():
+        stored = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+        versions.check(_shown(stored), seen)
+        cluster.save(update_fields=["connection", "options", "active"])
+        after = {"active": cluster.active, "options": cluster.options, "new_connection": kubeconfig is not None}
+        audit.record(actor, "cluster.changed", cluster.name, before=before, after=after)
+    return cluster
+
+
+def without(cluster: Cluster) -> tuple[list[str], dict[str, int]]:
+    """What switching the cluster off brings with it: in words, and as numbers."""
+    claims = Claim.objects.filter(pool__group__cluster=cluster)
+    running = claims.filter(state__in=["holding", "leaving"]).exclude(workload="").count()
+    waiting = claims.filter(state="pending").exclude(workload="").count()
+    promised = Quota.objects.filter(pool__group__cluster=cluster, guaranteed__gt=0)
+    departments = promised.values("department").distinct().count()
+    pools = ", ".join(promised.order_by("pool__name").values_list("pool__name", flat=True).distinct())
+    lines = [
+        ngettext(
+            "%(n)s workload that runs there is not looked after any more: neither stopped in time nor its end seen.",
+            "%(n)s workloads that run there are not looked after any more: neither stopped in time nor their end seen.",
+            running,
+        ) % {"n": running},
+        ngettext("%(n)s workload that waits for it does not start.", "%(n)s workloads that wait for it do not start.", waiting)
+        % {"n": waiting},
+    ]  # fmt: skip
+    if departments:
+        text = ngettext(
+            "%(n)s department cannot get what it is promised of %(pools)s.",
+            "%(n)s departments cannot get what they are promised of %(pools)s.", departments,
+        )  # fmt: skip
+        lines.append(text % {"n": departments, "pools": pools})
+    return lines, {"running": running, "waiting": waiting, "departments": departments}
+
+
+def mark_of(cluster: Cluster) -> str:
+    """What a form about it carries."""
+    return versions.mark(_shown(cluster))
+
+
+def check_seen(cluster: Cluster, seen: str) -> None:
+    """Raises Conflict."""
+    versions.check(_shown(cluster), seen)
+
+
+def _shown(cluster: Cluster) -> dict[str, Any]:
+    return {"active": cluster.active, "options": cluster.options}
+
+
+def pin_node(*, actor: Actor, node: Node, system: str | None = None, product: str | None = None) -> Node:
+    """Says which system a node runs and what product its cards are, or with "" that its marks decide; None leaves it.
+    Raises Invalid (field system or product), NotVisible for anybody else."""
+    actor.require_operator()
+    cluster = node.cluster
+    said = {"pins": ("system", system), "products": ("product", product)}
+    if cluster.kind == ClusterKind.EMBEDDED:
+        field = "system" if product is None else "product"
+        raise Invalid(N_("Declared nodes are what they are declared to be."), field=field)
+    if system and system not in SYSTEMS:
+        raise Invalid(N_("There is no sharing system %(system)s."), field="system", system=system[:40])
+    if product and not NAMED.fullmatch(product):
+        text = N_("A product is written as a label's value is, such as NVIDIA-A100-SXM4-80GB, not %(product)s.")
+        raise Invalid(text, field="product", product=product[:80])
+    with durable():
+        row = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
+        before = {name: row.options.get(key, {}).get(node.name, "") for key, (name, _) in said.items()}
+        for key, (_, value) in said.items():
+            if value is not None:
+                others = {name: one for name, one in row.options.get(key, {}).items() if name != node.name}
+                row.options = row.options | {key: others | ({node.name: value} if value else {})}
+        row.save(update_fields=["options"])
+        after = {name: before[name] if value is None else value for name, value in said.values()}
+        audit.record(actor, "node.pinned", node.name, before=before, after=after)
+    refresh(row)
+    node.refresh_from_db()
+    return node

@@ -1,0 +1,153 @@
+"""The node inventory: what the cluster lists becomes Node and Card rows, and cards find their pools."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.db.models import Min
+from django.utils import timezone
+
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from quotas.admission import locked_group
+from quotas.models import Card, Cluster, Node, Pool
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.reachability import mark_reached, mark_unreachable
+from workloads.nodes import outside
+from workloads.nodes.pools import (
+    Key,
+    carry_over,
+    found_or_made,
+    key_of,
+    memory_of,
+    note_shares,
+    pools_of,
+    units_by_pool,
+)
+from workloads.runtime.base import NodeInfo, Note, Unreachable
+
+NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a pass reads again what was written
+
+
+def refresh(cluster: Cluster) -> int:
+    """Asks the cluster and writes what changed. Returns the number of nodes that changed."""
+    now = timezone.now()
+    try:
+        driver = driver_for(cluster)
+        found = driver.nodes()
+        others = outside_of() if (outside_of := getattr(driver, "outside", None)) else ()
+    except Unreachable as error:
+        mark_unreachable(cluster, str(error), now=now)
+        return 0
+    mark_reached(cluster, now=now)
+    known = {node.name: node for node in Node.objects.filter(cluster=cluster).prefetch_related("cards")}
+    pools = pools_of(cluster)
+    changed = 0
+    for info in found:
+        node = known.pop(info.name, None)
+        mine = found_or_made(cluster, info, pools)
+        cards = _told_cards(info, mine)
+        if node is None or _facts(node) != _told(info) or _cards(node, {card[0] for card in cards}) != cards:
+            _write(cluster, info, mine, now)
+            changed += 1
+    for node in known.values():
+        changed += node.present and _lost(node, now)
+    changed += outside.refresh(cluster, others)
+    if changed or any(pool.cpu_per_card is None for pool in pools.values()):
+        note_shares(cluster)
+    Node.objects.filter(cluster=cluster, present=True, seen_at__lt=now - NOTED).update(seen_at=now)
+    return changed
+
+
+def _told(info: NodeInfo) -> dict[str, object]:
+    return {
+        "present": True, "sharing": info.sharing, "product": info.product, "because": info.because[:200],
+        "because_of": _as_json(info.because_of), "held_back": info.held_back[:300],
+        "held_back_by": [_as_json(note) for note in info.held_back_by], "conflicts": list(info.conflicts),
+        "instances": dict(info.instances), "domain": info.domain, "cpu_milli": info.cpu_milli,
+        "memory_mib": info.memory_mib, "pods": info.pods, "devices": dict(info.devices), "labels": dict(info.labels),
+    }  # fmt: skip
+
+
+FACTS = (
+    "present", "sharing", "product", "because", "because_of", "held_back", "held_back_by", "conflicts", "instances",
+    "domain", "cpu_milli", "memory_mib", "pods", "devices", "labels",
+)  # fmt: skip
+
+
+def _as_json(note: Note | None) -> dict[str, Any]:
+    if note is None:
+        return {}
+    params = {name: _as_json(value) if isinstance(value, Note) else value for name, value in note.params.items()}
+    return {"message": note.message, "params": params}
+
+
+def _facts(node: Node) -> dict[str, object]:
+    return {name: getattr(node, name) for name in FACTS}
+
+
+def _cards(node: Node, told: set[int]) -> list[tuple[Any, ...]]:
+    """Those that are listed no more stay, sick, so that what is missing still shows: they are no news."""
+    rows = (card for card in node.cards.all() if card.index in told or card.healthy)
+    return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
+
+
+def _told_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, ...]]:
+    found = []
+    for offer in info.offers:
+        pool = pools.get(key_of(offer))
+        found += [(c.index, c.units, c.cores, c.uuid, c.healthy, pool.pk if pool else 0) for c in offer.cards]
+    return sorted(found)
+
+
+def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.datetime) -> None:
+    """One node, under the locks of all pools that win or lose by it: it may have less to give than a moment ago."""
+    old = Pool.objects.filter(cards__node__cluster=cluster, cards__node__name=info.name)
+    groups = {*old.values_list("group", flat=True), *(pool.group_id for pool in pools.values())}
+    with durable():
+        for group_id in sorted(groups):
+            locked_group(group_id)
+            wake("quotas.plan", group_id=group_id)
+        node, _ = Node.objects.update_or_create(
+            cluster=cluster, name=info.name, defaults=_told(info) | {"seen_at": now, "lost_since": None}
+        )
+        before = units_by_pool(node)
+        _write_cards(node, info, pools)
+        for pool in pools.values():
+            least = Card.objects.filter(pool=pool, cores__gt=0).aggregate(least=Min("cores"))["least"]
+            Pool.objects.filter(pk=pool.pk).exclude(card_cores=least).update(card_cores=least)
+        carry_over(before, units_by_pool(node))
+        emit("node.changed", node=node.name, held_back=info.held_back)
+
+
+def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
+    kept: dict[int, Card] = {}
+    for offer in info.offers:
+        pool = pools.get(key_of(offer))
+        for card in offer.cards:
+            facts = {"units": card.units, "cores": card.cores, "uuid": card.uuid, "healthy": card.healthy}
+            kept[card.index] = Card(node=node, index=card.index, pool=pool, **facts)
+        if pool is not None and pool.card_mib is None and (memory := memory_of(offer)):
+            Pool.objects.filter(pk=pool.pk, card_mib=None).update(card_mib=memory)
+    Card.objects.bulk_create(
+        kept.values(), update_conflicts=True, unique_fields=["node", "index"],
+        update_fields=["pool", "units", "cores", "uuid", "healthy"],
+    )  # fmt: skip
+    gone = Card.objects.filter(node=node).exclude(index__in=kept)
+    if info.offers:  # of another kind than the node is now: nothing waits for them
+        gone.exclude(pool__in=pools.values()).delete()
+    gone.update(healthy=False)
+
+
+def _lost(node: Node, now: dt.datetime) -> bool:
+    """The cluster lists it no more. What it held stays claimed until its runs are known to be gone."""
+    groups = sorted(set(node.cards.filter(pool__isnull=False).values_list("pool__group", flat=True)))
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+            wake("quotas.plan", group_id=group_id)
+        Node.objects.filter(pk=node.pk).update(present=False, lost_since=now)
+        emit("node.lost", node=node.name)
+    return True

@@ -1,0 +1,105 @@
+"""What operators do about a node's mode: begin a change, and call it off. Each is one transaction with its audit row."""
+
+from __future__ import annotations
+
+from django.db import IntegrityError
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.errors import N_, Invalid, Problem
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from portal.web.code_names import plain_error
+from quotas.admission import locked_group
+from quotas.draining import on_node, tell_to_go
+from quotas.models import Node, OutsidePod
+from workloads.mode_lifecycle import Stage
+from workloads.models import ModeChange
+from workloads.nodes.modes.changes import deadline_of, groups_of
+from workloads.nodes.modes.keepers import Keeper, keeper_for
+from workloads.nodes.modes.previews import check_target
+from workloads.nodes.modes.recipes import Target, recipe
+from workloads.runtime.base import ClusterError
+
+
+class ChangeUnderWay(Problem):
+    code = "change_under_way"
+    message = N_("%(node)s is being changed already: finish or cancel that first.")
+
+
+class NoKeeper(Invalid):
+    code = "cannot_change"
+    message = N_("The cluster does not let the portal change its nodes: %(why)s")
+
+
+class TooLate(Problem):
+    code = "too_late"
+    message = N_("This change has ended already.")
+
+
+def keeper_of(node: Node) -> Keeper:
+    """Who changes the node. Raises NoKeeper where nobody can."""
+    try:
+        keeper = keeper_for(node.cluster)
+        keeper.labels(node.name)
+    except ClusterError as error:
+        raise NoKeeper(why=plain_error(str(error))[:200]) from error
+    return keeper
+
+
+def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
+    """Takes the node out of service and tells whoever runs there; the rest goes by itself.
+
+    Raises NotVisible for anybody but operators, Invalid (what cannot be meant), NoKeeper, ChangeUnderWay.
+    """
+    actor.require_operator()
+    check_target(node, target)
+    keeper = keeper_of(node)
+    present = keeper.labels(node.name)
+    wanted = recipe(target, present)
+    if wanted.entry is not None and not keeper.may_write(wanted.entry.which):
+        raise NoKeeper(why=f"its options name no place for the configuration {wanted.entry.which}")
+    now = timezone.now()
+    before = {
+        "labels": {name: present[name] for name in wanted.labels if name in present},
+        "sharing": node.sharing, "instances": node.instances, "held_back": node.held_back,
+    }  # fmt: skip
+    try:
+        with durable():
+            for group_id in groups_of(node):
+                locked_group(group_id)
+            node.refresh_from_db()
+            before["drained"] = node.drained
+            change = ModeChange.objects.create(
+                node=node, author=actor.user, target=target.as_json(), before=before, labels=dict(wanted.labels),
+            )  # fmt: skip
+            Node.objects.filter(pk=node.pk).update(drained=True)
+            change.told = tell_to_go(node, {}, now=now)
+            others = OutsidePod.objects.filter(node=node).exists()
+            change.deadline = deadline_of(on_node(node), others=others, now=now)
+            change.save(update_fields=["told", "deadline"])
+            audit.record(actor, "node.mode_change_asked", node.name, before=before, after=change.target)
+            emit("node.mode_change", node=node.name, change=change.public_id, stage=Stage.DRAINING.value)
+            wake("workloads.modes")
+    except IntegrityError as error:
+        raise ChangeUnderWay(node=node.name) from error
+    return change
+
+
+def cancel(*, actor: Actor, change: ModeChange) -> ModeChange:
+    """Calls it off: before anything is written those who were told may stay; after that it is written back.
+
+    Raises NotVisible for anybody but operators, TooLate.
+    """
+    actor.require_operator()
+    with durable():
+        live = ModeChange.objects.filter(pk=change.pk, finished_at=None).exclude(stage=Stage.REVERTING)
+        if not live.exists():
+            raise TooLate
+        if live.filter(cancel_requested_at=None).update(cancel_requested_at=timezone.now()):
+            audit.record(actor, "node.mode_change_cancelled", change.node.name, after={"change": change.public_id})
+            wake("workloads.modes")
+    change.refresh_from_db()
+    return change

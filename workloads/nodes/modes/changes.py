@@ -1,0 +1,278 @@
+"""Carries a change of mode from stage to stage. The shell around mode_lifecycle.due.
+
+The row is the truth: each stage is one compare-and-set, what is written to the cluster may be written again, and no
+transaction is open while the cluster is asked. A process killed between two lines leaves work that the next tick finds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from django.db.models import Q
+from django.utils import timezone
+
+from portal import audit
+from portal.access import SYSTEM
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from quotas.admission import locked_group
+from quotas.draining import let_stay, on_node, tell_to_go
+from quotas.models import Card, Claim, Node, OutsidePod
+from workloads.mode_lifecycle import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
+from workloads.models import ModeChange
+from workloads.nodes import inventory
+from workloads.nodes.modes.keepers import Keeper, keeper_for
+from workloads.nodes.modes.recipes import MIG_STATE, Target, is_as_wanted, recipe, with_entry
+from workloads.runtime.base import ClusterError
+
+log = structlog.get_logger(__name__)
+NOTICED_WITHIN = dt.timedelta(minutes=1)  # until then "failed" may be what an earlier change left
+ROUNDS = 8  # more stages in a row than any change has
+
+
+class StageFailed(Exception):
+    """A stage of one or several changes ended in an error that nobody foresaw."""
+
+
+def advance_all(*, now: dt.datetime | None = None) -> int:
+    """Every live change as far as it goes. Returns how many moved.
+
+    Raises StageFailed, after all had their turn, if a stage of any ended in an error: the scheduled job is not well then.
+    """
+    moved, failed = 0, []
+    for change in ModeChange.objects.filter(finished_at=None).select_related("node__cluster"):
+        try:
+            moved += advance(change, now=now)
+        except Exception as error:  # one node's trouble is not another's; the next tick tries again
+            log.exception("mode_change.failed", node=change.node.name, stage=change.stage)
+            failed.append(f"{change.node.name}: {_named(error.__cause__ or error)}")
+    if failed:
+        raise StageFailed("; ".join(failed))
+    return moved
+
+
+def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
+    """True if the change reached another stage. Raises StageFailed where a stage ended in an error that is no answer of
+    the cluster: by then it stands on the change's page, and the stage's deadline and a cancellation have counted."""
+    moved, trouble = False, None
+    for _ in range(ROUNDS):
+        at = now or timezone.now()
+        try:
+            facts = facts_of(change, now=at)
+        except Exception as error:
+            trouble = error
+            _say(change, f"internal error: {_named(error)}")
+            if change.deadline is None:  # it would wait for work that must not be stopped: an error must end
+                change.deadline = at + PATIENCE[Stage(change.stage)]
+                ModeChange.objects.filter(pk=change.pk, deadline=None).update(deadline=change.deadline)
+            facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
+        event = due(Stage(change.stage), facts)
+        if event is None or not happened(change, event, now=at):
+            break
+        moved = True
+        change = ModeChange.objects.select_related("node__cluster").get(pk=change.pk)
+        if change.is_final:
+            break
+    if trouble is not None:
+        raise StageFailed(change.node.name) from trouble
+    return moved
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _overdue(change: ModeChange, now: dt.datetime) -> bool:
+    return change.deadline is not None and now >= change.deadline
+
+
+def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
+    """Does what the stage asks for, as far as it can be done now, and says what is known then."""
+    stage = Stage(change.stage)
+    cancelled = change.cancel_requested_at is not None
+    overdue = _overdue(change, now)
+    if stage is Stage.DRAINING:
+        occupied = _drain(change, now=now) if not cancelled else True
+        return Facts(occupied=occupied, cancelled=cancelled, overdue=overdue)
+    if stage in FINAL or (cancelled and stage is Stage.APPLYING):
+        return Facts(cancelled=cancelled)
+    try:
+        written = change.written_at is not None or _write(change, keeper_for(change.node.cluster), now=now)
+        if stage is not Stage.APPLYING and written:
+            change.node.cluster.refresh_from_db()  # declared nodes stand in its options
+            inventory.refresh(change.node.cluster)
+    except ClusterError as error:
+        _say(change, str(error))
+        return Facts(cancelled=cancelled, overdue=overdue)
+    change.node.refresh_from_db()
+    state = _state(change, now=now)
+    return Facts(
+        written=written,
+        as_wanted=_is_as_wanted(change),
+        as_before=_is_as_before(change),
+        state=state,
+        cancelled=cancelled,
+        overdue=overdue,
+    )
+
+
+# Draining --------------------------------------------------------------------------------------------------------------
+
+
+def live(node: Node) -> ModeChange | None:
+    """The one that is under way."""
+    return ModeChange.objects.filter(node=node, finished_at=None).first()
+
+
+def still_there(change: ModeChange) -> list[Claim]:
+    """What it waits for."""
+    return list(on_node(change.node)) if change.stage == Stage.DRAINING else []
+
+
+def groups_of(node: Node) -> list[int]:
+    """Groups of pools that lose capacity with the node, in the order in which they are locked."""
+    return sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
+
+
+def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
+    """Tells whoever is on the node and was not told. True while somebody is there."""
+    with durable():
+        for group_id in groups_of(change.node):
+            locked_group(group_id)
+        told = tell_to_go(change.node, change.told, now=now)
+        left = on_node(change.node)
+        others = OutsidePod.objects.filter(node=change.node).exists()
+        deadline = deadline_of(left, others=others, now=now)
+        ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(told=told, deadline=deadline)
+    change.told, change.deadline = told, deadline
+    return bool(left) or others
+
+
+def outside_there(change: ModeChange) -> int:
+    """Pods with a GPU that the portal did not start, for which it waits as well."""
+    return OutsidePod.objects.filter(node=change.node).count() if change.stage == Stage.DRAINING else 0
+
+
+def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.datetime | None:
+    """By when the node must be empty; None while somebody is there who must not be stopped, such as `others`: pods outside
+    the quota, which the portal never touches."""
+    if others or not all(claim.preemptible for claim in left):
+        return None
+    ends = [(claim.leave_by or now) + dt.timedelta(seconds=claim.grace) for claim in left]
+    return max(ends, default=now) + PATIENCE[Stage.DRAINING]
+
+
+# Writing and looking ---------------------------------------------------------------------------------------------------
+
+
+def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
+    """The next thing to write of this stage; True once all is written. Every part looks before it writes."""
+    node, back = change.node.name, change.stage == Stage.REVERTING
+    target = Target.from_json(change.target)
+    entry = None if back else recipe(target, change.before["labels"]).entry
+    if entry is not None:
+        data = keeper.config(entry.which)
+        try:
+            wanted = with_entry(entry, data)
+        except ValueError as error:
+            happened(change, Event.FAULT, now=now, message=str(error))
+            return False
+        if wanted != data:
+            keeper.write_config(entry.which, {k: v for k, v in wanted.items() if data.get(k) != v})
+        if not keeper.restarted(entry.which, node, change.stage_since):
+            return False
+    labels = change.before["labels"] if back else change.labels
+    labels = {name: labels.get(name) for name in change.labels}
+    present = keeper.labels(node)
+    if any(present.get(name) != value for name, value in labels.items()):
+        keeper.set_labels(node, labels)
+    done: dict[str, Any] = {"written_at": now} | ({} if back else {"message": ""})
+    ModeChange.objects.filter(pk=change.pk, stage=change.stage).update(**done)
+    change.written_at = now
+    return True
+
+
+def _state(change: ModeChange, *, now: dt.datetime) -> str:
+    """What mig-manager says of this change; "" where it has no part in it, or has not looked yet."""
+    if not any(name.startswith("nvidia.com/mig.") for name in change.labels):
+        return ""
+    state = str(change.node.labels.get(MIG_STATE, ""))
+    if state in ("pending", "rebooting") and change.noticed_at is None:
+        ModeChange.objects.filter(pk=change.pk).update(noticed_at=now)
+    elif state == "failed" and change.noticed_at is None:
+        late = change.written_at is not None and now >= change.written_at + NOTICED_WITHIN
+        return state if late else ""
+    return state
+
+
+def _is_as_wanted(change: ModeChange) -> bool:
+    node = change.node
+    units = node.cards.values_list("units", flat=True).first() or 0
+    return is_as_wanted(
+        Target.from_json(change.target), system=node.sharing, held_back=node.held_back, labels=node.labels,
+        instances=node.instances, units_per_card=units,
+    )  # fmt: skip
+
+
+def _is_as_before(change: ModeChange) -> bool:
+    node, before = change.node, change.before
+    labels = all(node.labels.get(name) == before["labels"].get(name) for name in change.labels)
+    serves = not node.held_back or bool(before["held_back"])
+    return labels and serves and node.sharing == before["sharing"] and node.instances == before["instances"]
+
+
+def _say(change: ModeChange, message: str) -> None:
+    """Puts what the change waits for on its page. While it goes back, the reason why it does stays in front."""
+    said = message
+    if change.stage == Stage.REVERTING and message not in change.message:
+        said = f"{change.message}; {message}" if change.message else message
+    elif change.stage == Stage.REVERTING:
+        said = change.message
+    change.message = said[:300]
+    ModeChange.objects.filter(pk=change.pk).exclude(message=change.message).update(message=change.message)
+    log.warning("mode_change.waits", node=change.node.name, stage=change.stage, error=message[:300])
+
+
+# What happened ---------------------------------------------------------------------------------------------------------
+
+
+def happened(change: ModeChange, event: Event, *, now: dt.datetime, message: str = "") -> bool:
+    """One compare-and-set and all that follows from it. False if somebody else was faster."""
+    try:
+        stage = step(Stage(change.stage), event)
+    except NotPossible:
+        return False
+    facts: dict[str, Any] = {"stage": stage.value, "stage_since": now, "written_at": None, "noticed_at": None}
+    facts["deadline"] = None if stage in FINAL else now + PATIENCE[stage]
+    if message or event in (Event.FAULT, Event.TIMEOUT):
+        facts["message"] = (message or f"{event} while {change.stage}: {change.message}".removesuffix(": "))[:300]
+    if stage in FINAL:
+        facts["finished_at"] = now
+    if event is Event.WRITTEN:
+        facts["written_at"] = change.written_at or now
+    with durable():
+        for group_id in groups_of(change.node):
+            locked_group(group_id)
+        if not ModeChange.objects.filter(Q(pk=change.pk) & Q(stage=change.stage)).update(**facts):
+            return False
+        if stage in FINAL and stage is not Stage.FAILED:
+            _back_in_service(change)
+        if stage is Stage.CANCELLED:
+            let_stay(change.node, change.told, now=now)
+        emit("node.mode_change", node=change.node.name, change=change.public_id, stage=stage.value)
+        audit.record(
+            SYSTEM, f"node.mode_{stage.value}", change.node.name,
+            after={"change": change.public_id, "event": event.value, "mode": change.target["mode"]},
+        )  # fmt: skip
+    return True
+
+
+def _back_in_service(change: ModeChange) -> None:
+    if not change.before["drained"]:
+        Node.objects.filter(pk=change.node_id).update(drained=False)
+    for group_id in groups_of(change.node):
+        wake("quotas.plan", group_id=group_id)

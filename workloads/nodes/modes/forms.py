@@ -1,0 +1,61 @@
+"""What an operator may make of a node, as a form."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django import forms
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from quotas.engine.mig_layouts import Layout
+from quotas.models import Node
+from workloads.nodes.modes.previews import BEST_ALIKE, BEST_EACH, modes_of, table_of, target_of
+from workloads.nodes.modes.recipes import Target, named_layouts
+from workloads.sharing import SYSTEMS
+
+
+class ModeForm(forms.Form):
+    mode = forms.ChoiceField(label=_("Mode"))
+    replicas = forms.IntegerField(
+        label=_("How many share a card"), required=False, min_value=2, max_value=128, initial=4,
+        help_text=_("For time-slicing and MPS"),
+    )  # fmt: skip
+    rename = forms.BooleanField(
+        label=_("Offer them as nvidia.com/gpu.shared, so that nobody takes one for a whole card"), required=False,
+        initial=True,
+    )  # fmt: skip
+    config = forms.ChoiceField(label=_("How the cards are cut"), required=False, help_text=_("For MIG"))
+
+    def __init__(self, *args: Any, node: Node, may_write_mig: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.node, self.table = node, table_of(node)
+        self.initial.setdefault("mode", node.sharing)
+        modes = [(mode, gettext(SYSTEMS[mode].ABOUT.title)) for mode in modes_of(node)]
+        cast(forms.ChoiceField, self.fields["mode"]).choices = modes
+        if self.table is None:
+            del self.fields["config"]
+            return
+        best = [(BEST_ALIKE, gettext("what serves the queue best, all cards alike"))]
+        if may_write_mig:
+            best.insert(0, (BEST_EACH, gettext("what serves the queue best, each card its own")))
+        named = [(name, f"{name}: {said(layout)}") for name, layout in sorted(named_layouts(self.table).items())]
+        cast(forms.ChoiceField, self.fields["config"]).choices = [*best, *named]
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if data.get("mode") in ("timeslicing", "mps") and "replicas" in data and not data["replicas"]:
+            self.add_error("replicas", gettext("Say how many share a card."))
+        return data
+
+    def target(self) -> Target:
+        """What a valid form means."""
+        data = self.cleaned_data
+        return target_of(
+            self.node, mode=data["mode"], replicas=data["replicas"] or 0, rename=data["rename"],
+            config=data.get("config") or BEST_ALIKE,
+        )  # fmt: skip
+
+
+def said(layout: Layout) -> str:
+    return " + ".join(f"{count} × {profile}" for profile, count in layout)

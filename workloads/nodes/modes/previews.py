@@ -1,0 +1,212 @@
+"""What a change of mode would mean, before it is begun: who must leave, what is written, what the pools lose and gain."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from portal.errors import N_, Invalid
+from quotas.draining import leaves_by, on_node
+from quotas.engine import types as e
+from quotas.engine.mig_layouts import (
+    PRODUCTS,
+    Demand,
+    Layout,
+    Proposal,
+    layout_of,
+    may_stand,
+    profile_of,
+    propose,
+    propose_named,
+)
+from quotas.engine.quota_tree import usage_of
+from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
+from quotas.snapshots import load_snapshot
+from workloads.models import ModeChange
+from workloads.nodes.modes.keepers import Keeper
+from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
+from workloads.nodes.pools import units_by_pool
+from workloads.sharing.mig import memory_told
+from workloads.sharing.mig import table_of as table_of_product
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """One who runs on the node; `by`: when SIGTERM would come. None: it must not be stopped, the change waits for it."""
+
+    claim: Claim
+    by: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    leavers: tuple[Leaver, ...]
+    outside: int  # pods with a GPU that the portal did not start: it waits for them, too
+    empty_by: dt.datetime | None  # None: nobody is there, or it waits for somebody
+    labels: dict[str, str | None]
+    entry: ConfigEntry | None
+    diff: tuple[str, ...]
+    fault: str  # why it cannot be begun; ""
+
+
+def preview(node: Node, target: Target, keeper: Keeper) -> Preview:
+    """Raises ClusterError where the cluster cannot be asked."""
+    now = timezone.now()
+    leavers = tuple(Leaver(c, _by(c, now)) for c in on_node(node))
+    ends = [each.by + dt.timedelta(seconds=each.claim.grace) for each in leavers if each.by is not None]
+    wanted = recipe(target, keeper.labels(node.name))
+    diff: tuple[str, ...] = ()
+    fault = ""
+    if wanted.entry is not None:
+        try:
+            data = keeper.config(wanted.entry.which)
+            diff = tuple(difference(data, with_entry(wanted.entry, data)))
+        except ValueError as error:
+            fault = str(error)
+    outside = OutsidePod.objects.filter(node=node).count()
+    waits = outside or any(each.by is None for each in leavers)
+    return Preview(
+        leavers, outside, max(ends) if ends and not waits else None, dict(wanted.labels), wanted.entry, diff, fault
+    )
+
+
+def _by(claim: Claim, now: dt.datetime) -> dt.datetime | None:
+    if claim.state == ClaimState.LEAVING:
+        return claim.leave_by or now
+    return leaves_by(claim, now=now) if claim.preemptible else None
+
+
+BEST_EACH, BEST_ALIKE = "best-each", "best-alike"
+
+
+def modes_of(node: Node) -> list[str]:
+    """What it may be made: MIG only where its product's profiles are known."""
+    return [mode for mode in MODES if mode != "mig" or table_of(node)]
+
+
+def target_of(
+    node: Node, *, mode: str, replicas: int = 0, rename: bool = True, config: str = "",
+    layouts: Sequence[Mapping[str, int]] = (),
+) -> Target:  # fmt: skip
+    """What an operator means. A proposal is made anew from the queue as it is now. Raises Invalid (mode, config)."""
+    table = table_of(node)
+    if mode not in modes_of(node):
+        raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=mode)
+    if mode in ("timeslicing", "mps"):
+        return Target(mode, replicas=replicas, rename=rename)
+    if mode != "mig" or table is None:
+        return Target(mode)
+    if layouts:
+        return Target(mode, layouts=tuple(map(layout_of, layouts)), mig=table)
+    if config in (BEST_EACH, BEST_ALIKE):
+        found = proposal_for(node, table, each_its_own=config == BEST_EACH)
+        return Target(mode, config=found.config, layouts=found.layouts, mig=table)
+    named = named_layouts(table)
+    if config not in named:
+        text = N_("There is no configuration %(config)s; there are: %(configs)s.")
+        raise Invalid(text, field="config", config=config or "–", configs=", ".join([BEST_EACH, BEST_ALIKE, *named]))
+    return Target(mode, config=config, layouts=(named[config],) * card_count(node), mig=table)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A pool that loses capacity with the node; `short`: how much more is promised of it than is left."""
+
+    pool: Pool
+    before: int
+    after: int
+    short: int
+
+
+def losses(node: Node, target: Target) -> list[Loss]:
+    found = []
+    held = units_by_pool(node)
+    for pool in Pool.objects.filter(pk__in=held).exclude(sharing=target.mode):
+        left = max(0, pool.nominal - held[pool.pk])
+        promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
+        found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
+    return found
+
+
+def check_target(node: Node, target: Target) -> None:
+    """Raises Invalid for what this node can never become."""
+    if target.mode not in MODES:
+        raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=target.mode)
+    if target.mode in ("timeslicing", "mps") and not 2 <= target.replicas <= 128:
+        raise Invalid(
+            N_("A card is shared by 2 to %(most)s: not %(asked)s."), field="replicas", most=128, asked=target.replicas
+        )
+    if target.mode != "mig":
+        return
+    table = table_of(node)
+    if table is None or target.mig != table:
+        raise Invalid(N_("No MIG profiles are known of %(product)s."), field="mode", product=node.product or node.name)
+    for layout in target.layouts:
+        if not may_stand(table, layout):
+            text = ", ".join(f"{count} × {profile}" for profile, count in layout)
+            raise Invalid(N_("One card cannot hold %(layout)s at the same time."), field="layouts", layout=text)
+    if len(target.layouts) != card_count(node):
+        raise Invalid(N_("Give a layout for each of the %(cards)s cards."), field="layouts", cards=card_count(node))
+
+
+# MIG: what would serve the queue --------------------------------------------------------------------------------------
+
+
+def table_of(node: Node) -> str | None:
+    """The table of MIG profiles of the node's cards."""
+    return table_of_product(node.product, memory_told(node.labels))
+
+
+def card_count(node: Node) -> int:
+    return node.cards.count()
+
+
+def present_layouts(node: Node, table: str) -> tuple[Layout, ...]:
+    """What each card is now, where that is known: evenly cut, or as the last change left it; else () for each."""
+    cards = card_count(node)
+    counts = {profile: count for profile, count in node.instances.items() if profile in PRODUCTS[table]}
+    if cards and counts and all(count % cards == 0 for count in counts.values()):
+        even = tuple(sorted((profile, count // cards) for profile, count in counts.items()))
+        if may_stand(table, even):
+            return (even,) * cards
+    last = ModeChange.objects.filter(node=node, stage="done").first()
+    target = Target.from_json(last.target) if last else None
+    if target is not None and target.mode == "mig" and target.instances == counts and len(target.layouts) == cards:
+        return target.layouts
+    return ((),) * cards
+
+
+def demand_on(node: Node, table: str) -> list[Demand]:
+    """What waits for MIG instances of this product, and what runs on the node and would queue again: by profile, inside
+    the departments' guarantees and beyond them."""
+    inside, other = Counter[str](), Counter[str]()
+    for pool in Pool.objects.filter(mig=table, group__cluster=node.cluster_id).select_related("group__cluster"):
+        snapshot = load_snapshot(pool.group, now=timezone.now())
+        here = {claim.public_id for claim in on_node(node) if claim.pool_id == pool.pk}
+        ledger = usage_of(snapshot, e.PoolId(pool.slug))
+        mine = [c for c in snapshot.claims if c.pool == pool.slug and c.profile and not c.is_recall]
+        for claim in mine:
+            if claim.id in here and claim.state is e.ClaimState.HOLDING:
+                ledger.remove(claim.department, claim.units)
+        asking = [c for c in mine if c.id in here or c.state is e.ClaimState.PENDING]
+        for claim in sorted(asking, key=lambda c: (c.id not in here, -c.priority, c.waiting_since, c.id)):
+            if profile_of(table, claim.profile) is None or claim.profile is None:
+                continue
+            if ledger.inside(claim.department, claim.units):
+                inside[claim.profile] += claim.pods
+                ledger.add(claim.department, claim.units)
+            else:
+                other[claim.profile] += claim.pods
+    return [Demand(profile, inside[profile], other[profile]) for profile in sorted({*inside, *other})]
+
+
+def proposal_for(node: Node, table: str, *, each_its_own: bool) -> Proposal:
+    """The best cut for the queue; all cards alike unless mig-manager's configuration may be written."""
+    cards, demand = present_layouts(node, table), demand_on(node, table)
+    if each_its_own:
+        return propose(table, cards, demand)
+    return propose_named(table, cards, demand, named_layouts(table))

@@ -1,0 +1,156 @@
+"""Pods that the portal did not start: what they have of a node and its cards is no capacity while they are there.
+
+Each look at the cluster says all of them anew, and only what differs is written: a look that is lost or killed anywhere is
+made up for by the next. Nothing here ever touches such a pod.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from portal.background.hints import wake
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from quotas.admission import locked_group
+from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, Cluster, Node, OutsidePod, Pool
+from workloads.requests.request import settings_of
+from workloads.runtime import base
+from workloads.sharing import SYSTEMS
+from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, wants_a_gpu
+
+FOR_GOOD = ("DaemonSet", "Node")  # who made a pod that is on every node, or a part of the node itself
+
+
+def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
+    """Writes what pods outside the quotas have. Returns the number of nodes where that changed."""
+    there: dict[str, list[base.OutsidePod]] = defaultdict(list)
+    for pod in pods:
+        there[pod.node].append(pod)
+    nodes = Node.objects.filter(cluster=cluster).prefetch_related("cards__pool", "outside_pods")
+    ours = _ours(cluster)
+    changed = 0
+    for node in nodes:
+        seen = _seen(cluster, node, there.get(node.name, []), ours)
+        if seen != _known(node):
+            changed += 1
+            _write(node, seen)
+    return changed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What is outside on one node: of the machine, by card (units, percent of compute), and by (uid, pool) the pods."""
+
+    beside: dict[str, Any]
+    cards: dict[int, tuple[int, int]]
+    pods: dict[tuple[str, int], tuple[str, str, str, int]]
+
+
+def _known(node: Node) -> Seen:
+    cards = {c.index: (c.outside, c.outside_cores) for c in node.cards.all() if c.outside or c.outside_cores}
+    rows = node.outside_pods.all()
+    return Seen(node.outside, cards, {(p.uid, p.pool_id): (p.namespace, p.name, p.owner_kind, p.units) for p in rows})
+
+
+def _ours(cluster: Cluster) -> Mapping[tuple[str, int], int]:
+    """(node, card) → units that the portal's own work occupies there, or has reserved."""
+    used = Counter[tuple[str, int]]()
+    for claim in Claim.objects.filter(pool__group__cluster=cluster, state__in=LIVE_CLAIMS):
+        kept = (claim.reserved or {}).get("places") if claim.state not in OCCUPYING else claim.placement
+        for place in kept or ():
+            for card in place.get("cards") or ():
+                used[place["node"], card] += claim.on_card // len(place["cards"])
+    return used
+
+
+def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mapping[tuple[str, int], int]) -> Seen:
+    by_pool: dict[int, list[Card]] = defaultdict(list)
+    pools: dict[str, Pool] = {}
+    for card in node.cards.all():
+        if card.pool is not None:
+            by_pool[card.pool.pk].append(card)
+            pools[card.pool.sharing] = card.pool
+    found: dict[tuple[str, int], list[Part]] = defaultdict(list)
+    for pod in pods if pools else ():
+        for key, part in _parts(cluster, node, pod, pools):
+            found[pod.uid, pools[key].pk].append(part)
+    taken: dict[int, tuple[int, int]] = {}
+    instances = Counter[str]()
+    for pool in pools.values():
+        mine = [part for (_, pk), theirs in sorted(found.items()) if pk == pool.pk for part in theirs]
+        if pool.mig and node.instances:
+            instances.update(part.profile for part in mine)
+            continue
+        slots = [
+            Slot(card.index, card.uuid, card.units if card.healthy else 0, ours.get((node.name, card.index), 0))
+            for card in sorted(by_pool[pool.pk], key=lambda card: card.index)
+        ]
+        put_on_cards(slots, mine)
+        taken |= {slot.index: (slot.outside, slot.cores) for slot in slots if slot.outside or slot.cores}
+    named = {pod.uid: (pod.namespace[:253], pod.name[:253], pod.owner_kind) for pod in pods}
+    rows = {key: (*named[key[0]], sum(part.units for part in theirs)) for key, theirs in found.items()}
+    return Seen(_beside(node, pods, instances), taken, rows)
+
+
+def _parts(cluster: Cluster, node: Node, pod: base.OutsidePod, pools: Mapping[str, Pool]) -> Iterator[tuple[str, Part]]:
+    if not wants_a_gpu(pod.pod):
+        return
+    offers = [
+        Offered(pool.sharing, pool.units_per_card, pool.mig, node.instances if pool.mig else {})
+        for pool in pools.values()
+    ]
+    held = {key: SYSTEMS[key].read_back(pod.pod) for key in pools if key in SYSTEMS}
+    yield from parts(pod.pod, offers, held, settings_of(cluster))
+
+
+def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int]) -> dict[str, Any]:
+    """What all of them together have of the machine: every pod counts that its kubelet runs."""
+    total: dict[str, float] = {}
+    for pod in pods:
+        for name, amount in requests(pod.pod).items():
+            total[name] = total.get(name, 0) + amount
+    devices = {name: int(total[name]) for name in node.devices if total.get(name)}
+    found: dict[str, Any] = {
+        "cpu_milli": -int(-total.get("cpu", 0) * 1000 // 1),
+        "memory_mib": -int(-total.get("memory", 0) // 2**20),
+        "pods": len(pods),
+        "standing": _standing(pods),
+        "devices": devices,
+        "instances": dict(sorted(instances.items())),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
+    """CPU and memory of those that stand there for good, which comes with no card."""
+    cpu = memory = 0.0
+    for pod in pods:
+        if pod.owner_kind in FOR_GOOD:
+            asked = requests(pod.pod)
+            cpu, memory = cpu + asked.get("cpu", 0), memory + asked.get("memory", 0)
+    found = {"cpu_milli": -int(-cpu * 1000 // 1), "memory_mib": -int(-memory // 2**20)}
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def _write(node: Node, seen: Seen) -> None:
+    """Under the locks of all pools that win or lose by it: it may have less to give than a moment ago."""
+    groups = sorted({card.pool.group_id for card in node.cards.all() if card.pool is not None})
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+            wake("quotas.plan", group_id=group_id)
+        Node.objects.filter(pk=node.pk).update(outside=seen.beside)
+        for card in node.cards.all():
+            units, cores = seen.cards.get(card.index, (0, 0))
+            if (card.outside, card.outside_cores) != (units, cores):
+                Card.objects.filter(pk=card.pk).update(outside=units, outside_cores=cores)
+        rows = {(row.uid, row.pool_id): row for row in OutsidePod.objects.filter(node=node)}
+        gone = [row.pk for key, row in rows.items() if key not in seen.pods]
+        OutsidePod.objects.filter(pk__in=gone).delete()
+        for (uid, pool_id), (namespace, name, kind, units) in seen.pods.items():
+            facts = {"node": node, "namespace": namespace, "name": name, "owner_kind": kind, "units": units}
+            OutsidePod.objects.update_or_create(uid=uid, pool_id=pool_id, defaults=facts)
+        emit("node.changed", node=node.name, held_back=node.held_back)

@@ -1,0 +1,231 @@
+"""Which pool a node's cards belong to: the one of their product and sharing system on that cluster.
+
+A kind of capacity seen for the first time makes a pool of its own, which nobody is promised anything of yet; or waits
+for its operator to make one, where the cluster's option `new_pools` is "ask".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import F, Sum
+from django.db.models.functions import Greatest
+from django.utils.text import slugify
+
+from portal import audit
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.errors import N_, Invalid
+from portal.infra.locks import durable
+from quotas.admission import locked_group
+from quotas.engine.mig_layouts import KNOWN
+from quotas.models import Card, Cluster, Node, Pool, PoolGroup
+from workloads.runtime.base import CardInfo, NodeInfo, Offer
+from workloads.sharing import SYSTEMS
+from workloads.sharing.mig import slices, told_table
+
+Key = tuple[str, str, int]
+"""(product, sharing system, replicas of a card, its slices where they are derived, MiB of one whose product is not known, or
+0): alike for a request."""
+
+
+def key_of(kind: Offer | Pool) -> Key:
+    guessed = kind.unit == "slice" and (kind.mig or "") not in KNOWN  # by what it is cut into, and so by node
+    counts = kind.unit == "replica" or guessed or (kind.unit == "MiB" and not kind.product)
+    return kind.product, kind.sharing, kind.units_per_card if counts else 0
+
+
+def pools_of(cluster: Cluster) -> dict[Key, Pool]:
+    rows = Pool.objects.filter(group__cluster=cluster).order_by("-pk")  # the oldest of its kind wins
+    return {key_of(pool): pool for pool in rows}
+
+
+def servable(info: NodeInfo) -> tuple[Offer, ...]:
+    """Offers that a pool can be made of; cards of MIG whose profiles nobody knows are none."""
+    return tuple(offer for offer in info.offers if offer.unit != "slice" or offer.mig)
+
+
+def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
+    """The pools of what one node offers; `known` grows by those that are made. Pools that share the node share a group,
+    for they are planned together."""
+    mine: dict[Key, Pool] = {}
+    for offer in servable(info):
+        key = key_of(offer)
+        if not offer.product:
+            if key in known and Card.objects.filter(pool=known[key], node__name=info.name).exists():
+                mine[key] = known[key]  # it stays where it is, held back; nothing else joins it
+            continue
+        if key not in known and (unnamed := _named(offer, info, known)) is not None:
+            known[key] = unnamed
+        if key not in known and cluster.options.get("new_pools", "make") == "make":
+            known[key] = _the_only(cluster, offer, next(iter(mine.values()), None))
+        if key in known:
+            mine[key] = known[key]
+    if len({pool.group_id for pool in mine.values()}) > 1:
+        _into_one_group(list(mine.values()))
+    return mine
+
+
+def _named(offer: Offer, info: NodeInfo, known: dict[Key, Pool]) -> Pool | None:
+    """The pool without a product that the node's cards are in, now that the product is known: with its quotas it becomes
+    that product's. Should there be another product in it, that one's cards leave it."""
+    for key, pool in known.items():
+        if pool.product or pool.sharing != offer.sharing or pool.units_per_card != offer.units_per_card:
+            continue
+        if not Card.objects.filter(pool=pool, node__name=info.name).exists():
+            continue
+        if not Pool.objects.filter(pk=pool.pk, product="").update(product=offer.product):
+            return None
+        pool.product = offer.product
+        del known[key]
+        return pool
+    return None
+
+
+def _the_only(cluster: Cluster, offer: Offer, beside: Pool | None) -> Pool:
+    """The pool for what was found. Several processes may be looking at the same nodes: one of them makes it."""
+    with durable():
+        Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
+        pool = pools_of(cluster).get(key_of(offer))
+        return pool or _make(cluster, offer, beside, _free_name(offer, cluster), _free_slug(slug_of(offer)))
+
+
+def _make(cluster: Cluster, offer: Offer, beside: Pool | None, name: str, slug: str) -> Pool:
+    group = beside.group if beside else PoolGroup.objects.create(name=slug, cluster=cluster)
+    return Pool.objects.create(
+        slug=slug, name=name[:100], group=group, product=offer.product,
+        sharing=offer.sharing, unit=offer.unit, units_per_card=offer.units_per_card, nominal=0,
+        mig=offer.mig or "", card_mib=memory_of(offer), card_cores=cores_of(offer.cards),
+    )  # fmt: skip
+
+
+def slug_of(offer: Offer) -> str:
+    replicas = f"-{offer.units_per_card}" if offer.unit == "replica" else ""
+    return slugify(f"{offer.product.removeprefix('NVIDIA-')}-{offer.sharing}{replicas}")[:50]
+
+
+def memory_of(offer: Offer) -> int | None:
+    return next((card.memory_mib for card in offer.cards if card.memory_mib), None)
+
+
+def cores_of(cards: Iterable[CardInfo]) -> int | None:
+    """Percent of compute that each of these cards gives out, the least where they differ; None: it is not limited."""
+    return min((card.cores for card in cards if card.cores), default=None)
+
+
+def _free_slug(slug: str) -> str:
+    taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
+    return next(name for name in (slug, *(f"{slug}-{n}" for n in range(2, 1000))) if name not in taken)
+
+
+def _free_name(offer: Offer, cluster: Cluster) -> str:
+    """People choose pools by name: those of several clusters must not be called the same."""
+    replicas = f" × {offer.units_per_card}" if offer.unit == "replica" else ""
+    name = f"{offer.product} ({offer.sharing}{replicas})"
+    return f"{name}, {cluster.name}" if Pool.objects.filter(name=name).exists() else name
+
+
+def _into_one_group(pools: list[Pool]) -> None:
+    """Two kinds of cards turned out to share a machine: from now on one pass plans both."""
+    groups = sorted({pool.group_id for pool in pools})
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+        Pool.objects.filter(group__in=groups[1:]).update(group=groups[0])
+        wake("quotas.plan", group_id=groups[0])
+    for pool in pools:
+        pool.group_id = groups[0]
+
+
+def note_shares(cluster: Cluster) -> None:
+    """How much CPU and memory come with a card of each pool: an even share of what a node has beside what stands there for
+    good, of the node where that is least."""
+    nodes = Node.objects.filter(cluster=cluster, present=True, held_back="", drained=False)
+    least: dict[int, list[tuple[int | None, int | None]]] = {}
+    for node in nodes.prefetch_related("cards"):
+        cards = [card for card in node.cards.all() if card.pool_id is not None]
+        standing = node.outside.get("standing", {})
+        has = ((node.cpu_milli, "cpu_milli"), (node.memory_mib, "memory_mib"))
+        share = tuple(
+            max(0, whole - standing.get(what, 0)) // len(cards) if whole else None for whole, what in has if cards
+        )
+        for pool_id in {card.pool_id for card in cards}:
+            least.setdefault(pool_id or 0, []).append((share[0], share[1]))
+    for pool_id, shares in least.items():
+        cpu, memory = (min((one for one in column if one), default=None) for column in zip(*shares, strict=True))
+        known = Pool.objects.filter(pk=pool_id, cpu_per_card=cpu, memory_per_card=memory)
+        if not known.exists():
+            Pool.objects.filter(pk=pool_id).update(cpu_per_card=cpu, memory_per_card=memory)
+
+
+def units_by_pool(node: Node) -> dict[int, int]:
+    """Pool id → units of the node's cards in it. One query."""
+    rows = Card.objects.filter(node=node, pool__isnull=False).order_by().values("pool").annotate(units=Sum("units"))
+    return {row["pool"]: row["units"] for row in rows}
+
+
+def carry_over(before: dict[int, int], after: dict[int, int]) -> None:
+    """Nominal capacity goes with the cards: a pool gains what is new in it, and loses what went to another. What merely
+    vanished stays nominal: it is missing. Called under the locks of all their groups."""
+    for pool, units in after.items():
+        if units > before.get(pool, 0):
+            Pool.objects.filter(pk=pool).update(nominal=F("nominal") + units - before.get(pool, 0))
+    for pool in before.keys() - after.keys() if after else ():
+        Pool.objects.filter(pk=pool).update(nominal=Greatest(F("nominal") - before[pool], 0))
+
+
+# Pools that an operator makes -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unpooled:
+    """A kind of cards that no pool has yet."""
+
+    cluster: Cluster
+    offer: Offer
+    nodes: tuple[str, ...]
+    cards: int
+
+    @property
+    def key(self) -> str:
+        return "/".join((self.cluster.name, *map(str, key_of(self.offer))))
+
+    @property
+    def slug(self) -> str:
+        """What it would be called by itself."""
+        return slug_of(self.offer)
+
+
+def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
+    """Of nodes with their cards and cluster: what lies idle because it belongs to no pool."""
+    kinds: dict[tuple[Cluster, Key], tuple[Offer, dict[str, int]]] = {}
+    for node in nodes:
+        cards = [card for card in node.cards.all() if card.pool_id is None]
+        system = SYSTEMS.get(node.sharing)
+        if not cards or system is None or not node.present or not node.product:
+            continue
+        mig = None
+        if system.ABOUT.unit == "slice":
+            mig = told_table(node.product, node.labels, node.instances)
+        per_card = slices(mig) if mig else max(card.units for card in cards)
+        offer = Offer(node.sharing, node.product, system.ABOUT.unit, per_card, (), mig=mig)
+        if system.ABOUT.unit != "slice" or mig:
+            kinds.setdefault((node.cluster, key_of(offer)), (offer, {}))[1][node.name] = len(cards)
+    return [
+        Unpooled(cluster, offer, tuple(sorted(found)), sum(found.values()))
+        for (cluster, _), (offer, found) in kinds.items()
+    ]
+
+
+def make_pool(*, actor: Actor, kind: Unpooled, name: str, slug: str) -> Pool:
+    """A pool for what was found; the next look at the nodes puts the cards in. Raises NotVisible, Invalid (slug)."""
+    actor.require_operator()
+    if slugify(slug) != slug or not slug or len(slug) > 60:
+        raise Invalid(N_("Use small letters, digits and dashes."), field="slug")
+    if Pool.objects.filter(slug=slug).exists():
+        raise Invalid(N_("There is a pool %(slug)s already."), field="slug", slug=slug)
+    with durable():
+        pool = _make(kind.cluster, kind.offer, None, name.strip() or _free_name(kind.offer, kind.cluster), slug)
+        audit.record(actor, "pool.added", slug, after={"product": kind.offer.product, "sharing": kind.offer.sharing})
+    return pool

@@ -1,0 +1,208 @@
+"""Who may sit at a notebook or a service: a one-use ticket from the portal, exchanged on its own origin for a cookie.
+
+Each request shows the cookie, and the right is asked for again (at most RECHECK seconds old): signed in, still a member
+who may submit, the author or the notebook is shared, and this attempt still runs; a service is its whole department's.
+What passes requests on is workloads/notebooks/proxy.py.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from urllib.parse import urlencode
+
+import orjson
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from portal.access import Actor, NotVisible, Right, actor_of, department_for, visible
+from portal.accounts import sessions
+from portal.errors import N_, Problem
+from portal.infra.crypt import Undecryptable, decrypt, encrypt
+from portal.models import User
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import ref_of, tokens_of
+from workloads.models import Attempt, Kind, Workload
+from workloads.runtime.base import ClusterError, base_path
+
+TICKET_LIFE = 30  # seconds
+ENTER_PATH = "/enter"
+COMES_UP = dt.timedelta(minutes=5)  # after its container began; a large image may need that long to listen
+RECHECK = 3.0  # seconds an answer about a right is believed
+_answers: dict[str, tuple[float, Seat | Problem]] = {}
+
+
+class NotYours(Problem):
+    status = 403
+    code = "notebook_not_shared"
+    message = N_("Only its author may open this notebook, unless it is shared.")
+
+
+class NotRunning(Problem):
+    status = 409
+    code = "notebook_not_running"
+    message = N_("This is not running now. Open it from the portal again when it runs.")
+
+
+class StillStarting(Problem):
+    status = 503
+    code = "notebook_starting"
+    message = N_("Its server is starting. This page tries again by itself.")
+
+
+class Unanswered(Problem):
+    status = 502
+    code = "notebook_unreachable"
+    message = N_("Its server does not answer.")
+
+
+class NoTicket(Problem):
+    status = 403
+    code = "notebook_ticket"
+    message = N_("This link was used before or is too old. Open it from the portal again.")
+
+
+class FromElsewhere(Problem):
+    status = 403
+    code = "notebook_other_origin"
+    message = N_("This request came from another site and was not passed on.")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who a ticket or cookie was given to, for which attempt. `session` is the portal session it ends with."""
+
+    user: int
+    session: str
+    workload: str
+    attempt: int
+    kind: str = Kind.NOTEBOOK.value
+
+    @property
+    def base_path(self) -> str:
+        return base_path(self.kind, self.workload)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where it listens, and what is told it beside the request; neither is ever shown to the browser."""
+
+    host: str
+    port: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    young: bool = False  # its server may still be on its way up
+
+
+def origin_of(workload: str) -> str:
+    """An origin of its own for each notebook, where NOTEBOOK_URL has a `*`."""
+    return str(settings.NOTEBOOK_URL).replace("*", workload)
+
+
+@require_POST
+@login_required
+def open_notebook(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """The button "Open": to the notebook's own origin, with a ticket in the address that works once."""
+    actor = actor_of(request)
+    found = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
+    if found is None:
+        raise NotVisible
+    address = issue_ticket(actor, request.session.session_key or "", found.public_id)
+    return HttpResponse(status=303, headers={"Location": address, "Referrer-Policy": "no-referrer"})
+
+
+def issue_ticket(actor: Actor, session: str, workload: str) -> str:
+    """The address that opens the notebook once, within TICKET_LIFE. Raises NotVisible, Forbidden, NotYours, NotRunning."""
+    attempt = running_attempt(actor, workload)
+    if actor.user is None:
+        raise NotVisible
+    ticket = secrets.token_urlsafe(32)
+    holder = Holder(actor.user.pk, session, workload, attempt.number, attempt.workload.kind)
+    cache.set(f"notebook-ticket:{ticket}", asdict(holder), TICKET_LIFE)
+    return f"{origin_of(workload)}{ENTER_PATH}?{urlencode({'ticket': ticket})}"
+
+
+def redeem(ticket: str) -> Holder:
+    """Raises NoTicket, also the second time: only one caller's delete finds it."""
+    key = f"notebook-ticket:{ticket}"
+    found = cache.get(key)
+    if not found or not cache.delete(key):
+        raise NoTicket
+    return Holder(**found)
+
+
+def seal(holder: Holder) -> str:
+    """The cookie's value."""
+    return encrypt(orjson.dumps(asdict(holder)).decode())
+
+
+def unseal(cookie: str) -> Holder:
+    try:
+        return Holder(**orjson.loads(decrypt(cookie)))
+    except (Undecryptable, orjson.JSONDecodeError, TypeError):
+        raise NoTicket from None
+
+
+def running_attempt(actor: Actor, workload: str) -> Attempt:
+    """Raises NotVisible, Forbidden, NotYours, NotRunning."""
+    served = Workload.objects.filter(public_id=workload, kind__in=[Kind.NOTEBOOK, Kind.SERVICE])
+    found = visible(actor, served.select_related("department")).first()
+    if found is None:
+        raise NotVisible
+    if found.kind == Kind.NOTEBOOK:
+        actor.require(Right.SUBMIT, found.department)
+        if not found.shared and (actor.user is None or found.author_id != actor.user.pk):
+            raise NotYours
+    live = found.attempts.filter(finished_at=None).exclude(started_at=None)
+    attempt = live.select_related("cluster", "workload").last()
+    if attempt is None:
+        raise NotRunning
+    return attempt
+
+
+def seat_of(cookie: str) -> Seat:
+    """Asks the database and the cluster, or believes what they said a moment ago. Raises Problem."""
+    now = time.monotonic()
+    asked, answer = _answers.get(cookie, (-RECHECK, NoTicket()))
+    if now - asked >= RECHECK:
+        try:
+            answer = _find_seat(unseal(cookie))
+        except Problem as problem:
+            answer = problem
+        for old in [key for key, (at, _) in list(_answers.items()) if now - at >= RECHECK]:
+            _answers.pop(old, None)
+        if not isinstance(answer, StillStarting | Unanswered):  # those are asked again at once
+            _answers[cookie] = (now, answer)
+    if isinstance(answer, Problem):
+        raise answer
+    return answer
+
+
+def _find_seat(holder: Holder) -> Seat:
+    user = User.objects.filter(pk=holder.user, is_active=True).first()
+    if user is None or not sessions.lives(holder.session, user):
+        raise NoTicket
+    attempt = running_attempt(Actor(user), holder.workload)
+    if attempt.number != holder.attempt:
+        raise NotRunning
+    try:
+        endpoint = driver_for(attempt.cluster).endpoint(ref_of(attempt))
+    except ClusterError as error:
+        raise Unanswered from error
+    if endpoint is None:
+        raise StillStarting
+    young = attempt.started_at is not None and timezone.now() - attempt.started_at < COMES_UP
+    return Seat(*endpoint, told(attempt, user), young)
+
+
+def told(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:
+    """A notebook is opened by its secret; a service also learns who asks."""
+    secret = tokens_of(attempt)["notebook"].encode()
+    if attempt.workload.kind == Kind.NOTEBOOK:
+        return ((b"authorization", b"token " + secret),)
+    return ((b"authorization", b"Bearer " + secret), (b"x-forwarded-user", user.username.encode()))

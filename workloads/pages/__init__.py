@@ -1,0 +1,1 @@
+"""The pages of workloads: one page, one template, one view."""

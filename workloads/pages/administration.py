@@ -1,0 +1,265 @@
+"""The operator's pages about clusters, images and presets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, actor_of
+from portal.errors import Problem
+from portal.infra import versions
+from portal.names import LineInput
+from portal.web import conflicts
+from portal.web.confirm import unless_confirmed
+from portal.web.forms import blame
+from quotas.amounts import LONGEST, check_not_little, units_of, written
+from quotas.forms import PoolField, PoolSelect
+from quotas.models import Cluster, Pool
+from workloads.models import Image, Kind, Preset
+from workloads.nodes import cluster_registry
+from workloads.requests import images_and_presets
+from workloads.requests.text_fields import CommandField, MemoryField
+from workloads.runtime.setups import Setup
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+class ClusterForm(forms.Form):
+    name = forms.SlugField(label=gettext_lazy("Name"), max_length=40)
+    kubeconfig = forms.CharField(
+        label="kubeconfig",
+        required=False,
+        max_length=200_000,
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocomplete": "off"}),
+        help_text=gettext_lazy("Kept encrypted, never shown again. Empty: the portal's own service account."),
+    )
+    options = forms.JSONField(
+        label=gettext_lazy("Options"),
+        required=False,
+        initial=dict,  # without it the field would read "null"
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+        help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Empty: the defaults.'),
+    )
+
+    def clean_options(self) -> dict[str, Any]:
+        options = self.cleaned_data["options"]
+        if options not in (None, "") and not isinstance(options, dict):
+            raise forms.ValidationError(_("An object in braces, please."))
+        return options or {}
+
+
+@sensitive_post_parameters("kubeconfig")
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def clusters(request: HttpRequest) -> HttpResponse:
+    """Adding tests the connection first; "Test only" stops there."""
+    actor = operator_of(request)
+    form = ClusterForm(request.POST or None)
+    found = None
+    if request.method == "POST" and form.is_valid():
+        try:
+            if "test" in request.POST:
+                found = cluster_registry.try_connection(actor=actor, **form.cleaned_data)
+            else:
+                made = cluster_registry.add_cluster(actor=actor, **form.cleaned_data)
+                messages.success(
+                    request, _("%(name)s is connected; its nodes appear in a moment.") % {"name": made.name}
+                )
+                return redirect("workloads:clusters")
+        except Problem as problem:
+            blame(form, problem)
+    context = {
+        "clusters": [(each, cluster_registry.mark_of(each)) for each in Cluster.objects.prefetch_related("nodes")],
+        "form": form,
+        "found": found,
+    }
+    return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
+
+
+@login_required
+@require_POST
+def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
+    """Tests the connection that is kept, or switches the cluster on and off."""
+    actor = operator_of(request)
+    row = get_object_or_404(Cluster, name=cluster)
+    if "active" in request.POST:
+        cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
+        if row.active and not request.POST["active"]:
+            lines, facts = cluster_registry.without(row)
+            title = _("Switch %(name)s off?") % {"name": row.name}
+            asked = unless_confirmed(request, title=title, consequences=lines, action=_("Switch off"), facts=facts)
+            if asked is not None:
+                return asked
+        seen = request.POST.get(versions.FIELD, "")
+        cluster_registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]), seen=seen)
+        messages.success(request, _("%(name)s is changed.") % {"name": row.name})
+        return redirect("workloads:clusters")
+    try:
+        found = cluster_registry.nodes_of(row)
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    else:
+        text = ngettext(
+            "%(name)s answers and lists %(n)s GPU node.", "%(name)s answers and lists %(n)s GPU nodes.", len(found)
+        )
+        messages.success(request, text % {"name": row.name, "n": len(found)})
+    return redirect("workloads:clusters")
+
+
+class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+    seen = conflicts.SeenField()
+    kinds = forms.MultipleChoiceField(
+        label=gettext_lazy("For"),
+        required=False,
+        choices=Kind.choices,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("None chosen: for all."),
+    )
+
+    class Meta:
+        model = Image
+        fields = ["name", "title", "kinds", "interpreter", "min_driver", "active"]
+        labels = {
+            "interpreter": gettext_lazy("Local interpreter"),
+            "min_driver": gettext_lazy("Oldest driver"),
+            "active": gettext_lazy("offered"),
+        }
+        help_texts = {"interpreter": gettext_lazy("For the embedded cluster only.")}
+
+
+class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+    seen = conflicts.SeenField()
+    command = CommandField(
+        label=gettext_lazy("Command"),
+        required=False,
+        max_length=4_000,
+        own_names=True,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "font-monospace"}),
+        help_text=gettext_lazy("As in a terminal. $(PORTAL_PORT) and other names of the portal are replaced."),
+    )
+
+    pool = PoolField(
+        Pool.objects.all(),
+        label=gettext_lazy("Pool"),
+        widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
+    )
+    units_per_pod = LineInput(
+        label=gettext_lazy("Amount for each pod"), initial="1", max_length=LONGEST,
+        help_text=gettext_lazy("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+    )  # fmt: skip
+    memory_mib = MemoryField(
+        label=gettext_lazy("Memory"), help_text=gettext_lazy("Of the machine, not of the card: 8 GiB")
+    )
+
+    class Meta:
+        model = Preset
+        fields = [
+            "slug", "title", "description", "kind", "pool", "pods", "units_per_pod", "cores_per_pod", "profile", "image",
+            "command", "cpu_milli", "memory_mib", "max_runtime", "setup", "order", "active",
+        ]  # fmt: skip
+        labels = {
+            "slug": gettext_lazy("Short name"),
+            "title": gettext_lazy("Title"),
+            "description": gettext_lazy("Description"),
+            "kind": gettext_lazy("Kind"),
+            "pods": gettext_lazy("Pods"),
+            "cores_per_pod": gettext_lazy("Compute share (%)"),
+            "profile": gettext_lazy("MIG profile"),
+            "image": gettext_lazy("Image"),
+            "cpu_milli": gettext_lazy("CPU (thousandths)"),
+            "max_runtime": gettext_lazy("Longest runtime (s)"),
+            "setup": gettext_lazy("What only this kind has"),
+            "order": gettext_lazy("Order"),
+            "active": gettext_lazy("offered"),
+        }
+        help_texts = {"setup": gettext_lazy('JSON, for example {"template": "torch"} or {"port": 8000}.')}
+        widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
+
+    def clean_command(self) -> list[str]:
+        return list(self.cleaned_data["command"])
+
+    def get_initial_for_field(self, field: forms.Field, field_name: str) -> Any:
+        value = super().get_initial_for_field(field, field_name)
+        if field_name == "units_per_pod" and isinstance(value, int) and self.instance.pool_id:
+            return written(value, self.instance.pool)
+        return value
+
+    def clean(self) -> dict[str, Any]:
+        """The amount as people write it → units of the pool."""
+        data = super().clean() or self.cleaned_data
+        if "pool" in data and "units_per_pod" in data:
+            try:
+                data["units_per_pod"] = units_of(data["units_per_pod"], data["pool"])
+                check_not_little(data["units_per_pod"], data["pool"])
+            except Problem as problem:
+                self.add_error("units_per_pod", problem.detail)
+        return data
+
+    def clean_setup(self) -> dict[str, Any]:
+        try:
+            return Setup.checked(self.cleaned_data["setup"] or {}).as_json()
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+@login_required
+@require_safe
+def images(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    context = {"images": Image.objects.all(), "presets": Preset.objects.select_related("pool", "image")}
+    return render(request, "workloads/operator_images.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
+    actor = operator_of(request)
+    row = get_object_or_404(Image, pk=image) if image else Image()
+    form = ImageForm(request.POST or None, instance=row, initial={versions.FIELD: images_and_presets.mark_of(row)})
+    if request.method == "POST" and form.is_valid():
+        seen = form.cleaned_data[versions.FIELD]
+        try:
+            images_and_presets.save_image(actor=actor, image=form.save(commit=False), seen=seen)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            return redirect("workloads:images")
+    return _form(request, form, row.title if image else _("New image"))
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
+    actor = operator_of(request)
+    row = get_object_or_404(Preset, pk=preset) if preset else Preset()
+    form = PresetForm(request.POST or None, instance=row, initial={versions.FIELD: images_and_presets.mark_of(row)})
+    if request.method == "POST" and form.is_valid():
+        seen = form.cleaned_data[versions.FIELD]
+        try:
+            images_and_presets.save_preset(actor=actor, preset=form.save(commit=False), seen=seen)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            return redirect("workloads:images")
+    return _form(request, form, row.title if preset else _("New preset"))
+
+
+def _form(request: HttpRequest, form: forms.BaseForm, title: str) -> HttpResponse:
+    context = {"form": form, "title": title}
+    return render(request, "workloads/operator_form.html", context, status=conflicts.status_of(form))

@@ -1,0 +1,261 @@
+"""One workload: is it running, and if not, why not and what can I do?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from portal.access import Actor, NotVisible, Right, actor_of, visible
+from portal.models import Department, Event
+from portal.text.numbers import natural
+from portal.text.words import duration
+from portal.web.navigation import address
+from portal.web.pages import render_part
+from quotas.models import ClusterKind, Decision, LedgerEntry
+from quotas.views.decisions import concerning
+from workloads.actions import request_of
+from workloads.lifecycle import LIVE, State
+from workloads.models import Attempt, Kind, Workload
+from workloads.notebooks.access import origin_of
+from workloads.pages.files import folder_of
+from workloads.pages.rows import ends_at, workload_for
+from workloads.requests import as_api_call, previews
+from workloads.runtime.gangs import first_failed
+from workloads.status.ranks import ranks_of
+from workloads.status.status_line import place_text, reason_word, situation_of
+
+TABS = ("log", "files", "events", "spec")
+
+
+@login_required
+@require_safe
+def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    actor = actor_of(request)
+    here, row = workload_for(actor, department, workload)
+    attempts = list(row.attempts.select_related("claim", "cluster").order_by("number"))
+    last = attempts[-1] if attempts else None
+    calls = calls_on(actor, attempts)
+    tab = request.GET.get("tab", "log")
+    context = {
+        "department": here,
+        "workload": row,
+        "attempts": [
+            (each, steps_of(each), reason_word(each.reason), calls.get(each.claim_id)) for each in reversed(attempts)
+        ],
+        "call": last and calls.get(last.claim_id),
+        "attempt": last,
+        "claim": last.claim if last else None,
+        "situation": situation_of(actor, row, last),
+        "ends_at": ends_at(row, last),
+        "cost": cost_of(row),
+        "places": places_of(last),
+        "ranks": ranks_of(last) if last else [],
+        "plain_reasons": ("Completed", "Stopped", "Error"),
+        "service": service_of(row, last),
+        "log_ranks": range(row.pods) if row.pods > 1 else (),
+        "log_rank": log_rank(row, shown_attempt(attempts, request.GET.get("attempt", "")), request.GET.get("rank", "")),
+        "log_attempt": shown_attempt(attempts, request.GET.get("attempt", "")),
+        "tabs": [(name, name == tab) for name in TABS],
+        "tab": tab if tab in TABS else "log",
+        **rights(actor, here, row),
+        **tab_of(request, actor, row, tab),
+    }
+    return render_part(request, "workloads/detail.html", context, part="now")
+
+
+def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
+    """Claim → the last decision that called its capacity back, if the reader may see it."""
+    told = Decision.victims.through.objects.filter(claim__in=[each.claim_id for each in attempts])
+    rows = concerning(actor, actor.seen).filter(pk__in=told.values("decision")).select_related("department")
+    by_id = rows.in_bulk()
+    pairs = told.filter(decision__in=by_id).order_by("decision").values_list("claim", "decision")
+    return {claim: by_id[decision] for claim, decision in pairs}
+
+
+@login_required
+@require_safe
+def by_id(request: HttpRequest, workload: str) -> HttpResponse:
+    """The page of a workload of which only the id is known, as whoever comes to a notebook's own address knows it."""
+    row = visible(actor_of(request), Workload.objects.filter(public_id=workload).select_related("department")).first()
+    if row is None:
+        raise NotVisible
+    return redirect("workloads:detail", row.department.slug, row.public_id)
+
+
+def shown_attempt(attempts: list[Attempt], number: str) -> Attempt | None:
+    """The one whose log is shown: the one asked for, else the newest."""
+    found = [each for each in attempts if str(each.number) == number]
+    return found[0] if found else attempts[-1] if attempts else None
+
+
+def log_rank(workload: Workload, attempt: Attempt | None, asked: str) -> int:
+    """The rank asked for; else the one that failed, whose log says why."""
+    number = natural(asked, workload.pods - 1)
+    if number is not None:
+        return number
+    failed = first_failed(attempt.ranks) if attempt is not None and workload.kind == Kind.DISTRIBUTED else None
+    return failed["rank"] if failed else 0
+
+
+def rights(actor: Actor, department: Department, workload: Workload) -> dict[str, Any]:
+    own = workload.author is not None and workload.author == actor.user
+    submit = actor.may(Right.SUBMIT, department)
+    steer = actor.may(Right.STEER, department) or (own and submit)
+    live = workload.state in LIVE
+    running = workload.state in (State.RUNNING, State.RECALLED)
+    notebook = workload.kind == Kind.NOTEBOOK and running
+    return {
+        "own": own,
+        "may_submit": submit,
+        "may_steer": steer,
+        "may_stop": steer and live and workload.cancel_requested_at is None,
+        "may_extend": steer and live and workload.max_runtime is not None,
+        "may_rerun": submit and not live and (own or not workload.secret_env),
+        "may_share": own and submit and workload.kind == Kind.NOTEBOOK,
+        "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
+        if notebook and (own or (workload.shared and submit))
+        else "",
+    }
+
+
+def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | None:
+    """Where a service is reached from outside, `public` or through the portal at `origin`, and `inside` its cluster, and
+    whether it answers; None for other kinds."""
+    if workload.kind != Kind.SERVICE:
+        return None
+    rank: dict[str, Any] = next(iter(attempt.ranks), {}) if attempt else {}
+    pods = attempt is not None and attempt.cluster.kind == ClusterKind.KUBERNETES
+    live = workload.state in (State.RUNNING, State.RECALLED)
+    public = previews.address_of(workload)
+    return {
+        "public": public if live else "",
+        "origin": "" if public else f"{origin_of(workload.public_id)}/",
+        "inside": previews.inner_address(workload, attempt) if live and attempt and pods else "",
+        "ready": live and rank.get("ready") is True,
+        "restarts": rank.get("restarts", 0),
+        "live": live,
+    }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stretch of an attempt. `ended` None: it lasts."""
+
+    label: str
+    began: dt.datetime
+    ended: dt.datetime | None
+
+    @property
+    def lasted(self) -> dt.timedelta:
+        return (self.ended or timezone.now()) - self.began
+
+
+def steps_of(attempt: Attempt) -> list[Step]:
+    """queued → starting → running → going back → stopping, each with how long."""
+    marks = [
+        (_("queued"), attempt.queued_at),
+        (_("starting"), attempt.admitted_at),
+        (_("running"), attempt.started_at),
+        (_("going back"), attempt.recalled_at),
+        (_("stopping"), attempt.stopping_at),
+    ]
+    known = [(label, at) for label, at in marks if at is not None]
+    ends = [at for _label, at in known[1:]] + [attempt.finished_at]
+    return [Step(label, at, end) for (label, at), end in zip(known, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """In card-hours: units in use ÷ units of a card × hours."""
+
+    own: float
+    borrowed: float
+
+    @property
+    def total(self) -> float:
+        return self.own + self.borrowed
+
+
+def cost_of(workload: Workload) -> Cost:
+    """From the ledger: what it held, own and borrowed, up to now."""
+    now, own, borrowed = timezone.now(), 0.0, 0.0
+    rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
+    for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
+        hours = workload.pool.card_hours(units * ((ended or now) - began).total_seconds())
+        own, borrowed = (own + hours, borrowed) if is_own else (own, borrowed + hours)
+    return Cost(own, borrowed)
+
+
+def places_of(attempt: Attempt | None) -> list[str]:
+    """Where its pods are, or were last. What the cluster told wins over the plan's forecast."""
+    if attempt is None:
+        return []
+    if attempt.node and attempt.cards and attempt.workload.pods == 1:
+        return [place_text(attempt.node, attempt.cards)]
+    planned = attempt.placement or attempt.claim.placement or []
+    return [place_text(each["node"], each.get("cards", [])) for each in planned]
+
+
+def told_by(event: Event) -> list[str]:
+    """What an event adds to its name, as far as a person has a use for it."""
+    data = event.data
+    texts = [_("attempt %(number)s") % {"number": data["attempt"]}] if data.get("attempt") else []
+    texts += [REASONS_OF_EVENTS[data["event"]]()] if data.get("event") in REASONS_OF_EVENTS else []
+    texts += [word] if (word := reason_word(str(data.get("reason") or ""))) else []
+    texts += [_("at most %(time)s") % {"time": duration(data["max_runtime"])}] if data.get("max_runtime") else []
+    return texts
+
+
+REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
+    "gone_recalled": lambda: _("its capacity has gone back"),
+    "gone_unstarted": lambda: _("called back before it ran"),
+    "gone_cancelled": lambda: _("somebody asked for it"),
+    "gone_expired": lambda: _("it ran as long as it asked for"),
+    "gone_exhausted": lambda: _("it was called back more often than this pool allows"),
+    "gone_stuck": lambda: _("the cluster could not start it"),
+    "cancel": lambda: _("somebody asked for it"),
+    "expire": lambda: _("it ran as long as it asked for"),
+    "stuck": lambda: _("the cluster could not start it"),
+    "lost": lambda: _("its machine or pod was lost"),
+    "retry": lambda: _("it failed and begins again"),
+    "withdraw": lambda: _("the recall was withdrawn"),
+    "refused": lambda: _("the cluster refused it"),
+}
+
+
+def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
+    """Only the open tab is read."""
+    if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
+        return {}
+    if tab == "files":
+        return folder_of(workload, request.GET.get("path", ""), request.GET.get("after", ""))
+    if tab == "events":
+        decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
+        events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
+        shown = list(events[:200])
+        for event in shown:
+            event.told = told_by(event)  # type: ignore[attr-defined]
+        return {"events": shown, "decisions": decisions[:50]}
+    if tab == "spec":
+        body = as_api_call.body_of(request_of(workload))
+        newest = (
+            workload.attempts.select_related("workload__pool", "workload__image", "cluster").order_by("-number").first()
+        )
+        manifest = as_api_call.manifest_of(newest) if newest else ""
+        exports = previews.export_names(request_of(workload))
+        return {
+            "json": as_api_call.as_json(body),
+            "yaml": as_api_call.as_yaml(body),
+            "manifest": manifest,
+            "exports": exports,
+        }
+    return {}

@@ -1,0 +1,138 @@
+"""The working directory in the browser: upload, download, delete. Browsing is a tab of the workload's page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
+from portal.errors import N_, Invalid, Problem
+from workloads.files import downloads, volumes
+from workloads.files.names import shown
+from workloads.models import Workload
+from workloads.pages.rows import workload_for
+
+
+class TooLarge(Invalid):
+    code = "too_large"
+    message = N_("%(name)s has %(size)s MiB; one file may have %(limit)s MiB.")
+
+
+def folder_of(workload: Workload, path: str, after: str = "", *, patience: float = 0) -> dict[str, Any]:
+    """What the files' tab shows. A directory that is still being opened is asked for again by the page itself."""
+    folders = [part for part in path.split("/") if part]
+    crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
+    context: dict[str, Any] = {"path": path, "crumbs": crumbs, "after": after}
+    try:
+        found = volumes.listing(workload, path, after, patience=patience)
+    except volumes.NotOpenYet:
+        return context | {"files_opening": True}
+    except Problem as problem:
+        return context | {"files_problem": problem.detail}
+    return context | {"entries": found.entries, "free": found.free, "next": found.next, "total": found.total}
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """The files' tab alone, asked for while it is being opened; POST stores files."""
+    if request.method == "POST":
+        return upload(request, department, workload)
+    actor = actor_of(request)
+    here, row = workload_for(actor, department, workload)
+    path = request.GET.get("path", "")
+    if not request.htmx:  # type: ignore[attr-defined]
+        return back(row, path)
+    own = row.author is not None and row.author == actor.user and actor.may(Right.SUBMIT, here)
+    steer = own or actor.may(Right.STEER, here)
+    context = {
+        "department": here,
+        "workload": row,
+        "may_steer": steer,
+        **folder_of(row, path, request.GET.get("after", ""), patience=2),
+    }
+    return render(request, "workloads/_files.html", context)
+
+
+@login_required
+@require_safe
+def download(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
+    """`?path=`, a folder as a tar; always as an attachment: a user's page never runs on the portal's origin."""
+    _department, row = workload_for(actor_of(request), department, workload)
+    return downloads.answer(row, request.GET.get("path", ""))
+
+
+def upload(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """Files of the form, into `path`."""
+    actor = actor_of(request)
+    _department, row = workload_for(actor, department, workload, Right.SUBMIT)
+    actor.require_own_or_steer(row.department, row.author)
+    folder = request.GET.get("path", "")
+    try:
+        store_all(request, row, folder)
+    except (Forbidden, NotVisible):
+        raise
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    return back(row, folder)
+
+
+def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
+    files = request.FILES.getlist("files")
+    if not files:
+        raise Invalid(N_("Choose a file first."), field="files")
+    names = exact_names(request, [file.name or "" for file in files])
+    for file in files:
+        if (file.size or 0) > settings.FILE_UPLOAD_LIMIT:
+            limit = settings.FILE_UPLOAD_LIMIT >> 20
+            raise TooLarge(name=file.name, size=(file.size or 0) >> 20, limit=limit)
+    for file, name in zip(files, names, strict=True):
+        volumes.store(workload, f"{folder}/{name}", file.chunks())
+    messages.success(request, ngettext("%(n)s file stored.", "%(n)s files stored.", len(files)) % {"n": len(files)})
+
+
+def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
+    """The files' own names. Django alters those of an upload (it decodes &amp;, cuts at a backslash and after 255 letters), so a
+    script sends them once more; without it the altered ones have to do. Raises Invalid."""
+    try:
+        names = json.loads(request.POST.get("names") or "[]")
+    except ValueError:
+        names = None
+    if names == []:
+        return given
+    told = isinstance(names, list) and len(names) == len(given) and all(isinstance(name, str) for name in names)
+    if not told or any("/" in name or name in ("", ".", "..") for name in names):
+        raise Invalid(N_("The names that came with the files do not fit them. Choose the files again."), field="files")
+    return list(names)
+
+
+@login_required
+@require_POST
+def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    actor: Actor = actor_of(request)
+    _department, row = workload_for(actor, department, workload, Right.SUBMIT)
+    actor.require_own_or_steer(row.department, row.author)
+    path = request.GET.get("path", "")
+    try:
+        volumes.remove(row, path)
+        messages.success(request, _("%(path)s is deleted.") % {"path": shown(path)})
+    except (Forbidden, NotVisible):
+        raise
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    return back(row, path.rpartition("/")[0])
+
+
+def back(workload: Workload, folder: str) -> HttpResponse:
+    query = {"tab": "files"} | ({"path": folder} if folder else {})
+    return redirect(reverse("workloads:detail", args=[workload.department.slug, workload.public_id], query=query))

@@ -1,0 +1,218 @@
+"""The guided change of a node's mode: who runs there, what is written, and how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from portal.access import Actor, NotVisible, actor_of
+from portal.errors import Problem
+from portal.text.words import amount
+from portal.web.confirm import unless_confirmed
+from portal.web.pages import render_part
+from quotas.models import Node, Pool
+from workloads.mode_lifecycle import Stage
+from workloads.models import ModeChange
+from workloads.nodes import cluster_registry
+from workloads.nodes.modes import actions
+from workloads.nodes.modes.changes import live, outside_there, still_there
+from workloads.nodes.modes.forms import ModeForm
+from workloads.nodes.modes.keepers import Keeper
+from workloads.nodes.modes.previews import check_target, demand_on, losses, preview, table_of
+from workloads.nodes.modes.recipes import Target
+from workloads.nodes.pools import make_pool
+from workloads.nodes.pools import unpooled as unpooled_kinds
+from workloads.requests.what_you_get import kept, offers
+from workloads.runtime.base import ClusterError
+from workloads.sharing import SYSTEMS
+from workloads.sharing.clouds import PRODUCT
+
+STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
+
+
+def operator_of(request: HttpRequest) -> Actor:
+    """Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def mode(request: HttpRequest, node: int) -> HttpResponse:
+    """GET shows the form, and with a choice in the address what it would mean; POST begins."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    keeper, why = _keeper(row)
+    data = request.POST if request.method == "POST" else request.GET if "mode" in request.GET else None
+    form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
+    pinned = row.cluster.options.get("pins", {}).get(row.name, "")
+    product = row.cluster.options.get("products", {}).get(row.name, "")
+    systems = [(key, _(system.ABOUT.title), key == pinned) for key, system in SYSTEMS.items()]
+    context: dict[str, Any] = {
+        "node": row, "form": form, "cannot": why, "live": live(row), "systems": systems,
+        "pinned_product": product, "product_field": PRODUCT,
+    }  # fmt: skip
+    if data is not None and form.is_valid():
+        target = form.target()
+        try:
+            if request.method == "POST":
+                asked = _unless_promises_hold(request, row, target)
+                if asked is not None:
+                    return asked
+                change = actions.start(actor=actor, node=row, target=target)
+                return redirect("workloads:mode_change", change.public_id)
+            check_target(row, target)
+        except Problem as problem:
+            form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
+        else:
+            context |= _meaning(row, target, keeper)
+    return render(request, "workloads/mode.html", context, status=422 if form.errors else 200)
+
+
+def _unless_promises_hold(request: HttpRequest, node: Node, target: Target) -> HttpResponse | None:
+    """A change that leaves less of a pool than is promised is confirmed with the numbers."""
+    short = [loss for loss in losses(node, target) if loss.short]
+    text = _("%(pool)s would have %(left)s, and %(short)s more than that are promised to departments.")
+    lines = [
+        text % {"pool": loss.pool.name, "left": amount(loss.after, loss.pool), "short": amount(loss.short, loss.pool)}
+        for loss in short
+    ]
+    if not lines:
+        return None
+    title = _("Change %(node)s all the same?") % {"node": node.name}
+    facts = [(loss.pool.slug, loss.short) for loss in short]
+    return unless_confirmed(request, title=title, consequences=lines, action=_("Change it"), facts=facts)
+
+
+def _keeper(node: Node) -> tuple[Keeper | None, str]:
+    """Who can change it, or why nobody can."""
+    try:
+        return actions.keeper_of(node), ""
+    except actions.NoKeeper as problem:
+        return None, str(problem.numbers["why"])
+
+
+def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any]:
+    about = SYSTEMS[target.mode].ABOUT
+    context: dict[str, Any] = {
+        "target": target,
+        "system": {
+            "title": _(about.title),
+            "isolation": _(about.isolation),
+            "risks": _(about.risks),
+            "kept": kept(about),
+        },
+        "losses": losses(node, target),
+        "same": target.mode == node.sharing == "mig" and target.instances == node.instances,
+        "table": table_of(node),
+    }
+    if target.mode == "mig" and target.mig:
+        demand = demand_on(node, target.mig)
+        instances = target.instances
+        context["demand"] = [
+            {
+                "profile": d.profile,
+                "asked": d.inside + d.other,
+                "inside": d.inside,
+                "there": instances.get(d.profile, 0),
+            }
+            for d in demand
+        ]
+    if keeper is not None:
+        try:
+            context["preview"] = preview(node, target, keeper)
+        except ClusterError as error:
+            context["cannot"] = str(error)
+    return context
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def change(request: HttpRequest, change: str) -> HttpResponse:
+    """How far it is; POST calls it off."""
+    actor = operator_of(request)
+    row = get_object_or_404(ModeChange.objects.select_related("node__cluster", "author"), public_id=change)
+    if request.method == "POST":
+        try:
+            actions.cancel(actor=actor, change=row)
+            messages.success(request, _("%(node)s goes back to what it was.") % {"node": row.node.name})
+        except Problem as problem:
+            messages.error(request, problem.detail)
+        return redirect("workloads:mode_change", row.public_id)
+    target = Target.from_json(row.target)
+    context = {
+        "change": row,
+        "node": row.node,
+        "target": target,
+        "title": _(SYSTEMS[target.mode].ABOUT.title),
+        "steps": _steps(row),
+        "leavers": still_there(row),
+        "outside": outside_there(row),
+        "labels": [(name, row.before["labels"].get(name), value) for name, value in sorted(row.labels.items())],
+    }
+    return render_part(request, "workloads/mode_change.html", context, part="progress")
+
+
+def _steps(row: ModeChange) -> list[dict[str, Any]]:
+    """The straight way, or how it ended otherwise."""
+    stage = Stage(row.stage)
+    way = list(STEPS) if stage in STEPS else [Stage.DRAINING, Stage.REVERTING, stage]
+    way = list(dict.fromkeys(way))
+    at = way.index(stage)
+    names = dict(ModeChange._meta.get_field("stage").flatchoices)
+    return [{"name": names[each.value], "done": i < at or row.is_final, "now": i == at} for i, each in enumerate(way)]
+
+
+@login_required
+@require_http_methods(["POST"])
+def pin(request: HttpRequest, node: int) -> HttpResponse:
+    """Which system the node runs and what its cards are, said by its operator where marks mislead; blank: as derived."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    try:
+        said = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
+        cluster_registry.pin_node(actor=actor, node=row, **said)
+        messages.success(request, _("%(node)s is looked at anew.") % {"node": row.name})
+    except Problem as problem:
+        messages.error(request, problem.detail)
+    return redirect("workloads:mode", row.pk)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def unpooled(request: HttpRequest) -> HttpResponse:
+    """Cards that belong to no pool yet, each kind with the form that makes one. A part of the list of nodes."""
+    actor = operator_of(request)
+    nodes = Node.objects.filter(present=True).select_related("cluster").prefetch_related("cards")
+    kinds = unpooled_kinds(nodes)
+    if request.method == "POST":
+        kind = next((each for each in kinds if each.key == request.POST.get("kind")), None)
+        if kind is None:
+            raise NotVisible
+        try:
+            pool = make_pool(
+                actor=actor, kind=kind, name=request.POST.get("name", ""), slug=request.POST.get("slug", "")
+            )
+            messages.success(request, _("%(pool)s is there. Now promise it to departments.") % {"pool": pool.name})
+        except Problem as problem:
+            messages.error(request, problem.detail)
+        return redirect("quotas:operator_nodes")
+    return render(request, "workloads/unpooled.html", {"kinds": kinds})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD"])
+def pool_gives(request: HttpRequest, pool: str) -> HttpResponse:
+    """What a pool's sharing system gives and keeps apart. A part of the pool's page, for everybody."""
+    actor_of(request)
+    found = offers(Pool.objects.filter(slug=pool).select_related("group__cluster"))
+    if not found:
+        raise NotVisible
+    return render(request, "workloads/pool_gives.html", {"offer": found[0]})

@@ -1,0 +1,172 @@
+"""The request: presets, form, and beside it what would happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.models import Department
+from portal.text.numbers import natural
+from quotas.models import Node
+from workloads import actions
+from workloads.models import Kind, Preset, Workload
+from workloads.pages.files import store_all
+from workloads.requests import as_api_call, previews
+from workloads.requests.form import WorkloadForm, first_values, pools_of, secret_names
+from workloads.requests.kinds import SHARED_VOLUMES
+from workloads.requests.kinds import offers as offers_volume
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.validation import WITH_COMMAND
+from workloads.requests.verdict import verdict_of
+from workloads.requests.what_you_get import given, offers
+
+PREFILLED = (
+    "name", "kind", "pods", "template", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command", "own_only",
+)  # fmt: skip
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, department: str) -> HttpResponse:
+    """`?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.SUBMIT)
+    if request.method == "POST":
+        form = WorkloadForm(request.POST, actor=actor, department=here)
+        if request.POST.get("check"):  # without scripts the panel is asked for by a button
+            form.tells = False
+            return page(request, here, form, **answer(actor, here, form))
+        workload = submitted(request, actor, here, form)
+        if workload is not None:
+            return redirect("workloads:detail", here.slug, workload.public_id)
+        return page(request, here, form, status=422)
+    preset = Preset.objects.filter(active=True, slug=request.GET.get("preset", "")).first()
+    origin = Workload.objects.filter(department=here, public_id=request.GET.get("from", "")).first()
+    query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
+    if origin is not None and origin.secret_env:
+        names = ", ".join(secret_names(origin)) or _("their names cannot be read any more")
+        messages.info(request, _("Secret values are not copied: fill them in again (%(names)s).") % {"names": names})
+    initial = first_values(preset, origin, pools_of(here), query)
+    return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
+
+
+def page(
+    request: HttpRequest, department: Department, form: WorkloadForm, status: int = 200, **more: Any
+) -> HttpResponse:
+    pools = list(pools_of(department))
+    context = {
+        **more,
+        "checked": bool(more),
+        "department": department,
+        "form": form,
+        "pools": pools,
+        "offers": offers(pools),
+        "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
+        "chosen": form["preset"].value(),
+        "lost_files": [file.name for file in request.FILES.getlist("files")],
+        "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
+        "offers_volumes": [
+            name for name in SHARED_VOLUMES if any(offers_volume(pool.group.cluster, name) for pool in pools)
+        ],
+        "open_more": bool(form.initial.get("secret_env"))
+        or any(
+            form[name].errors
+            for name in ("cpu", "memory_mib", "shm_mib", "max_restarts", "env", "secret_env", "max_wait", "priority")
+        ),
+    }
+    return render(request, "workloads/new.html", context, status=status)
+
+
+def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
+    """None when something is wrong; then the form says what."""
+    if not form.is_valid():
+        form.say_all()
+        return None
+    try:
+        workload = actions.submit(
+            actor=actor, department=department, request=form.asked(), before=lambda row: keep_files(request, row)
+        )
+    except (Forbidden, NotVisible):
+        raise
+    except Problem as problem:
+        form.blame(problem)
+    else:
+        return workload
+    return None
+
+
+def keep_files(request: HttpRequest, workload: Workload) -> None:
+    """Files chosen in the form lie in the working directory before anything can start."""
+    if request.FILES:
+        store_all(request, workload, "")
+
+
+LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quota may still be empty
+
+
+@login_required
+@require_POST
+def verdict(request: HttpRequest, department: str) -> HttpResponse:
+    """The panel for what the form holds now; never an error page: it says what is still missing."""
+    actor = actor_of(request)
+    here = department_for(actor, department, Right.SUBMIT)
+    filled = request.POST.copy()
+    missing = [name for name in LATER if not filled.get(name, "").strip()]
+    filled.update({name: LATER[name] for name in missing})
+    form = WorkloadForm(filled, actor=actor, department=here)
+    form.tells = False
+    context = {"department": here, "form": form, "panel": True, **answer(actor, here, form)}
+    if filled.get("kind") in set(Kind.values) - WITH_COMMAND:
+        missing = [name for name in missing if name != "command"]
+    if missing:  # then there is nothing yet that could be sent
+        context |= {"missing": [form.fields[name].label for name in missing], "preview": None, "json": None}
+    return render(request, "workloads/verdict.html", context)
+
+
+def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]:
+    """What the panel shows for this form."""
+    context: dict[str, Any] = {"verdict": None}
+    if form.is_valid():
+        asked = form.asked()
+        try:
+            context["verdict"] = verdict_of(actor=actor, department=here, request=asked)
+        except (Forbidden, NotVisible):
+            raise
+        except Problem as problem:
+            form.blame(problem)
+        context["too_old"] = nodes_too_old(asked)
+        context["given"] = given(asked)
+        if not form.errors:
+            context["preview"] = previews.preview_of(asked, here.slug)
+        body = as_api_call.body_of(asked)
+        context |= {
+            "json": as_api_call.as_json(body),
+            "yaml": as_api_call.as_yaml(body),
+            "curl": as_api_call.as_curl(here.slug, body),
+            "asked": asked,
+        }
+    return context
+
+
+DRIVER_LABELS = (
+    "nvidia.com/cuda.driver-version.major",
+    "nvidia.com/cuda.driver.major",
+)  # new and old GPU feature discovery
+
+
+def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
+    """(node, driver) of the pool's nodes whose driver is older than the image needs; nodes that tell no driver are left out."""
+    if asked.image.min_driver is None:
+        return []
+    nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")
+    drivers = [(name, next((labels[key] for key in DRIVER_LABELS if key in labels), "")) for name, labels in nodes]
+    found = [(name, natural(text)) for name, text in drivers]
+    return [(name, driver) for name, driver in found if driver is not None and driver < asked.image.min_driver]

@@ -1,0 +1,64 @@
+"""What is due at a time rather than after an event: the end of a notice, of a time limit, of a longest wait."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import structlog
+from django.db.models import Q
+
+from portal.infra.locks import durable
+from quotas.draining import leaves_by
+from quotas.models import Claim, ClaimState
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import ROWS
+from workloads.lifecycle import Event, State
+from workloads.models import Attempt
+from workloads.reconciler.reconcile import converge
+from workloads.reconciler.transitions import happened
+from workloads.runtime.base import ClusterError
+
+AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
+log = structlog.get_logger(__name__)
+
+
+def keep(*, now: dt.datetime) -> int:
+    """Returns how many attempts took a step."""
+    _bring_back(now)
+    moved = _reject_overdue(now)
+    due = Attempt.objects.filter(finished_at=None).filter(
+        Q(workload__state=State.RECALLED, reclaim_at__lte=now)
+        | Q(workload__state=State.RECALLED, ready_at__isnull=False)
+        | Q(workload__state=State.RUNNING, workload__max_runtime__isnull=False)
+        | Q(workload__cancel_requested_at__isnull=False) & ~Q(workload__state=State.STOPPING)
+    )
+    for attempt in due.select_related(*ROWS):
+        try:
+            moved += converge(attempt, driver_for(attempt.cluster))
+        except ClusterError as error:
+            log.error("cluster.failed", cluster=attempt.cluster.name, error=str(error))
+    return moved
+
+
+def _bring_back(now: dt.datetime) -> None:
+    """Times that no clock which is right can have written: one was ahead, for a while. Nobody waits for them."""
+    late = now + AHEAD
+    for claim in Claim.objects.filter(state=ClaimState.LEAVING, leave_by__gt=late).select_related("pool"):
+        latest = leaves_by(claim, now=now)
+        if claim.leave_by is None or claim.leave_by <= latest + AHEAD:
+            continue
+        log.warning("deadline.brought_back", claim=claim.public_id, was=claim.leave_by.isoformat())
+        with durable():
+            if Claim.objects.filter(pk=claim.pk, leave_by=claim.leave_by).update(leave_by=latest):
+                told = Attempt.objects.filter(claim=claim, finished_at=None, reclaim_at=claim.leave_by)
+                told.update(reclaim_at=latest, announced_at=None)
+    Claim.objects.filter(state=ClaimState.PENDING, queued_at__gt=late).update(queued_at=now, backoff_until=None)
+
+
+def _reject_overdue(now: dt.datetime) -> int:
+    """Queued longer than its max_wait. A claim that has since been given capacity is left alone."""
+    waiting = Attempt.objects.filter(
+        finished_at=None, workload__state=State.QUEUED, workload__max_wait__isnull=False, claim__state="pending"
+    ).select_related(*ROWS)
+    over = [a for a in waiting if now >= a.queued_at + dt.timedelta(seconds=a.workload.max_wait or 0)]
+    return sum(happened(attempt, Event.REJECT, now=now, reason="max_wait") for attempt in over)

@@ -1,0 +1,93 @@
+"""What each department's namespace on a cluster should allow, worked out of quotas and claims; the driver makes it so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+from django.db.models import F, Q, Sum
+
+from portal.models import Department
+from quotas import live
+from quotas.engine.mig_layouts import PRODUCTS
+from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
+from workloads import sharing
+from workloads.clusters.run_spec import namespace_of
+from workloads.kubernetes.manifests import Options, namespace_limits
+from workloads.models import Attempt
+from workloads.requests.gpu_amounts import profiles_present
+from workloads.runtime.base import ClusterDriver, ClusterError, Home, Unreachable
+
+log = structlog.get_logger(__name__)
+
+
+def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
+    """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
+    if cluster.kind != ClusterKind.KUBERNETES:
+        return 0
+    books, kept = live.read(_pools(cluster), claims=False), 0
+    concerned = Q(quotas__pool__group__cluster=cluster) | Q(
+        pk__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload__department")
+    )
+    for department in Department.objects.filter(concerned).distinct():
+        try:
+            for unrestricted in (False, True)[: 1 + department.unrestricted]:
+                driver.keep_home(home_of(cluster, department, books, unrestricted=unrestricted))
+        except Unreachable:
+            raise  # so are the others
+        except ClusterError as error:
+            log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
+            continue
+        kept += 1
+    return kept
+
+
+def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:
+    """Of the department that an attempt is of, before its pods come. Raises Unreachable, Refused."""
+    if attempt.cluster.kind == ClusterKind.KUBERNETES:
+        unrestricted = attempt.workload.settings.ipc_lock
+        home = home_of(attempt.cluster, attempt.workload.department, unrestricted=unrestricted)
+        driver.keep_home(home, fresh=fresh)
+
+
+def home_of(
+    cluster: Cluster, department: Department, books: live.Live | None = None, *, unrestricted: bool = False
+) -> Home:
+    """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered).
+
+    Each of its two namespaces is given all of that: which of them its work will be in, nobody knows beforehand.
+    """
+    books = books or live.read(_pools(cluster), claims=False)
+    options = Options.from_json(cluster.options)
+    parts = []
+    for pool in books.pools.values():
+        if pool.sharing not in sharing.SYSTEMS:
+            continue
+        most = max(live.ceiling(books, department.pk, pool.pk), _held(department, pool))
+        for request in _requests(pool):
+            units = most // request.units * request.units if request.profile else most
+            parts.append((namespace_limits.proportions(request, options.sharing, pool.sharing), units))
+    name = namespace_of(cluster, department.slug, unrestricted=unrestricted)
+    return Home(name, department.slug, namespace_limits.hard(parts), unrestricted)
+
+
+def _pools(cluster: Cluster) -> list[Pool]:
+    return list(Pool.objects.filter(group__cluster=cluster).select_related("group__cluster"))
+
+
+def _held(department: Department, pool: Pool) -> int:
+    """Leaving ones too: their pods are still there."""
+    work = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING, pods__gt=0)  # no recalls
+    return work.aggregate(units=Sum(F("units_per_pod") * F("pods")))["units"] or 0
+
+
+def _requests(pool: Pool) -> list[sharing.Request]:
+    """One for each kind of pod that the pool can hold."""
+    plain = sharing.Request(pool.product, 0, table=pool.mig, units_per_card=pool.units_per_card)
+    table = PRODUCTS.get(pool.mig)
+    if table is None:
+        return [plain]
+    names = dict.fromkeys(
+        [*table, *profiles_present([pool])[pool.mig]]
+    )  # of some drivers by other names than the table's
+    return [replace(plain, profile=name, units=table[name].size) for name in names]

@@ -1,0 +1,270 @@
+"""Desired against observed: what to do next for one attempt. PURE; reconcile.py carries it out.
+
+Each answer is the next few steps only; after they are done the question is asked again. Any of them may have been done
+before by somebody who was killed right after, so every step is harmless when repeated.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any
+
+from workloads.lifecycle import Event, State
+from workloads.runtime.base import Observed, Phase, RunRef
+from workloads.runtime.gangs import as_rows
+
+# A listing that began this long after an attempt was created would have shown it.
+SURE = dt.timedelta(seconds=2)
+NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
+SILENT = 6  # times as long may last what gives no reason
+DISPLACED = dt.timedelta(seconds=30)  # that a service may wait for its node, whose cards may be freed just now
+UNHEARD = dt.timedelta(seconds=30)  # beyond its grace, before a stop is said again
+ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An attempt with what its workload and claim say; times are aware datetimes, None = not yet."""
+
+    state: State
+    claim: str  # pending | holding | leaving | released
+    grace: int
+    created_at: dt.datetime | None
+    started_at: dt.datetime | None
+    reclaim_at: dt.datetime | None
+    announced_at: dt.datetime | None
+    checkpointed_at: dt.datetime | None
+    ready: bool
+    stop_cause: str
+    cancel: bool
+    max_runtime: int | None
+    finished: bool
+    give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # that the cluster may fail to start it
+    stopping_at: dt.datetime | None = None  # since when SIGTERM is due
+    reason: str = ""  # why it has not started yet, as last written down
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One listing of the cluster: when it began, and this attempt's run in it (None: not there)."""
+
+    at: dt.datetime
+    run: Observed | None
+    given_up: bool = False  # its node has not answered for as long as the operator waits
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    event: Event
+    run: Observed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Make the run exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write the time of reclaim where the container reads it, or clear it."""
+
+    at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaidReady:
+    """By file, during its notice: "checkpoint written, take me"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RanksMoved:
+    """A rank of a gang, or the pod of a service, is in another state than was written down."""
+
+    run: Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Why the cluster has not started it yet; "" for no reason."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    grace: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Keep its log; then the cluster may forget it."""
+
+    ref: RunRef
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The cluster has nothing of it any more."""
+
+
+Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Waits | Stop | Remove | Forgotten
+
+
+def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    """What to do now; nothing when all is as it should be. `seen` None: nobody has looked."""
+    if view.finished:
+        return _left_over(seen)
+    return _ranks(view, seen) + _by_state(view, seen, now)
+
+
+def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    match view.state:
+        case State.QUEUED:
+            return _queued(view)
+        case State.ADMITTED:
+            return _told(view) or (Ensure(), Happened(Event.CREATED))
+        case State.STARTING | State.RUNNING:
+            return _ended(view, seen) or _told(view) or _gang(view, seen) or _running(view, seen, now)
+        case State.RECALLED:
+            return _ended(view, seen) or _gang(view, seen) or _recalled(view, seen, now)
+        case State.STOPPING:
+            return _stopping(view, seen)
+        case _:
+            return ()
+
+
+def _left_over(seen: Seen | None) -> tuple[Step, ...]:
+    """The attempt is over for us: a run that still lives (a lost node came back) must not live beside the next one."""
+    if seen is None or seen.run is None:
+        return (Forgotten(),) if seen else ()
+    if seen.run.phase in ENDED:
+        return (Remove(seen.run.ref),)
+    return () if seen.run.stopping else (Stop(0),)
+
+
+def _queued(view: View) -> tuple[Step, ...]:
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    answers = {"holding": Event.ADMIT, "leaving": Event.GONE_UNSTARTED}  # nothing runs that a notice could warn
+    return (Happened(answers[view.claim]),) if view.claim in answers else ()
+
+
+def _told(view: View) -> tuple[Step, ...]:
+    """By a person or by the plan: to stop, or to go back."""
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    return (Happened(Event.RECALL),) if view.claim == "leaving" else ()
+
+
+def _ranks(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    run = seen.run if seen else None
+    return (RanksMoved(run),) if run and run.ranks and as_rows(run.ranks) != view.ranks else ()
+
+
+def _gang(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """What the driver leaves to the portal: all ranks start at once, and none goes on without the others."""
+    run = seen.run if seen else None
+    if run and run.over and not run.stopping:
+        return (Stop(view.grace),)
+    return (Ensure(),) if run and run.gated and not run.over and view.state is not State.RECALLED else ()
+
+
+def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    if view.state is State.STARTING and seen and seen.run and seen.run.phase is Phase.RUNNING:
+        return (Happened(Event.STARTED, seen.run),)
+    if view.state is State.STARTING and seen and seen.run and _stuck(view, seen.run, now):
+        return (Happened(Event.STUCK, seen.run),)
+    if view.state is State.STARTING and seen and seen.run and seen.run.reason != view.reason:
+        return (Waits(seen.run.reason, seen.run.message),)
+    if view.announced_at is not None:  # withdrawn, and the container still believes it must go
+        return (Announce(None),)
+    over = view.started_at and view.max_runtime and now >= view.started_at + dt.timedelta(seconds=view.max_runtime)
+    return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else _checkpointed(view, seen)
+
+
+def _stuck(view: View, run: Observed, now: dt.datetime) -> bool:
+    """The cluster says why it does not start; one that says nothing may be pulling a large image. NEVER will not change."""
+    if run.phase is not Phase.PENDING or view.created_at is None:
+        return False
+    return now - view.created_at > (
+        NEVER_WAIT if run.reason in NEVER else view.give_up_after * (1 if run.reason else SILENT)
+    )
+
+
+def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    if view.cancel:
+        return (Happened(Event.CANCEL),)
+    if view.claim == "holding":
+        return (Happened(Event.WITHDRAW if view.started_at else Event.WITHDRAW_UNSTARTED),)
+    if view.ready or _never_ran(view, seen) or (view.reclaim_at and now >= view.reclaim_at):
+        return (Happened(Event.STOP),)
+    if view.announced_at is None:
+        return (Announce(view.reclaim_at),)
+    return (SaidReady(),) if seen and seen.run and seen.run.ready else _checkpointed(view, seen)
+
+
+def _never_ran(view: View, seen: Seen | None) -> bool:
+    """It waits for its node or its image, or was never asked for: no notice is of use to it, and the owner waits."""
+    if view.started_at is not None or seen is None:
+        return False
+    if seen.run is None:
+        return view.created_at is None
+    return seen.run.phase is Phase.PENDING and all(rank.phase is Phase.PENDING for rank in seen.run.ranks)
+
+
+def _checkpointed(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """What would be lost by stopping it counts from here."""
+    at = seen.run.checkpointed_at if seen and seen.run else None
+    return (Checkpointed(at),) if at and (view.checkpointed_at is None or at > view.checkpointed_at) else ()
+
+
+def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    """It ended by itself, or is gone without our doing."""
+    if seen is None:
+        return ()
+    if seen.run is None:
+        sure = view.created_at is not None and seen.at > view.created_at + SURE
+        return (Happened(Event.LOST),) if sure else ()
+    if seen.run.phase not in ENDED:
+        # Deleted before it is queued again: should the node come back, the first thing it does is to end it.
+        lost = seen.given_up or _displaced(view, seen.run, seen.at)
+        return (Stop(0), Happened(Event.LOST, seen.run)) if lost else ()
+    if view.ready:  # it said "take me" and went: recalled, whatever the code
+        return (Happened(Event.STOP),) if view.state is State.RECALLED else (Happened(_exit(seen.run), seen.run),)
+    return (Happened(_exit(seen.run), seen.run),)
+
+
+def _displaced(view: View, run: Observed, now: dt.datetime) -> bool:
+    """A service that ran, was evicted, and whose controller's new pod finds no place on its node: a drain."""
+    ran = view.started_at is not None and run.phase is Phase.PENDING
+    return ran and run.displaced_at is not None and now - run.displaced_at > DISPLACED
+
+
+def _exit(run: Observed) -> Event:
+    return {Phase.SUCCEEDED: Event.EXITED_OK, Phase.FAILED: Event.EXITED_BAD}.get(run.phase, Event.LOST)
+
+
+GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "expired": Event.GONE_EXPIRED,
+        "stuck": Event.GONE_STUCK}  # fmt: skip
+
+
+def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
+    if seen is None:
+        return (Stop(view.grace),)  # at once; and it may exist though nobody said so, who was killed right before
+    if seen.run is None:
+        sure = view.created_at is None or seen.at > view.created_at + SURE
+        return (Happened(GONE[view.stop_cause]),) if sure else ()
+    if seen.run.phase in ENDED:
+        return (Happened(GONE[view.stop_cause], seen.run),)
+    if seen.given_up:
+        return (Stop(0), Happened(GONE[view.stop_cause], seen.run))
+    unheard = view.stopping_at is not None and seen.at > view.stopping_at + dt.timedelta(seconds=view.grace) + UNHEARD
+    return (Stop(view.grace),) if unheard or not seen.run.stopping else ()

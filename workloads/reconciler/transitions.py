@@ -1,0 +1,267 @@
+"""What happened to an attempt, written down: one compare-and-set on the workload's state and all that follows from it.
+
+Every function is safe to call twice; the second call returns False and changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.db.models import F
+
+from portal import audit
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.ids import new_id
+from portal.infra.locks import durable
+from portal.notify import notices
+from portal.notify.events import emit
+from portal.prepared import insert
+from quotas import claims
+from quotas.models import Claim, ClaimState
+from workloads.clusters.run_spec import namespace_of, new_secrets
+from workloads.lifecycle import FINAL, Event, NotPossible, State, step
+from workloads.models import Attempt, StopCause, Workload
+from workloads.requests.request import claim_fields
+from workloads.runtime.base import Observed
+from workloads.runtime.gangs import as_rows
+
+BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
+
+CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED,
+         Event.STUCK: StopCause.STUCK}  # fmt: skip
+OUTCOME = {
+    Event.EXITED_OK: "succeeded",
+    Event.EXITED_BAD: "failed",
+    Event.RETRY: "failed",
+    Event.REFUSED: "failed",
+    Event.LOST: "lost",
+    Event.GONE_RECALLED: "recalled",
+    Event.GONE_EXHAUSTED: "recalled",
+    Event.GONE_UNSTARTED: "recalled",
+    Event.GONE_CANCELLED: "cancelled",
+    Event.GONE_EXPIRED: "failed",
+    Event.GONE_STUCK: "failed",
+    Event.REJECT: "rejected",
+}
+REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started"}
+
+
+def happened(
+    attempt: Attempt,
+    event: Event,
+    *,
+    now: dt.datetime,
+    run: Observed | None = None,
+    reason: str = "",
+    message: str = "",
+) -> bool:
+    """Moves the workload along the state chart, if it still stands where the caller saw it."""
+    workload = attempt.workload
+    if event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
+        event = Event.GONE_EXHAUSTED
+    if event is Event.EXITED_BAD and workload.restarts < workload.settings.max_restarts:
+        event = Event.RETRY
+    try:
+        state = step(State(workload.state), event)
+    except NotPossible:
+        return False
+    if event is Event.GONE_STUCK:  # why it could not start, not that it was stopped then
+        reason, message = attempt.reason, attempt.message
+    told = run.reason if run else ""
+    reason = reason or (told if event is Event.STUCK else "") or REASON.get(event, "") or told
+    message = message or (run.message if run else "")
+    with durable():
+        if not _move(workload, attempt, state, now):
+            return False
+        if event in CAUSE and state is State.STOPPING:
+            _stopping(attempt, CAUSE[event], now)
+            if event is Event.STUCK:
+                Attempt.objects.filter(pk=attempt.pk).update(reason=reason, message=message[:500])
+        elif event in OUTCOME or state in FINAL:
+            _finish(attempt, event, state, run, reason, message, now)
+        else:
+            _note(attempt, event, run, now)
+        emit(
+            f"workload.{state.value}", department=workload.department, workload=workload.public_id,
+            attempt=attempt.number, event=event.value, reason=reason,
+        )  # fmt: skip
+        _tell(workload, attempt, event, state, reason)
+    return True
+
+
+def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) -> bool:
+    """The compare-and-set. The attempt's number is part of it: news of an old attempt moves nothing."""
+    return bool(
+        Workload.objects.filter(pk=workload.pk, state=workload.state, attempts_made=attempt.number).update(
+            state=state, state_since=now, version=F("version") + 1
+        )
+    )
+
+
+def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime) -> None:
+    """Facts of a step that neither stops nor ends it."""
+    claim = attempt.claim
+    facts: dict[str, Any] = {}
+    match event:
+        case Event.ADMIT:
+            facts = {"admitted_at": now, "placement": claim.placement, "notice": claim.notice, "grace": claim.grace}
+        case Event.CREATED:
+            facts = {"created_at": now}
+        case Event.STARTED if run is not None:
+            facts = read_back(run, now) | {"reason": "", "message": ""}
+            Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
+                started_at=facts["started_at"]
+            )
+        case Event.RECALL:
+            facts = {"recalled_at": now, "reclaim_at": claim.leave_by or now, "announced_at": None}
+        case Event.WITHDRAW | Event.WITHDRAW_UNSTARTED:
+            facts = {"recalled_at": None, "reclaim_at": None, "ready_at": None}
+    Attempt.objects.filter(pk=attempt.pk).update(**facts)
+
+
+def read_back(run: Observed, now: dt.datetime) -> dict[str, Any]:
+    return {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
+
+
+def _stopping(attempt: Attempt, cause: StopCause, now: dt.datetime) -> None:
+    Attempt.objects.filter(pk=attempt.pk).update(stopping_at=now, stop_cause=cause)
+    claims.send_off(attempt.claim, now=now)
+
+
+def _finish(
+    attempt: Attempt, event: Event, state: State, run: Observed | None, reason: str, message: str, now: dt.datetime
+) -> None:
+    """The attempt is over: its capacity is free in this same transaction, and a recalled one queues again."""
+    workload = attempt.workload
+    exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
+    unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
+    Attempt.objects.filter(pk=attempt.pk).update(
+        **(read_back(run, now) if unseen and run else {}),
+        finished_at=now,
+        outcome=OUTCOME.get(event, state.value),
+        exit_code=exit_code,
+        reason=reason,
+        message=message[:500],
+        checkpointed_at=run.checkpointed_at if run else None,
+    )
+    claims.release(attempt.claim, now=now)
+    if event is Event.RETRY:
+        Workload.objects.filter(pk=workload.pk).update(restarts=F("restarts") + 1)
+    if state is State.QUEUED:
+        requeue(workload, attempt, recalled=event is Event.GONE_RECALLED, now=now)
+    else:
+        Workload.objects.filter(pk=workload.pk).update(
+            finished_at=now, exit_code=exit_code, reason=reason, message=message[:500]
+        )
+
+
+def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
+    """The next attempt: same workload, original queue time. It waits longer after every reclaim, and after every attempt
+    that was lost before it ran: a node that refuses pods would otherwise get the same one again at once."""
+    reclaims = workload.reclaims + recalled
+    turned_away = 0 if recalled else workload.attempts.filter(outcome="lost", started_at=None).count()
+    base, times = (BACKOFF, reclaims) if recalled else (TURNED_AWAY, turned_away)
+    backoff = min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
+    Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
+    fields = claim_fields(workload) | {
+        "queued_at": now,
+        "backoff_until": now + dt.timedelta(seconds=backoff) if backoff else None,
+    }
+    claim = claims.ask(**fields)
+    return new_attempt(workload, claim, number=last.number + 1, now=now)
+
+
+def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.datetime) -> Attempt:
+    """Called in the transaction that made the claim."""
+    if workload.attempts_made != number:
+        Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
+    cluster = workload.pool.group.cluster
+    secrets, token_digest = new_secrets()
+    attempt = Attempt(
+        workload=workload,
+        number=number,
+        claim=claim,
+        cluster=cluster,
+        run_name=f"w-{workload.public_id}-{number}",
+        namespace=namespace_of(cluster, workload.department.slug, unrestricted=workload.settings.ipc_lock),
+        submission_id=new_id(),
+        secrets=secrets,
+        token_digest=token_digest,
+        notice=workload.pool.notice,  # as they are now; frozen at admission
+        grace=workload.pool.grace,
+        queued_at=now,
+    )
+    return insert(attempt)
+
+
+def announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
+    """The container can read the time of reclaim (or that there is none any more)."""
+    return bool(Attempt.objects.filter(pk=attempt.pk).update(announced_at=now if at else None))
+
+
+def forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
+    Attempt.objects.filter(pk=attempt.pk, removed_at=None).update(removed_at=now)
+
+
+def ranks_moved(attempt: Attempt, run: Observed) -> None:
+    """Writes down what each rank does now."""
+    with durable():
+        Attempt.objects.filter(pk=attempt.pk).update(ranks=as_rows(run.ranks))
+        Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1)
+        emit(
+            "workload.ranks", department=attempt.workload.department, workload=attempt.workload.public_id,
+            attempt=attempt.number, ranks=[rank.phase.value for rank in run.ranks],
+        )  # fmt: skip
+
+
+def checkpointed(attempt: Attempt, at: dt.datetime) -> bool:
+    Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
+    return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
+
+
+def waits(attempt: Attempt, reason: str, message: str) -> bool:
+    """Why the cluster has not started it yet: its page says so."""
+    live = Attempt.objects.filter(pk=attempt.pk, started_at=None, finished_at=None)
+    if not live.update(reason=reason[:60], message=message[:500]):
+        return False
+    return bool(Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1))
+
+
+def said_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
+    """The container (by file or API) or its author: "checkpoint written, take me". True the first time."""
+    workload = attempt.workload
+    with durable():
+        if not Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
+            return False
+        if by is not None:
+            audit.record(by, "workload.ready", workload.public_id, department=workload.department)
+        emit("workload.ready", department=workload.department, workload=workload.public_id, attempt=attempt.number)
+        wake("workloads.converge", workload=workload.public_id)
+    return True
+
+
+def _tell(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
+    """The author's inbox, mail and the department's webhooks."""
+    kind = {
+        Event.RECALL: "workload.recalled",
+        Event.WITHDRAW: "workload.withdrawn",
+        Event.GONE_RECALLED: "workload.requeued",
+        Event.LOST: "workload.lost",
+        Event.RETRY: "workload.retried",
+        Event.REJECT: "workload.rejected",
+    }.get(event) or {State.SUCCEEDED: "workload.succeeded", State.FAILED: "workload.failed"}.get(state)
+    if kind is None:
+        return
+    leave_by = attempt.claim.leave_by
+    notices.tell(
+        kind,
+        to=[workload.author] if workload.author else [],
+        department=workload.department,
+        workload=workload.public_id,
+        name=workload.name,
+        attempt=attempt.number,
+        reason=reason,
+        **({"reclaim_at": leave_by.isoformat()} if leave_by else {}),
+    )

@@ -1,0 +1,95 @@
+"""How much of a GPU: the part of the request form that knows the pools' sharing systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from django import forms
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from portal.errors import Invalid
+from portal.names import LineInput
+from portal.text.words import memory
+from quotas.amounts import LONGEST
+from quotas.models import Pool
+from workloads.requests.gpu_amounts import about, becomes, instance_mib, is_derived, profiles_present, read
+from workloads.requests.what_you_get import compute_share
+from workloads.sharing.api import NONE
+
+
+class AmountFields(forms.Form):
+    becomes = ""  # what the amount is rounded to, in words, where that is not what was written
+    tells = True  # False: the form is only looked at, and the page says it beside
+    units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
+    cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
+    profile = forms.ChoiceField(label=_("MIG profile"), required=False)
+    became = LineInput(required=False, widget=forms.HiddenInput)  # what the person was told that the amount becomes
+
+    def offer(self, pools: Iterable[Pool]) -> None:
+        """Only what exists among these pools is asked for."""
+        pools = list(pools)
+        self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
+        for name, text in self.further.items():
+            self.fields[name] = LineInput(label=_(text), required=False, max_length=LONGEST)
+        tables = sorted({pool.mig for pool in pools if pool.mig})
+        present = profiles_present(pools)
+        choices = [(table, [(name, said_profile(table, name)) for name in present[table]]) for table in tables]
+        cast(forms.ChoiceField, self.fields["profile"]).choices = [("", "–"), *choices]
+        if not tables:
+            del self.fields["profile"]
+        if all((system := about(pool)) is None or system.cores == NONE for pool in pools):
+            del self.fields["cores_per_pod"]
+
+    @property
+    def becomes_sentence(self) -> str:
+        """Said before it is taken, since more than what was written is charged."""
+        told = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
+        return gettext("“%(text)s” becomes %(becomes)s here.") % told
+
+    @property
+    def told(self) -> str:
+        """What `became` holds once the person was told."""
+        return f"{str(self.data.get('units_per_pod') or '').strip()} → {self.becomes}" if self.becomes else ""
+
+    @property
+    def extras(self) -> list[forms.BoundField]:
+        """What else these pools' systems may be asked."""
+        return [self[name] for name in self.further]
+
+    def read_amount(self, data: dict[str, Any]) -> None:
+        """Text → units, profile and compute share of the chosen pool; faults stand beside their field."""
+        pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
+        if pool is None:
+            return
+        system = about(pool)
+        data["extra"] = {name: data[name] for name in (system.extra if system else ()) if data.get(name)}
+        if system is None or system.cores == NONE:
+            data["cores_per_pod"] = None
+        if not pool.mig:
+            data["profile"] = ""
+        elif data.get("profile"):
+            data["units_per_pod"] = 0  # the profile says it; what was typed before the pool was changed does not matter
+            return
+        if not text:
+            self.add_error("units_per_pod", _("Say how much it needs."))
+            return
+        try:
+            asked, self.becomes = read(text, pool), becomes(text, pool)
+        except Invalid as error:
+            self.add_error("units_per_pod", error.detail)
+            return
+        if self.becomes and self.tells and data.get("became") != f"{text} → {self.becomes}":
+            again = gettext("Send it again to take that.")
+            self.add_error("units_per_pod", f"{self.becomes_sentence} {again}")
+        data["units_per_pod"], data["profile"] = asked.units, asked.profile
+        if system is not None and system.cores == "must" and data.get("cores_per_pod") is None:
+            data["cores_per_pod"] = compute_share(pool, asked.units)
+
+
+def said_profile(table: str, profile: str) -> str:
+    """3g.40gb · 39.2 GiB"""
+    has = instance_mib(table, profile)
+    text = f"{profile} · {memory(has)}" if has else profile
+    return _("%(profile)s (derived)") % {"profile": text} if is_derived(table, profile) else text

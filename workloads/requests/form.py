@@ -1,0 +1,250 @@
+"""The request form. Django checks the shapes, workloads.requests.request the meaning; both name the field."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, cast
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from portal.access import Actor, Right
+from portal.errors import Problem
+from portal.infra.crypt import Undecryptable
+from portal.models import Department
+from portal.names import LineInput, NameInput
+from quotas.amounts import first_amount, written
+from quotas.forms import PoolField, PoolSelect
+from quotas.models import Pool
+from workloads.clusters.run_spec import hidden_of
+from workloads.models import Image, Kind, Preset, Workload
+from workloads.requests.amount_fields import AmountFields
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.setup_fields import SetupFields, first_setup
+from workloads.requests.text_fields import CommandField, DurationField, MemoryField, VariablesField
+from workloads.requests.validation import InvalidRequest, check
+from workloads.runtime.setups import Setup
+
+HOUR = 3600
+SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
+
+
+class ImageSelect(forms.Select):
+    """Each image says which kinds it is for, so that the form offers no other."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        option["attrs"]["data-kinds"] = " ".join(value.instance.kinds or Kind.values)
+        return option
+
+
+FIELDS = {"cpu_milli": "cpu"}  # of the request, by other names in the form
+
+
+class WorkloadForm(AmountFields, SetupFields):
+    kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
+    name = NameInput(label=_("Name"), max_length=100)
+    pool = PoolField(
+        Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None,
+        widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
+    )  # fmt: skip
+    image = forms.ModelChoiceField(
+        Image.objects.none(), label=_("Image"), to_field_name="name", empty_label=None, widget=ImageSelect
+    )
+    command = CommandField(
+        label=_("Command"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL | {"rows": 3}),
+        help_text=_("As in a terminal; several lines run as one shell script. A notebook needs none."),
+    )
+    max_runtime = DurationField(
+        label=_("Max runtime"),
+        required=False,
+        help_text=_("8h, 90 min, 1d 12h. A short limit starts sooner; extend later."),
+    )
+    own_only = forms.BooleanField(label=_("Own quota only, never recalled by others"), required=False)
+    must_stay = forms.BooleanField(
+        label=_("Must not be stopped"),
+        required=False,
+        help_text=_("Runs inside the guarantee only; not even more important work of the department stops it."),
+    )
+    cpu = forms.DecimalField(label=_("CPU cores"), min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
+    memory_mib = MemoryField(label=_("Memory"), help_text=_("Of the machine, not of the card: 8 GiB"))
+    env = VariablesField(
+        label=_("Variables"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL),
+        help_text=_("NAME=value, one a line; several lines as NAME<<END, the lines, END"),
+    )
+    secret_env = VariablesField(
+        label=_("Secret variables"),
+        required=False,
+        widget=forms.Textarea(attrs=SMALL | {"autocomplete": "off"}),
+        help_text=_("Kept encrypted, never shown again"),
+    )
+    max_wait = DurationField(
+        label=_("Give up waiting after"), required=False, help_text=_("Empty: it waits as long as it takes")
+    )
+    priority = forms.IntegerField(label=_("Priority"), required=False, min_value=-1000, max_value=1000)
+    preset = forms.ModelChoiceField(
+        Preset.objects.filter(active=True), required=False, to_field_name="slug", widget=forms.HiddenInput
+    )
+    rerun_of = LineInput(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, actor: Actor, department: Department, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.actor, self.department = actor, department
+        pools = pools_of(department)
+        cast("forms.ModelChoiceField[Pool]", self.fields["pool"]).queryset = pools
+        cast("forms.ModelChoiceField[Image]", self.fields["image"]).queryset = Image.objects.filter(active=True)
+        self.offer(pools)
+        if not actor.is_operator:
+            self.fields["priority"].help_text = _("At most 0: higher ones are the operator's")
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        self.read_amount(data)
+        return data
+
+    def clean_secret_env(self) -> dict[str, str]:
+        given: dict[str, str] = self.cleaned_data["secret_env"]
+        if empty := [name for name, value in given.items() if not value]:
+            text = _("%(names)s: no value is given. Fill it in, or delete the line.")
+            raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
+        return given
+
+    def say_all(self) -> None:
+        """Beside what cannot be read, what the rules say of the rest, so that everything is told in one round. What cannot
+        be read is taken as if there were plenty of it; nothing is said of those fields again."""
+        kept = self.cleaned_data
+        if not all(kept.get(name) for name in ("kind", "pool", "image")) or not self.errors:
+            return
+        plenty = {"memory_mib": 2**30, "cpu": Decimal(1), "units_per_pod": 1, "name": "x", "command": ("x",), "pods": 2,
+                  "env": {}, "secret_env": {}, "port": 8000}  # fmt: skip
+        self.cleaned_data = {**dict.fromkeys(self.fields), **plenty, **kept}
+        highest = 2**31 - 1 if self.actor.may(Right.OPERATE, self.department) else 0
+        try:
+            check(self.asked(), self.department, highest_priority=highest)
+        except InvalidRequest as problem:
+            known = [each for each in problem.errors if FIELDS.get(each.field, each.field) not in self.errors]
+            if known:
+                self.blame(InvalidRequest(known))
+        finally:
+            self.cleaned_data = {name: value for name, value in kept.items() if name not in self.errors}
+
+    def asked(self) -> WorkloadRequest:
+        """The request that a valid form means."""
+        data = self.cleaned_data
+        return WorkloadRequest(
+            kind=data["kind"],
+            name=data["name"],
+            pool=data["pool"],
+            image=data["image"],
+            command=data["command"],
+            env=data["env"],
+            secret_env=data["secret_env"],
+            pods=self.pods_of(data["kind"]),
+            setup=self.setup_of(data["kind"]),
+            units_per_pod=data["units_per_pod"] or 0,
+            cores_per_pod=data.get("cores_per_pod"),
+            profile=data.get("profile", ""),
+            cpu_milli=int(data["cpu"] * 1000),
+            memory_mib=data["memory_mib"],
+            priority=data["priority"] or 0,
+            max_runtime=data["max_runtime"],
+            max_wait=data["max_wait"],
+            own_only=data["own_only"],
+            preemptible=not data["must_stay"],
+            preset=data["preset"],
+            rerun_of=self.origin(),
+        )
+
+    def origin(self) -> Workload | None:
+        """The workload this one repeats, if it is this department's."""
+        return Workload.objects.filter(department=self.department, public_id=self.cleaned_data["rerun_of"]).first()
+
+    def blame(self, problem: Problem) -> None:
+        """Puts each fault beside its field, or above the form, in the reader's words."""
+        for each in problem.errors if isinstance(problem, InvalidRequest) else (problem,):
+            name = FIELDS.get(each.field, each.field)
+            self.add_error(name if name in self.fields else None, each.detail)
+
+
+def pools_of(department: Department) -> Any:
+    """Pools the department, or one above it, has a quota in: those it may submit to."""
+    ids = [department.pk]
+    while department.parent is not None:
+        department = department.parent
+        ids.append(department.pk)
+    return Pool.objects.filter(quotas__department__in=ids).distinct().select_related("group__cluster")
+
+
+def amount_text(source: Workload | Preset) -> str:
+    """What was asked for, as somebody would type it."""
+    return written(getattr(source, "asked_per_pod", None) or source.units_per_pod, source.pool)
+
+
+def secret_names(workload: Workload) -> list[str]:
+    """Whose values have to be filled in again; none where they cannot be decrypted any more."""
+    try:
+        return list(hidden_of(workload))
+    except Undecryptable:
+        return []
+
+
+def first_machine(pool: Pool | None) -> dict[str, Any]:
+    """CPU and memory that the form starts with: 4 cores and 16 GiB, or what comes with the first amount where that is less."""
+    cpu, memory = 4000, 16 * 1024
+    if pool is not None:
+        units = pool.units_per_card if pool.unit == "MiB" else 1
+        with_cpu, with_memory = (share * units // pool.units_per_card for share in pool.with_a_card)
+        cpu = max(100, min(cpu, with_cpu // 100 * 100)) if with_cpu else cpu
+        memory = max(256, min(memory, with_memory // 256 * 256)) if with_memory else memory
+    return {"cpu": Decimal(cpu) / 1000, "memory_mib": memory}
+
+
+def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
+    """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
+    values: dict[str, Any] = {
+        "kind": Kind.JOB.value,
+        "units_per_pod": 1,
+        "max_runtime": 8 * HOUR,
+        "priority": 0,
+    }
+    first = pools.filter(slug=query.get("pool", "")).first() or pools.first()
+    if first is not None:
+        values |= {"pool": first.slug, "units_per_pod": first_amount(first)}
+    values |= first_machine(first)
+    source = origin or preset
+    if source is not None:
+        values |= {
+            "kind": source.kind,
+            "pool": source.pool.slug,
+            "units_per_pod": amount_text(source),
+            "cores_per_pod": source.cores_per_pod,
+            "profile": source.profile,
+            "image": source.image.name,
+            "command": source.command,
+            "cpu": Decimal(source.cpu_milli) / 1000,
+            "memory_mib": source.memory_mib,
+            "max_runtime": source.max_runtime,
+        }
+    values |= first_setup(source.settings if source else Setup(), source.pods if source else 1)
+    if preset is not None:
+        values |= {"preset": preset.slug, "name": preset.slug}
+    if origin is not None:
+        values |= {
+            "name": origin.name,
+            "env": origin.env,
+            "secret_env": dict.fromkeys(secret_names(origin), ""),
+            "priority": min(origin.priority, 0),
+            "own_only": origin.own_only,
+            "must_stay": not origin.preemptible,
+            "max_wait": origin.max_wait,
+            "preset": origin.preset.slug if origin.preset else "",
+            "rerun_of": origin.public_id,
+        }
+    values |= query
+    fitting = (image for image in Image.objects.filter(active=True) if image.serves(values["kind"]))
+    return {"image": next(fitting, None)} | values

@@ -1,0 +1,86 @@
+"""The part of the request form that only some kinds show; which, workloads.requests.kinds.OWN_FIELDS says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from portal.names import LineInput
+from workloads.models import Kind
+from workloads.requests.kinds import OWN_FIELDS
+from workloads.requests.text_fields import MemoryField
+from workloads.runtime.rank_environment import Template
+from workloads.runtime.setups import MOST_PODS, MOST_RESTARTS, NAMES, Setup
+
+TEMPLATES = {
+    Template.TORCH: _("PyTorch (DDP, torchrun)"),
+    Template.TENSORFLOW: _("TensorFlow, multi-worker"),
+    Template.TENSORFLOW_PS: _("TensorFlow, parameter servers"),
+    Template.MPI: _("MPI, Horovod"),
+    Template.GENERIC: _("Other: RANK and WORLD_SIZE"),
+}
+
+
+class SetupFields(forms.Form):
+    pods = forms.IntegerField(
+        label=_("Pods"), required=False, min_value=1, max_value=MOST_PODS,
+        help_text=_("Each is one rank with the amount above; all start at once, or none."),
+    )  # fmt: skip
+    template = forms.ChoiceField(
+        label=_("How ranks find each other"), required=False, choices=list(TEMPLATES.items()), initial=Template.TORCH
+    )
+    parameter_servers = forms.IntegerField(
+        label=_("Parameter servers"),
+        required=False,
+        min_value=0,
+        max_value=MOST_PODS,
+        help_text=_("Of the pods above."),
+    )
+    same_domain = forms.BooleanField(label=_("All in one NVLink or rack domain"), required=False)
+    rdma = forms.IntegerField(label=_("RDMA devices for each pod"), required=False, min_value=0, max_value=64)
+    max_restarts = forms.IntegerField(
+        label=_("Restarts after a failure"), required=False, min_value=0, max_value=MOST_RESTARTS,
+        help_text=_("All of it begins again, from its checkpoint. 0: it has failed when one rank fails."),
+    )  # fmt: skip
+    shm_mib = MemoryField(
+        label=_("Shared memory (/dev/shm)"), required=False, help_text=_("Counts as memory. Empty: half of it.")
+    )
+    department_volume = forms.BooleanField(
+        label=_("The department's volume"),
+        required=False,
+        help_text=_("At /volumes/department, shared with everybody."),
+    )
+    user_volume = forms.BooleanField(
+        label=_("My own volume"), required=False, help_text=_("At /volumes/user, in everything you start here.")
+    )
+    ipc_lock = forms.BooleanField(
+        label=_("Lock memory (RDMA)"), required=False, help_text=_("Runs as root with the capability IPC_LOCK.")
+    )
+    port = forms.IntegerField(
+        label=_("Port"), required=False, min_value=1, max_value=65535,
+        help_text=_("Where it listens; it finds the number in PORTAL_PORT."),
+    )  # fmt: skip
+    ready_path = LineInput(
+        label=_("Health path"), required=False, max_length=200,
+        help_text=_("Answers 2xx or 3xx when it is ready, such as /healthz. Empty: a connection will do."),
+    )  # fmt: skip
+
+    def setup_of(self, kind: str) -> Setup:
+        """What was filled in for another kind before this one was chosen does not matter."""
+        given = {name: self.cleaned_data.get(name) for name in NAMES if kind in OWN_FIELDS.get(name, Kind.values)}
+        return Setup(**{name: value for name, value in given.items() if value not in (None, "")})
+
+    def pods_of(self, kind: str) -> int:
+        return (self.cleaned_data.get("pods") or 1) if kind == Kind.DISTRIBUTED else 1
+
+
+def first_setup(setup: Setup, pods: int) -> dict[str, Any]:
+    """What the form starts with."""
+    values = {name: getattr(setup, name) for name in NAMES} | dict(setup.extra)
+    return values | {
+        "pods": max(pods, 2),
+        "template": setup.template or Template.TORCH.value,
+        "port": setup.port or 8000,
+    }

@@ -1,0 +1,244 @@
+"""Amounts as people write them: "8h", "1d 12h", "15 GiB", "python train.py --lr 1e-3", NAME=value lines."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from portal.names import LineInput
+from quotas.amounts import LARGEST, MEBIBYTES
+from workloads.runtime import expansion
+
+BARE_GIB = 4096  # more than that without a unit is meant in MiB
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "": 60}
+PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+def parts_of(text: str, factors: dict[str, int]) -> int:
+    """The sum of "number unit" parts. Raises ValueError where something else stands."""
+    rest = PART.sub("", text.lower()).strip(" ,")
+    found = PART.findall(text.lower())
+    if rest or not found or any(unit not in factors for _number, unit in found):
+        raise ValueError(text)
+    total = sum(float(number) * factors[unit] for number, unit in found)
+    if total > LARGEST:  # before it is rounded: the float of a long number is infinite
+        raise ValueError(text)
+    return round(total)
+
+
+class DurationField(LineInput):
+    """Seconds from "8h", "90 min", "1d 12h"; a bare number is minutes. Empty is None."""
+
+    default_error_messages = {"shape": _("“%(text)s” is not a duration. Write it like 8h, 90 min or 1d 12h.")}
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return None
+        try:
+            return parts_of(text, SECONDS)
+        except ValueError:
+            raise ValidationError(self.error_messages["shape"], code="shape", params={"text": text}) from None
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, int):
+            return value
+        text, left = [], value
+        for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+            count, left = divmod(left, size)
+            if count:
+                text.append(f"{count}{unit}")
+        return " ".join(text)
+
+
+class MemoryField(LineInput):
+    """MiB from "8 GiB", "512 MiB"; a bare number is GiB, unless it is so large that MiB must be meant: then it is asked."""
+
+    default_error_messages = {
+        "shape": _("“%(text)s” is not an amount of memory. Write it like 8 GiB or 512 MiB."),
+        "unit": _("%(text)s GiB is more than a machine has. Write %(text)s MiB, or the number of GiB."),
+    }
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return None
+        try:
+            found = parts_of(text, MEBIBYTES | {"": 1024})
+            bare = text.replace(".", "").isdigit()
+            if bare and found >= BARE_GIB * 1024:
+                raise ValidationError(self.error_messages["unit"], code="which_unit", params={"text": text})
+            return found
+        except ValueError:
+            raise ValidationError(self.error_messages["shape"], code="shape", params={"text": text}) from None
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, int):
+            return value
+        return f"{value // 1024} GiB" if value % 1024 == 0 else f"{value} MiB"
+
+
+QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""")
+ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)  # $'a\r\n': bash, and POSIX since 2024
+TOKENS = re.compile(rf"""{ANSI.pattern}|'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\$]+|.""", re.DOTALL)
+ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
+LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+SHELL_SIGNS = frozenset('|&;<>()$`*?[~#"\n')
+SHELL_WORDS = frozenset(
+    {".", ":", "!", "{", "case", "cd", "command", "eval", "exec", "exit", "export", "for", "if", "set", "trap"}
+    | {"ulimit", "umask", "unset", "until", "while"}
+)
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+def from_ansi(text: str) -> str:
+    """What stands between $' and '. Raises ValueError for a number that is no character."""
+
+    def letter(found: re.Match[str]) -> str:
+        for digits, base in zip(found.groups()[:4], (16, 16, 16, 8), strict=True):
+            if digits is not None:
+                return chr(min(int(digits, base), 0x110000))
+        return LETTERS.get(found[5], found[5] if found[5] in "\\'\"?" else found[0])
+
+    return ESCAPE.sub(letter, text)
+
+
+def as_ansi(text: str) -> str:
+    """The same in one line, of characters that every text area keeps."""
+    kept = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
+    return f"$'{kept}'"
+
+
+def plain_quotes(text: str) -> str:
+    """`text` with every $'…' written as an ordinary quotation."""
+    return "".join(shlex.quote(from_ansi(t[1])) if t[1] is not None else t[0] for t in TOKENS.finditer(text))
+
+
+def needs_shell(text: str) -> bool:
+    """Whether a shell would do more with it than split it into words."""
+    if SHELL_SIGNS & {*QUOTED.sub("", text)}:
+        return True
+    first = text.split(maxsplit=1)[0]
+    return first in SHELL_WORDS or ASSIGNMENT.match(first) is not None
+
+
+class CommandField(forms.CharField):
+    """What one would type in a terminal: words where they are nothing else (then the image needs no shell), else one
+    `sh -ec` script. Any words that were stored are shown so that the field reads them back as they are."""
+
+    widget = forms.Textarea
+    default_error_messages = {"quotes": _("A quotation mark in the command is not closed.")}
+
+    def __init__(self, *, own_names: bool = False, **options: Any) -> None:
+        """`own_names`: the portal replaces $(PORTAL_…) in it, so that these need no shell."""
+        super().__init__(**options)
+        self.own_names = own_names
+
+    def to_python(self, value: Any) -> Any:
+        text = (super().to_python(value) or "").replace("\r\n", "\n").strip()
+        try:
+            plain = plain_quotes(text)
+            words = shlex.split(plain, comments=True)
+        except ValueError:
+            if "\n" in text:
+                return ("sh", "-ec", text)  # a here-document, say: its shell will tell
+            raise ValidationError(self.error_messages["quotes"], code="quotes") from None
+        looked_at = expansion.OWN.sub("name", plain) if self.own_names else plain
+        return ("sh", "-ec", text) if words and needs_shell(looked_at) else tuple(words)
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, str) or value is None:
+            return value
+        words = tuple(value)
+        if len(words) == 3 and words[:2] == ("sh", "-ec") and self._reads_back(words[2], words):
+            return words[2]
+        return " ".join(_quoted(word, first=not at) for at, word in enumerate(words))
+
+    def _reads_back(self, text: str, words: tuple[str, ...]) -> bool:
+        try:
+            return "\r" not in text and self.to_python(text) == words
+        except ValidationError:
+            return False
+
+
+def _quoted(word: str, *, first: bool) -> str:
+    if "\r" in word:  # a browser sends every end of a line as \r\n
+        return as_ansi(word)
+    if first and (word in SHELL_WORDS or ASSIGNMENT.match(word)):
+        return f"'{word}'" if shlex.quote(word) == word else shlex.quote(word)
+    return shlex.quote(word)
+
+
+BLOCK = re.compile(r"\s*([^=\s<]+)<<(\S+)\s*")
+
+
+class VariablesField(forms.CharField):
+    """NAME=value, one a line; a value of several lines as NAME<<END, the lines, END."""
+
+    widget = forms.Textarea
+    default_error_messages = {
+        "shape": _("Line %(line)s has no “=”. Write one NAME=value a line."),
+        "open": _("The value of %(name)s begins in line %(line)s and has no line %(end)s at its end."),
+        "escape": _("Line %(line)s: a number after a backslash is no character."),
+        "twice": _("Line %(line)s: %(name)s is there twice."),
+    }
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"strip": False})  # the last value may end with a space
+
+    def wrong(self, code: str, **numbers: Any) -> ValidationError:
+        return ValidationError(self.error_messages[code], code=code, params=numbers)
+
+    def read_ansi(self, text: str, line: int) -> str:
+        try:
+            return from_ansi(text)
+        except ValueError:
+            raise self.wrong("escape", line=line) from None
+
+    def to_python(self, value: Any) -> Any:
+        found: dict[str, str] = {}
+        lines = (super().to_python(value) or "").replace("\r\n", "\n").split("\n")
+        at = 0
+        while at < len(lines):
+            line, number = lines[at], at + 1
+            at += 1
+            if not line.strip():
+                continue
+            if block := BLOCK.fullmatch(line):
+                name, end = block.groups()
+                if end not in lines[at:]:
+                    raise self.wrong("open", name=name, line=number, end=end)
+                last = lines.index(end, at)
+                name, content, at = name, "\n".join(lines[at:last]), last + 1
+            else:
+                name, equals, content = line.partition("=")
+                if not equals:
+                    raise self.wrong("shape", line=number)
+                name = name.strip()
+                if ansi := ANSI.fullmatch(content):
+                    content = self.read_ansi(ansi[1], number)
+            if name in found:
+                raise self.wrong("twice", line=number, name=name)
+            found[name] = content
+        return found
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return "\n".join(_variable(name, content) for name, content in value.items())
+        return value
+
+
+def _variable(name: str, content: str) -> str:
+    if "\r" in content or ANSI.fullmatch(content):
+        return f"{name}={as_ansi(content)}"
+    if "\n" not in content:
+        return f"{name}={content}"
+    lines, end = content.split("\n"), "END"
+    while end in lines:
+        end += "_"
+    return "\n".join([f"{name}<<{end}", *lines, end])

@@ -1,0 +1,188 @@
+"""Whether a request can be meant: every fault at once, each with its field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from portal import names
+from portal.errors import N_, Invalid
+from portal.models import Department
+from portal.prepared import Prepared
+from quotas.amounts import check_not_little
+from workloads import sharing
+from workloads.models import Image, Kind
+from workloads.requests import kinds
+from workloads.requests.request import LONGEST, WorkloadRequest, settings_of
+from workloads.sharing import SYSTEMS
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
+TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
+NOT_A_TEXT = N_("%(name)s holds a NUL or half a character, which no process can be given.")
+NO_WORD = N_("The command holds a NUL or half a character, which no process can be given.")
+WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
+
+
+class InvalidRequest(Invalid):
+    """`errors` has every fault; the first one is this exception's own sentence."""
+
+    def __init__(self, errors: list[Invalid]) -> None:
+        first = errors[0]
+        super().__init__(first.message, code=first.code, field=first.field, **first.numbers)
+        self.errors = errors
+
+
+def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:
+    """Raises InvalidRequest with every fault found without looking at the load."""
+    errors = [
+        *_name_and_image(request),
+        *_amounts(request),
+        *_sharing(request),
+        *_environment(request),
+        *_size(request),
+        *_times(request),
+        *kinds.faults(request),
+    ]
+    if request.priority > highest_priority:
+        errors.append(
+            Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority)
+        )
+    if request.setup.ipc_lock and not department.unrestricted:
+        errors.append(Invalid(MAY_NOT_LOCK, code="not_allowed", field="ipc_lock", name=department.name))
+    if TEAMS.first(department.slug):
+        errors.append(
+            Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)
+        )
+    if errors:
+        raise InvalidRequest(errors)
+
+
+def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    if not names.tidy(request.name) or len(request.name) > 100:
+        errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
+    try:
+        names.checked(request.name)
+    except Invalid as error:
+        errors.append(error)
+    if request.kind not in Kind.values:
+        errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
+    if not request.image.active or not request.image.serves(request.kind):
+        fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]
+        said = N_("The image %(name)s is not for this kind. These are: %(fitting)s.")
+        if not fitting:
+            said = N_("The image %(name)s is not for this kind, and no other is: ask the operator for one.")
+        errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
+    if request.kind in WITH_COMMAND and not request.command:
+        errors.append(Invalid(N_("Say which command the job runs."), field="command"))
+    return errors
+
+
+def _amounts(request: WorkloadRequest) -> list[Invalid]:
+    return [
+        Invalid(N_("This must be at least %(least)s."), field=name, least=least)
+        for name, least in (("cpu_milli", 100), ("memory_mib", 64))
+        if getattr(request, name) < least
+    ]
+
+
+def _sharing(request: WorkloadRequest) -> list[Invalid]:
+    """What the pool's sharing system refuses, before it costs a pod."""
+    pool = request.pool
+    system = SYSTEMS.get(pool.sharing)
+    if system is None:
+        return [Invalid(N_("Nothing serves the sharing system of %(pool)s."), field="pool", pool=pool.name)]
+    errors = []
+    try:
+        check_not_little(request.units_per_pod, pool, "units_per_pod")
+    except Invalid as error:
+        errors.append(error)
+    if request.profile and not pool.mig:
+        errors.append(
+            Invalid(N_("%(pool)s has no MIG profiles."), code="no_such_profile", field="profile", pool=pool.name)
+        )
+    asked = sharing.Request(
+        pool.product,
+        request.on_card if pool.mig else request.units_per_pod,
+        request.pods,
+        request.profile or None,
+        request.env | request.secret_env,
+        cores=request.cores_per_pod,
+        table=pool.mig,
+        units_per_card=pool.units_per_card,
+        cores_per_card=pool.card_cores or 100,
+        extra=request.setup.extra,
+        peers=False,  # said with the kind
+    )
+    for problem in system.validate(asked, settings_of(pool.group.cluster)):
+        hidden = problem.field == "env" and problem.params["name"] in request.secret_env
+        field_name = "secret_env" if hidden else problem.field
+        errors.append(Invalid(problem.message, code=problem.code, field=field_name, **problem.params))
+    return errors
+
+
+def _environment(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    for field_name in ("env", "secret_env"):
+        for name in getattr(request, field_name):
+            if not ENV_NAME.fullmatch(name):
+                errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
+            elif name.startswith("PORTAL_"):
+                errors.append(
+                    Invalid(
+                        N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name
+                    )
+                )
+            elif not can_arrive(getattr(request, field_name)[name]):
+                errors.append(Invalid(NOT_A_TEXT, field=field_name, name=name))
+    if any(not can_arrive(word) for word in request.command):
+        errors.append(Invalid(NO_WORD, field="command"))
+    return errors
+
+
+def can_arrive(text: str) -> bool:
+    """No process can be given a NUL in a word or variable, nor half of a surrogate pair, which is no character."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+TOO_LONG_A_WORD = N_(
+    "One word or variable has %(size)s bytes; Linux takes at most %(most)s. Put what is long into a file of the working "
+    "directory."
+)
+TOO_LONG = N_(
+    "Command and variables have %(size)s bytes together; at most %(most)s. Put what is long into a file of the working "
+    "directory."
+)
+LARGEST_TEXT = 256 * 1024
+LONGEST_WORD = 128 * 1024 - 1
+"""Bytes of the command and all variables together, and of one word or NAME=value (Linux gives no process a longer one)."""
+
+
+def _size(request: WorkloadRequest) -> list[Invalid]:
+    variables = {**request.env, **request.secret_env}
+    sizes = {
+        "command": [len(word.encode(errors="replace")) + 1 for word in request.command],
+        "env": [len(f"{name}={value}".encode(errors="replace")) + 1 for name, value in variables.items()],
+    }
+    too_long = [
+        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(found) - 1, most=LONGEST_WORD)
+        for field, found in sizes.items()
+        if found and max(found) > LONGEST_WORD + 1
+    ]  # fmt: skip
+    total = sum(map(sum, sizes.values()))
+    if too_long or total <= LARGEST_TEXT:
+        return too_long
+    largest = max(sizes, key=lambda field: sum(sizes[field]))
+    return [
+        Invalid(TOO_LONG, code="too_long", field=largest, size=total, most=LARGEST_TEXT)
+    ]  # fmt: skip
+
+
+def _times(request: WorkloadRequest) -> list[Invalid]:
+    errors = []
+    for name in ("max_runtime", "max_wait"):
+        value: Any = getattr(request, name)
+        if value is not None and not 1 <= value <= LONGEST:
+            errors.append(Invalid(N_("Give 1 to %(most)s seconds, or nothing."), field=name, most=LONGEST))
+    return errors

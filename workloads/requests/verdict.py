@@ -1,0 +1,408 @@
+"""What would happen if this were submitted: the engine asked with one claim more. Nothing is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor, Right
+from portal.errors import N_, Invalid
+from portal.ids import new_id
+from portal.models import Department
+from portal.text.words import amount, cores, duration, memory
+from quotas.amounts import written
+from quotas.barred import barred
+from quotas.engine import explain
+from quotas.engine import types as e
+from quotas.engine import what_if as engine
+from quotas.engine.admission import decide
+from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason, UserCap
+from quotas.engine.snapshot_json import reason_to_json
+from quotas.engine.units import resized
+from quotas.engine.what_if import Headline, with_claim
+from quotas.models import Claim, ClaimState, Pool
+from quotas.snapshots import claim_of, load_snapshot, moment
+from quotas.telling import Teller, clock, goes_back, named_claims
+from quotas.windows import next_return
+from workloads.models import Workload
+from workloads.requests.request import WorkloadRequest, claim_fields
+from workloads.requests.validation import check
+from workloads.requests.what_you_get import above_share
+
+
+class Impossible(Invalid):
+    """Above the ceiling, or larger than any node; `largest` is the biggest request that could run."""
+
+    code = "impossible"
+    message = N_("%(department)s can never have %(size)s of %(pool)s at once. Largest that can: %(largest_size)s.")
+
+
+ABOVE_BOTH = N_(
+    "%(department)s can never have %(size)s of %(pool)s at once: its limit by quota is %(ceiling_size)s."
+    " Largest that can: %(largest_size)s, because the machines have no place for more."
+)
+NO_PLACE = N_("%(pool)s has no place for %(size)s, even with nothing running. Largest that fits: %(largest_size)s.")
+
+DECISION = {
+    Headline.STARTS_OWN: e.DecisionKind.ADMIT,
+    Headline.STARTS_BORROWING: e.DecisionKind.ADMIT,
+    Headline.STARTS_BY: e.DecisionKind.RECLAIM,
+    Headline.WAITS: e.DecisionKind.WAIT,
+    Headline.CANNOT: e.DecisionKind.IMPOSSIBLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another request that would start now."""
+
+    pool: Pool
+    units_per_pod: int
+    text: str
+
+    @property
+    def written(self) -> str:
+        """The amount as the form takes it."""
+        return written(self.units_per_pod, self.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One of five headlines, the numbers behind it, what to do, the contract, and what would start now instead.
+
+    `title`, `lines`, `advice` and `contract` are sentences in the reader's language; `facts` are the engine's numbers.
+    `advice` leaves out what an alternative offers.
+    """
+
+    headline: Headline
+    title: str
+    lines: tuple[str, ...]
+    advice: tuple[str, ...]
+    contract: str
+    alternatives: tuple[Alternative, ...]
+    by: dt.datetime | None
+    facts: engine.Verdict
+
+    @property
+    def decision(self) -> str:
+        """The engine's word: admit, reclaim, wait or impossible."""
+        return DECISION[self.headline].value
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(text for text in (self.title, *self.lines, *self.advice, self.contract) if text)
+
+
+STALE = 5.0  # s
+_possible: dict[tuple[Any, ...], float] = {}  # what was possible a moment ago → until when that is taken as so
+OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # of a claim's fields: nobody else's are the same
+
+
+def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
+    """Raises Impossible for what is about to be queued. Looks at the rules and nodes only, not at the load, so it costs the
+    same on a full cluster.
+
+    A pipeline asks for the same again and again, and nodes are many: what was possible within STALE is let through.
+    Should the rules have changed meanwhile, the plan gives the same answer to the queued claim."""
+    fields = claim_fields(workload)
+    asked = {name: value for name, value in fields.items() if name not in OWN}
+    shape = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in asked.values())
+    if _possible.get(shape, 0) > time.monotonic():
+        return
+    claim = claim_of(Claim(public_id=new_id(), state=ClaimState.PENDING, **fields))
+    rules = load_snapshot(workload.pool.group, now=now, claims=False)
+    [answer] = decide(replace(rules, claims=(claim,))).decisions
+    if answer.decision is e.DecisionKind.IMPOSSIBLE:
+        raise _impossible(workload.department, workload.pool, claim.units, answer)
+    if len(_possible) > 1000:
+        _possible.clear()
+    _possible[shape] = time.monotonic() + STALE
+
+
+def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Callable[[int], str]) -> list[str]:
+    """Where two limits stand beside each other, which of them is which: what the department may have at most, and what the
+    machines can give to one request."""
+    ceiling = next((reason.ceiling for reason in reasons if isinstance(reason, AboveCeiling)), None)
+    place = next((reason for reason in reasons if isinstance(reason, Fragmented)), None)
+    if ceiling is None or not largest or any(isinstance(reason, UserCap) for reason in reasons):
+        return []
+    if place is not None:
+        text = _("%(ceiling)s is the limit by quota, %(largest)s the machines': no machine has more.")
+        if pods > 1:
+            text = _(
+                "%(ceiling)s is the limit by quota, %(largest)s the machines': they have no place for more such pods."
+            )
+        return [text % {"ceiling": units(ceiling), "largest": units(place.largest_fit)}]
+    return [_("That is the limit of the department's quota; the machines have room for it.")]
+
+
+def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
+    """With the field at fault: the cards, or the CPU or memory that no node has beside them."""
+    numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
+    ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
+    place = next((reason for reason in answer.reasons if isinstance(reason, Fragmented)), None)
+    machine = None if place is None else place.machine
+    if machine is not None:
+        words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
+        return Impossible(explain.machine_wording(machine), field=_field_at_fault(machine), **words, **numbers)
+    if place is not None and ceiling is None:
+        size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
+        return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
+    message = ""
+    if place is not None and ceiling is not None and answer.largest:
+        message = ABOVE_BOTH
+        numbers |= {"ceiling": ceiling, "ceiling_size": amount(ceiling, pool)}
+    return Impossible(
+        message,
+        field="units_per_pod",
+        department=department.name,
+        size=amount(asked, pool),
+        pool=pool.name,
+        largest_size=amount(answer.largest or 0, pool),
+        **numbers,
+    )
+
+
+def _field_at_fault(machine: Machine) -> str:
+    """Of a request for which no node has enough beside the cards."""
+    if machine.cpu_milli < machine.asked_cpu_milli:
+        return "cpu_milli"
+    if machine.memory_mib < machine.asked_memory_mib:
+        return "memory_mib"
+    return "pods" if machine.lacking == e.PODS else "rdma"
+
+
+def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
+    """Raises Forbidden, InvalidRequest (what no load could make right)."""
+    actor.require(Right.SUBMIT, department)
+    check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
+    now = timezone.now()
+    asked = claim_of(_claim(department, request, actor, now))
+    snapshot = load_snapshot(request.pool.group, now=now)
+    facts = engine.verdict(snapshot, asked)
+    instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
+    told = _told(actor, request.pool, facts, asked, tuple(instead))
+    why, then = told.lines[: len(facts.reasons)], told.lines[len(facts.reasons) :]
+    if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
+        why = (*why, rule.sentence(department, request.pool))
+    more = filter(None, [above_share(request)])
+    return replace(told, lines=(*why, *then, *more, *_going_back(department, request, facts, now)))
+
+
+def _going_back(
+    department: Department, request: WorkloadRequest, facts: engine.Verdict, now: dt.datetime
+) -> Iterator[str]:
+    """The lending window that closes before this would end."""
+    lenders = {str(slug): units for slug, units in facts.from_.items() if slug}
+    found = next_return(department, request.pool, lenders, now=now) if lenders else None
+    ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
+    if found is not None and (ends is None or found.at < ends):
+        yield goes_back(found, request.pool)
+
+
+def _must_wait(facts: engine.Verdict) -> bool:
+    return facts.headline in {Headline.WAITS, Headline.CANNOT, Headline.STARTS_BY}
+
+
+def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: dt.datetime) -> Claim:
+    """The claim a submission would make; never saved."""
+    return Claim(
+        public_id=new_id(), state=ClaimState.PENDING, **claim_fields(request.workload(department, actor.user, now=now))
+    )
+
+
+# In words -------------------------------------------------------------------------------------------------------------
+
+
+def _told(
+    actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
+) -> Verdict:
+    named = {*facts.ahead, *facts.waiting_on, *named_claims(map(reason_to_json, facts.reasons))}
+    words = Words(facts, pool, Teller(actor, named).reader(pool), asked.pods)
+    title, lines = {
+        Headline.STARTS_OWN: words.starts_own,
+        Headline.STARTS_BORROWING: words.starts_borrowing,
+        Headline.STARTS_BY: words.starts_by,
+        Headline.WAITS: words.waits,
+        Headline.CANNOT: words.cannot,
+    }[facts.headline]()
+    return Verdict(
+        headline=facts.headline,
+        title=title,
+        lines=tuple(lines),
+        advice=words.advice(less_is_offered=any(each.pool == pool for each in alternatives)),
+        contract=words.contract(own_only=asked.own_only, preemptible=asked.preemptible),
+        alternatives=alternatives,
+        by=moment(facts.by) if facts.by is not None else None,
+        facts=facts,
+    )
+
+
+class Words:
+    """The sentences of one verdict for one reader."""
+
+    def __init__(self, facts: engine.Verdict, pool: Pool, reader: explain.Reader, pods: int) -> None:
+        self.facts, self.pool, self.reader, self.pods = facts, pool, reader, pods
+        self.department = reader.department(facts.department)
+
+    def starts_own(self) -> tuple[str, list[str]]:
+        return _("Starts now, from your own quota."), [self._quota(), *self._where()]
+
+    def starts_borrowing(self) -> tuple[str, list[str]]:
+        title = _("Starts now, %(borrowed)s of %(asked)s borrowed from %(lenders)s.") % {
+            "borrowed": self._count(self.facts.borrowed),
+            "asked": self._units(self.facts.asked),
+            "lenders": self._departments(self.facts.from_),
+        }
+        return title, [self._quota(), *self._where()]
+
+    def starts_by(self) -> tuple[str, list[str]]:
+        by = clock(self.facts.by or 0)
+        if not self.facts.returning:
+            return _("Starts by %(by)s at the latest.") % {"by": by}, [self._quota()]
+        title = ngettext(
+            "Starts by %(by)s at the latest, when %(departments)s has returned %(units)s.",
+            "Starts by %(by)s at the latest, when %(departments)s have returned %(units)s.",
+            len(self.facts.returning),
+        ) % {
+            "by": by,
+            "departments": self._departments(self.facts.returning),
+            "units": self._units(sum(self.facts.returning.values())),
+        }
+        return title, [self._quota()]
+
+    def waits(self) -> tuple[str, list[str]]:
+        title = _("Waits, position %(position)s.") % {"position": self.facts.position}
+        lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
+        if self.facts.ahead:
+            ahead = _(", ").join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
+            lines.append(_("Ahead: %(claims)s.") % {"claims": ahead})
+        return title, [*lines, self._quota()]
+
+    def cannot(self) -> tuple[str, list[str]]:
+        which = which_limit(self.facts.reasons, self.facts.largest or 0, self.pods, self._units)
+        lines = [
+            explain.sentence(reason, _, self.reader)
+            for reason in self.facts.reasons
+            if not which or not isinstance(reason, Fragmented) or reason.machine is not None
+        ]
+        if self.facts.largest:
+            lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
+        return _("Cannot run as asked."), [*lines, *which]
+
+    def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
+        """What to do about a request that does not start now."""
+        if not _must_wait(self.facts):
+            return ()
+        found = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
+        return tuple(found or [_(explain.STARTS_BY_ITSELF)])
+
+    def contract(self, *, own_only: bool, preemptible: bool) -> str:
+        """What borrowing means, said before it is done."""
+        if not preemptible:
+            return _("Inside the guarantee only, and no other work stops it: it stays until it ends.")
+        if own_only:
+            return _("From your own quota only: no other department can call it back.")
+        if self.facts.headline is Headline.CANNOT:
+            return ""
+        times = {"notice": duration(self.facts.notice), "grace": duration(self.facts.grace)}
+        if self.facts.borrowed:
+            text = _(
+                "Recallable: %(lenders)s can call it back with %(notice)s notice and %(grace)s grace;"
+                " your work is queued again with the same id."
+            )
+            return text % (times | {"lenders": self._callers()})
+        if self.facts.in_use_after <= self.facts.guaranteed:
+            return _("Inside your guarantee: no other department can call it back.")
+        text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
+        return text % times
+
+    def _callers(self) -> str:
+        """Who may call back what would be borrowed: who lends it. The unpromised rest is nobody's: whoever is promised
+        more than it uses may call that back."""
+        named = {slug: units for slug, units in self.facts.from_.items() if slug}
+        if len(named) == len(self.facts.from_):
+            return self._departments(named)
+        if not named:
+            return _("whoever claims what it is guaranteed")
+        return _("%(lenders)s, or whoever else claims what it is guaranteed,") % {"lenders": self._departments(named)}
+
+    def _quota(self) -> str:
+        text = _("%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this it would be %(after)s.")
+        return text % {
+            "department": self.department,
+            "guaranteed": self._units(self.facts.guaranteed),
+            "in_use": self._units(self.facts.in_use),
+            "after": self._units(self.facts.in_use_after),
+        }
+
+    def _where(self) -> Iterator[str]:
+        for place in self.facts.placement or ():
+            cards = ", ".join(map(str, place.cards))
+            if cards:
+                text = ngettext(
+                    "Runs on %(node)s, card %(cards)s.", "Runs on %(node)s, cards %(cards)s.", len(place.cards)
+                )
+                yield text % {"node": place.node, "cards": cards}
+            else:
+                yield _("Runs on %(node)s.") % {"node": place.node}
+
+    def _count(self, units: int) -> str:
+        """Before "of 4 cards": the number alone, where the unit is counted."""
+        return str(units) if self.pool.unit in {"card", "replica", "slice"} else self._units(units)
+
+    def _units(self, units: int) -> str:
+        return amount(units, self.pool)
+
+    def _departments(self, slugs: Mapping[e.DepartmentId, int]) -> str:
+        return _(", ").join(
+            self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs)
+        )
+
+
+# Instead --------------------------------------------------------------------------------------------------------------
+
+
+def _alternatives(
+    department: Department, request: WorkloadRequest, snapshot: e.Snapshot, asked: e.Claim, now: dt.datetime
+) -> Iterator[Alternative]:
+    """Less of the same that starts now, and as much elsewhere that does; at most three."""
+    pool = request.pool
+    if not request.profile:
+        most = _largest_now(snapshot, asked)
+        if most:
+            yield Alternative(pool, most, _("%(amount)s here") % {"amount": amount(most, pool)})
+    cards = -(-request.card_charge // pool.units_per_card)
+    others = Pool.objects.filter(quotas__department=department, mig="").exclude(pk=pool.pk).select_related("group")
+    for other in others[:2]:
+        units = cards if other.unit == "card" else other.units_per_card
+        elsewhere = replace(request, pool=other, units_per_pod=units, profile="")
+        claim = claim_of(_claim(department, elsewhere, Actor(None), now))
+        if _starts_now(load_snapshot(other.group, now=now), claim):
+            text = _("%(amount)s in %(pool)s") % {"amount": amount(units, other), "pool": other.name}
+            yield Alternative(other, units, text)
+
+
+def _largest_now(snapshot: e.Snapshot, asked: e.Claim) -> int:
+    """The most units of this shape, below what was asked, that would start now; found by halving."""
+    pool = next(pool for pool in snapshot.pools if pool.id == asked.pool)
+    low, high = 0, asked.on_card - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _starts_now(snapshot, resized(asked, middle, pool)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _starts_now(snapshot: e.Snapshot, claim: e.Claim) -> bool:
+    headline = engine.verdict(snapshot, claim).headline
+    return headline in {Headline.STARTS_OWN, Headline.STARTS_BORROWING}

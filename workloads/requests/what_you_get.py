@@ -1,0 +1,155 @@
+"""What an amount of a pool means for the person who asks: what they get, what it is charged, what can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from django.utils.translation import gettext as _
+
+from portal.text.words import amount, cores, memory
+from quotas.models import Pool
+from workloads.requests.gpu_amounts import about, examples, said
+from workloads.requests.request import WorkloadRequest
+from workloads.sharing import About
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One thing that neighbours may or may not touch; `level` is full, soft or none."""
+
+    what: str
+    level: str
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    gets: str  # "half a T4, 7.5 GiB, not isolated"
+    charge: str
+    system: str
+    kept: tuple[Kept, ...]
+    isolation: str
+    risks: str
+
+
+def given(request: WorkloadRequest) -> Given | None:
+    """None for a pool of a system that no module serves."""
+    pool, system = request.pool, about(request.pool)
+    if system is None:
+        return None
+    parts = [said(pool, request.units_per_pod, request.profile)]
+    if request.cores_per_pod:
+        parts.append(_("%(percent)s %% of its compute") % {"percent": request.cores_per_pod})
+    parts.append(isolation_word(system))
+    text = _(", ").join(parts)
+    if request.pods > 1:
+        text = _("%(pods)s pods with %(gets)s each") % {"pods": request.pods, "gets": text}
+    return Given(text, charge(request), _(system.title), kept(system), _(system.isolation), _(system.risks))
+
+
+def charge(request: WorkloadRequest) -> str:
+    """What counts in the quota, and why where that is more than the memory asked for."""
+    pool, total = request.pool, request.charge * request.pods
+    numbers = {"charge": amount(total, pool), "percent": request.cores_per_pod or 0}
+    if request.beside_charge > request.card_charge:
+        return _("Charged to the quota: %(charge)s, for the CPU and memory it asks are the larger share.") % numbers
+    if request.profile:
+        return _("Charged to the quota: %(charge)s.") % numbers
+    if request.charge > request.units_per_pod:
+        return _("Charged to the quota: %(charge)s, for %(percent)s %% of the compute is the larger share.") % numbers
+    return _("Charged to the quota: %(charge)s.") % numbers
+
+
+def beside(pool: Pool) -> str:
+    """What comes with a card beside it; "" where one may ask for as much as one likes."""
+    cpu, host_memory = pool.with_a_card
+    numbers = {"cpu": cores(cpu), "memory": memory(host_memory)}
+    if cpu and host_memory:
+        return (
+            _("With each card come %(cpu)s CPU and %(memory)s of memory; who asks for more is charged for more.")
+            % numbers
+        )
+    if cpu:
+        return _("With each card come %(cpu)s CPU; who asks for more is charged for more.") % numbers
+    if host_memory:
+        return _("With each card come %(memory)s of memory; who asks for more is charged for more.") % numbers
+    return ""
+
+
+def above_share(request: WorkloadRequest) -> str:
+    """What a request is told that asks for more CPU or memory than comes with its cards; "" for all others."""
+    if request.beside_charge <= request.card_charge:
+        return ""
+    pool, (cpu, host_memory) = request.pool, request.pool.with_a_card
+    over_cpu = cpu and request.cpu_milli * pool.units_per_card > cpu * request.card_charge
+    asked = _("%(cpu)s CPU") % {"cpu": cores(request.cpu_milli)} if over_cpu else memory(request.memory_mib)
+    text = _(
+        "%(asked)s is more than comes with %(card)s (%(share)s a card): each pod is charged %(charge)s. What is above the"
+        " guarantee is borrowed and may be called back."
+    )
+    share = _("%(cpu)s CPU") % {"cpu": cores(cpu)} if over_cpu else memory(host_memory)
+    return text % {
+        "asked": asked, "share": share,
+        "card": amount(request.card_charge, pool), "charge": amount(request.charge, pool),
+    }  # fmt: skip
+
+
+def isolation_word(system: About) -> str:
+    """The weakest of memory and faults is what a person has to know."""
+    if system.memory == "full":
+        return _("isolated") if system.faults == "full" else _("own memory, faults are shared")
+    return _("memory limited by software") if system.memory == "soft" else _("not isolated")
+
+
+def kept(system: About) -> tuple[Kept, ...]:
+    levels = {"full": _("kept apart"), "soft": _("limited by software"), "none": _("shared")}
+    rows = ((_("GPU memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
+    return tuple(Kept(what, level, levels[level]) for what, level in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One pool in a researcher's words."""
+
+    pool: Pool
+    title: str
+    gives: str
+    risks: str
+    isolation: str
+    kept: tuple[Kept, ...]
+    cores: bool
+    extras: str  # names of About.extra
+    label: str  # of the amount
+    examples: str
+    beside: str
+
+
+def offers(pools: Iterable[Pool]) -> list[Offer]:
+    found = []
+    for pool in pools:
+        system = about(pool)
+        if system is None:
+            continue
+        label = {
+            "card": _("Cards"), "MiB": _("GPU memory (GiB)"), "percent": _("Share of a card (%)"), "replica": _("Shares"),
+        }  # fmt: skip
+        found.append(
+            Offer(
+                pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
+                system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
+                beside(pool),
+            )
+        )  # fmt: skip
+    return found
+
+
+def compute_share(pool: Pool, units: int) -> int | None:
+    """The share of compute that goes with a share of memory, where the system limits it and nobody said otherwise."""
+    system = about(pool)
+    if system is None or system.cores == "none" or not units:
+        return None
+    share = min(Fraction(100), Fraction(100 * units, pool.units_per_card))
+    step = system.cores_step
+    return min(100, -(-share.numerator // (share.denominator * step)) * step)

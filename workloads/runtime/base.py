@@ -1,0 +1,370 @@
+"""The contract between the portal and whatever runs its workloads.
+
+A *driver* is a thin, stateless-enough adapter. It never touches the database, never decides, never waits for a state:
+it is told what should be, says what is, and both calls may be repeated at any time by any process.
+
+| call | does | may raise | repeated call |
+|---|---|---|---|
+| `ensure(spec)` | makes the run exist (look first, create if absent) | `Refused`, `Unreachable` | no second run: the same `submission_id` is found again |
+| `announce(ref, reclaim_at)` | writes or clears (`None`) the time of reclaim where the container reads it | `Unreachable` | the last time written stands |
+| `stop(ref, grace)` | SIGTERM now, SIGKILL after `grace` seconds; returns at once | `Unreachable` | harmless, also for what is gone |
+| `remove(ref)` | forgets a finished run (its pod, process record); the working directory stays | `Unreachable` | harmless |
+| `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
+| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: of a service before its last start, where that has a log of its own (else empty) | `Unreachable`, `NoSuchRun` | – |
+| `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
+| `outside()` | every pod on a node that the portal did not start and that is not over; a driver need not have it | `Unreachable` | – |
+| `files(volume)` | the files of a working directory: workloads/runtime/files.py | `Unreachable`, `Refused` | – |
+| `volumes()` | the working directories that exist, the portal's own only; clears away what showed their files | `Unreachable` | – |
+| `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
+| `keep_home(home)` | makes a department's place what it should be, where the cluster has such places | `Unreachable`, `Refused` | harmless |
+| `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
+
+A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
+is gone, and holds nothing.
+
+A gang is one run with as many ranks as pods, a service one run with one rank that begins again when it exits. `Observed.phase`
+is the whole run's: it has ended once every rank has. A driver never stops ranks because another one failed, unless it says
+so in `over`: the portal then calls `stop()`. `gated` asks for another `ensure()`: all ranks are there now and can start at once.
+
+Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), `submission_id` says whose object it is: an object of
+that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
+Times are aware datetimes, grace is in seconds, memory in MiB, cpu in millicores.
+
+Every container finds these in its environment (`environment()`; the driver adds the paths, which only it knows):
+
+| variable | meaning |
+|---|---|
+| `PORTAL_WORKLOAD`, `PORTAL_ATTEMPT`, `PORTAL_DEPARTMENT`, `PORTAL_USER` | whose run this is |
+| `PORTAL_WORKDIR` | the working directory, which survives the attempts; commands start in it |
+| `PORTAL_DEPARTMENT_DIR`, `PORTAL_USER_DIR` | the department's and the author's own volume, where they were asked for; on Kubernetes `/volumes/department` and `/volumes/user` |
+| `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
+| `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver does not look for it |
+| `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
+| `PORTAL_ADDRESS`, `PORTAL_PORT`, `PORTAL_BASE_PATH` | where a notebook or service has to listen, and below which path |
+| `PORTAL_RANK`, `PORTAL_RANKS`, `PORTAL_HOSTS`, and its template's own | which rank of a gang this is, and where the others are (workloads/runtime/rank_environment.py) |
+| `PORTAL_TOKEN` (also `JUPYTER_TOKEN`) | its secret: whoever reaches that port without it is nobody |
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from workloads.runtime.errors import EXCEEDED as EXCEEDED
+from workloads.runtime.errors import ClusterError as ClusterError
+from workloads.runtime.errors import NoSuchRun as NoSuchRun
+from workloads.runtime.errors import Refused as Refused
+from workloads.runtime.errors import Unreachable as Unreachable
+from workloads.runtime.files import Files
+from workloads.runtime.places import Home as Home
+from workloads.runtime.places import KeptVolume as KeptVolume
+from workloads.runtime.places import SharedVolume as SharedVolume
+from workloads.runtime.places import VolumeRef as VolumeRef
+from workloads.runtime.setups import Setup
+
+
+class Phase(enum.StrEnum):
+    """What a run is doing, as the cluster says it."""
+
+    PENDING = "pending"  # accepted, not yet running (unscheduled, image pull, …)
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"  # every rank exited 0
+    FAILED = "failed"  # a rank exited otherwise; see exit_code and reason
+    LOST = "lost"  # its node or its record is gone: nobody knows how it ended
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it, and `ended` which object
+    `observe()` saw at its end, so that it need not look again; neither identifies anything."""
+
+    name: str
+    namespace: str
+    submission_id: str
+    kind: str = field(default="", compare=False)
+    ended: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """Where one pod goes: a node and the cards on it. MIG: `start` is the first memory slice, else None."""
+
+    pod: int
+    node: str
+    cards: tuple[int, ...] = ()
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything a driver needs to start one attempt; made from database rows by workloads.clusters.run_spec.spec_of()."""
+
+    ref: RunRef
+    workload_id: str
+    attempt: int
+    kind: str  # notebook | job | distributed | service
+    department: str
+    user: str
+    image: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    pods: int
+    cpu_milli: int
+    memory_mib: int
+    sharing: str  # key of a module in workloads.sharing: "whole", "memory", "mig", …
+    product: str  # GPU product of the pool, for node selection
+    units_per_pod: int
+    profile: str | None  # MIG profile
+    placement: tuple[PodPlacement, ...]
+    grace: int
+    max_runtime: int | None
+    volume: str  # name of the working directory / PVC that survives the attempts
+    ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
+    ready_token: str = field(repr=False)
+    untried: bool = False  # nobody can have asked for it before: the driver need not look first
+    port: int | None = None  # what a notebook or service listens on inside
+    token: str = field(default="", repr=False)  # the notebook server's own secret
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, str]] = ()
+    shm_mib: int = 64
+    cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
+    setup: Setup = field(default_factory=Setup)  # what only some kinds have
+    mig: str = ""  # the pool's table of profiles
+    units_per_card: int = 0  # of the pool
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
+    extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
+    shared_volumes: tuple[SharedVolume, ...] = ()
+    own_words: Set[int] = (
+        frozenset()
+    )  # positions in `command` where $(PORTAL_…) is replaced: the portal's or a preset's
+
+
+def volume_of(spec: RunSpec) -> VolumeRef:
+    ref = VolumeRef(spec.volume, spec.ref.namespace, spec.workload_id, spec.department, spec.user)
+    return replace(ref, unrestricted=spec.setup.ipc_lock)
+
+
+TOKENS = ("PORTAL_TOKEN", "JUPYTER_TOKEN")
+
+
+def environment(spec: RunSpec) -> dict[str, str]:
+    """The user's variables, then the portal's own, which win. Paths are the driver's to add."""
+    own = {
+        "PORTAL_WORKLOAD": spec.workload_id,
+        "PORTAL_ATTEMPT": str(spec.attempt),
+        "PORTAL_DEPARTMENT": spec.department,
+        "PORTAL_USER": spec.user,
+        "PORTAL_READY_URL": spec.ready_url,
+        "PORTAL_READY_TOKEN": spec.ready_token,
+    }
+    if spec.port is not None:
+        own |= {
+            "PORTAL_ADDRESS": "0.0.0.0",  # noqa: S104 all of a pod's; the embedded cluster says 127.0.0.1
+            "PORTAL_PORT": str(spec.port),
+            "PORTAL_BASE_PATH": base_path(spec.kind, spec.workload_id),
+            "PORTAL_TOKEN": spec.token,
+        }
+    if spec.kind == "notebook":
+        own["JUPYTER_TOKEN"] = spec.token
+    return {**spec.env, **spec.secret_env, **own}
+
+
+def secrets_of(spec: RunSpec) -> dict[str, str]:
+    """Those of `environment` that must not be readable where the run is described: the user's secrets, and what opens it.
+
+    The ready token is none: it says one thing of its own attempt, and only while that is called back.
+    """
+    env = environment(spec)
+    return {name: env[name] for name in (*spec.secret_env, *TOKENS) if env.get(name)}
+
+
+def base_path(kind: str, workload_id: str) -> str:
+    """A service knows nothing of the portal: it has the whole of its origin."""
+    return "/" if kind == "service" else f"/notebooks/{workload_id}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One pod of a gang, or the one of a service. `told`: it was asked to stop before it ended."""
+
+    rank: int
+    phase: Phase
+    told: bool = False
+    node: str = ""
+    cards: tuple[str, ...] = ()
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+    ready: bool | None = None  # a service answers on its port; None: nobody asks
+    restarts: int = 0  # of a service
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One run as the cluster sees it now."""
+
+    ref: RunRef
+    workload_id: str
+    attempt: int
+    phase: Phase
+    stopping: bool = False  # deletion or SIGTERM under way
+    exit_code: int | None = None
+    reason: str = ""  # OOMKilled, Evicted, ImagePullBackOff, DeadlineExceeded, NodeLost, …
+    message: str = ""
+    node: str = ""
+    cards: tuple[str, ...] = ()  # read back, where the system tells
+    ready: bool = False  # said "ready" by file
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+    checkpointed_at: dt.datetime | None = None
+    ranks: tuple[Rank, ...] = ()  # of a gang or service
+    over: bool = False  # a rank failed, or the one that decides has finished: the others have no work left
+    gated: bool = False  # all ranks are there and wait for another ensure() to start at once
+    displaced_at: dt.datetime | None = None  # since then the pod of a service has no place on its node any more
+
+
+@dataclass(frozen=True, slots=True)
+class CardInfo:
+    """`units` in the pool's unit; `memory_mib` and `cores` (100) are all that the card has, where that is known or limited."""
+
+    index: int
+    units: int
+    cores: int | None = None
+    uuid: str = ""
+    healthy: bool = True
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence about a node: a message id with %(name)s places, translated when it is shown, as are the notes that stand
+    in those places. str() is English."""
+
+    message: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message % self.params
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Cards of a node that another system serves than the rest of it: whole cards beside MIG instances."""
+
+    sharing: str
+    product: str
+    unit: str
+    units_per_card: int
+    cards: tuple[CardInfo, ...]
+    instances: Mapping[str, int] = field(default_factory=dict)
+    mig: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node of the inventory. `held_back` says why it takes no new pods ("" = it does).
+
+    `because` and `held_back` are English; `because_of` and `held_back_by` are the same to be translated. `conflicts` has
+    the keys of other systems it bears marks of and must not. Pools that `beside` and the node itself feed share nodes:
+    they belong to one pool group.
+    """
+
+    name: str
+    sharing: str
+    product: str
+    unit: str  # card | replica | MiB | percent | slice
+    units_per_card: int
+    cards: tuple[CardInfo, ...]
+    instances: Mapping[str, int] = field(default_factory=dict)  # fixed MIG geometry
+    mig: str | None = None  # a product key of the MIG profile table
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
+    pods: int | None = None  # most that run there at once
+    devices: Mapping[str, int] = field(default_factory=dict)  # what else pods may ask of it: RDMA
+    domain: str = ""
+    because: str = ""  # why this sharing system was derived
+    held_back: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[Offer, ...] = ()
+    because_of: Note | None = None
+    held_back_by: tuple[Note, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """Every kind of card it has, its own first; one without a system or cards offers nothing."""
+        own = Offer(self.sharing, self.product, self.unit, self.units_per_card, self.cards, self.instances, self.mig)
+        return tuple(offer for offer in (own, *self.beside) if offer.sharing and offer.cards)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePod:
+    """A pod on a node that the portal did not start. `owner_kind` is what made it: DaemonSet, Job, …, or Node; "": nobody.
+    `pod` is the object itself, for the sharing system of its node to read."""
+
+    uid: str
+    node: str
+    namespace: str
+    name: str
+    owner_kind: str
+    pod: Mapping[str, Any] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    data: bytes
+    offset: int  # of the first byte of `data` in the whole log
+    end: bool  # the run is over and nothing will be added
+    first: int = 0  # the first byte that is still there: what was before it is not kept
+
+
+def last_lines(data: bytes, count: int) -> bytes:
+    """The last `count` lines of a log, of which the very last may not be at its end yet."""
+    if count > data.count(b"\n"):
+        return data
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :] if count else b""
+
+
+class ClusterDriver(Protocol):
+    """See the table above; `name` is the Cluster row's name."""
+
+    name: str
+
+    def ensure(self, spec: RunSpec) -> None: ...
+
+    def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None: ...
+
+    def stop(self, ref: RunRef, grace: int) -> None: ...
+
+    def remove(self, ref: RunRef) -> None: ...
+
+    def observe(self) -> tuple[Observed, ...]: ...
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
+        previous: bool = False,
+    ) -> LogChunk: ...  # fmt: skip
+
+    def nodes(self) -> tuple[NodeInfo, ...]: ...
+
+    def endpoint(self, ref: RunRef) -> tuple[str, int] | None: ...
+
+    def files(self, volume: VolumeRef) -> Files | None:
+        """The working directory, made if it is not there; None where it does not outlive a run."""
+        ...
+
+    def volumes(self) -> tuple[KeptVolume, ...]: ...
+
+    def discard(self, volume: VolumeRef) -> None: ...
+
+    def keep_home(self, home: Home, *, fresh: bool = False) -> None:
+        """`fresh`: written again even if this process remembers having written it."""
+        ...

@@ -1,0 +1,101 @@
+"""From what each rank does to what the gang does. Pure; every driver gathers in the same way."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.runtime.base import Phase, Rank
+
+LIVE = frozenset({Phase.PENDING, Phase.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The gang as one run; fields as in Observed."""
+
+    phase: Phase
+    over: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    cards: tuple[str, ...] = ()
+    started_at: dt.datetime | None = None
+    finished_at: dt.datetime | None = None
+
+
+def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered:
+    """`ranks` in order, one or more.
+
+    It runs once all ranks have begun. It is over once one has failed by itself, or once the leader has finished where that
+    decides; it has ended once no rank lives. Ranks that were told to stop never hide the one that failed, and a rank that
+    was taken away makes the whole gang lost, whatever its orphaned peers say.
+    """
+    live = [rank for rank in ranks if rank.phase in LIVE]
+    broken = broken_of(ranks)
+    first = broken[0] if broken else None
+    done = leader_decides and ranks[0].phase is Phase.SUCCEEDED
+    over = first is not None or done
+    shown = first or next((rank for rank in ranks if rank.phase is Phase.PENDING and rank.reason), None)
+    begun = [rank.started_at for rank in ranks if rank.started_at]
+    facts: dict[str, Any] = {
+        "node": ", ".join(dict.fromkeys(rank.node for rank in ranks if rank.node)),
+        "cards": tuple(card for rank in ranks for card in rank.cards),
+        "started_at": max(begun) if len(begun) == len(ranks) else None,
+        "message": f"rank {shown.rank}: {shown.message}".rstrip(": ") if shown else "",
+        "reason": shown.reason if shown else "",
+    }
+    if live:
+        begins = any(rank.phase is Phase.PENDING for rank in ranks)
+        return Gathered(Phase.PENDING if begins else Phase.RUNNING, over=over, **facts)
+    facts["finished_at"] = max((rank.finished_at for rank in ranks if rank.finished_at), default=None)
+    if done and not broken:
+        return Gathered(Phase.SUCCEEDED, exit_code=0, **facts | {"reason": "Completed"})
+    if any(rank.phase is Phase.LOST for rank in broken):
+        return Gathered(Phase.LOST, **facts)
+    last = first or next((rank for rank in ranks if rank.exit_code), ranks[0])
+    if first is None and all(rank.phase is Phase.SUCCEEDED for rank in ranks):
+        return Gathered(Phase.SUCCEEDED, exit_code=0, **facts | {"reason": "Completed"})
+    return Gathered(Phase.FAILED, exit_code=last.exit_code, **facts | {"reason": last.reason})
+
+
+def broken_of(ranks: Sequence[Rank]) -> list[Rank]:
+    """Those that failed or were taken away without being told to go; who was first, first."""
+    bad = [rank for rank in ranks if rank.phase in (Phase.FAILED, Phase.LOST) and not rank.told]
+    never = dt.datetime.max.replace(tzinfo=dt.UTC)
+    return sorted(bad, key=lambda rank: (rank.finished_at or never, rank.rank))
+
+
+def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    """Ranks as the database keeps them: JSON, the same for the same ranks."""
+    return [
+        {
+            "rank": each.rank,
+            "phase": each.phase.value,
+            "told": each.told,
+            "node": each.node,
+            "cards": list(each.cards),
+            "exit_code": each.exit_code,
+            "reason": each.reason,
+            "message": each.message[:300],
+            "started_at": each.started_at.isoformat() if each.started_at else None,
+            "finished_at": each.finished_at.isoformat() if each.finished_at else None,
+            "ready": each.ready,
+            "restarts": each.restarts,
+        }
+        for each in ranks
+    ]
+
+
+def was_stopped(row: Mapping[str, Any]) -> bool:
+    """Of a row: it did not end by itself. Rows of an older portal do not say whether it was told."""
+    return row["phase"] in (Phase.FAILED, Phase.LOST) and bool(row.get("told", row["reason"] == "Stopped"))
+
+
+def first_failed(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The rank that failed by itself before the others; None if none did."""
+    bad = [row for row in rows if row["phase"] in (Phase.FAILED, Phase.LOST) and not was_stopped(row)]
+    return min(bad, key=lambda row: (row["finished_at"] or "~", row["rank"]), default=None)

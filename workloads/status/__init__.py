@@ -1,0 +1,1 @@
+"""How a workload stands, in words: the same for pages and API."""

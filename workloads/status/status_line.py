@@ -1,0 +1,287 @@
+"""The one sentence of a workload's page: what it does now, why, and what its person can do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from portal.access import Actor
+from portal.models import Department
+from portal.text.words import amount, duration
+from quotas.barred import barred_in_queue
+from quotas.engine.explain import STARTS_BY_ITSELF
+from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
+from quotas.telling import Teller, clock, goes_back, named_claims
+from quotas.windows import next_return
+from workloads.lifecycle import State
+from workloads.models import Attempt, Kind, ModeChange, Workload
+from workloads.runtime.gangs import first_failed, was_stopped
+
+IMAGE = gettext_lazy(
+    "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
+)
+CONTAINER = gettext_lazy("The cluster cannot make its container. Change the request, or ask your operator.")
+NODE = gettext_lazy(
+    "No node takes it although the plan has room there. Something else may be using it: ask your operator."
+)
+OBSTACLES = {
+    "ErrImagePull": IMAGE, "ImagePullBackOff": IMAGE, "ErrImageNeverPull": IMAGE, "InvalidImageName": IMAGE,
+    "CreateContainerConfigError": CONTAINER, "CreateContainerError": CONTAINER, "Unschedulable": NODE,
+    "UnexpectedAdmissionError": NODE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Situation:
+    """`moment` is the number that counts: `ticks` says whether towards it (countdown) or from it (since). `advice` is what
+    can be done where no button does it."""
+
+    sentence: str
+    details: list[str] = field(default_factory=list)
+    moment: dt.datetime | None = None
+    ticks: str = "since"
+    caption: str = ""
+    action: str = ""  # leave | rerun | notebook | extend
+    advice: list[str] = field(default_factory=list)
+
+
+def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
+    if attempt is None:
+        return Situation(_("It was never queued."))
+    found = _situation(actor, workload, attempt)
+    since = attempt.cluster.unreachable_since
+    if since is not None and attempt.claim.state in OCCUPYING:
+        found.details.insert(0, _(
+            "Its cluster has not answered since %(since)s: this is what was known then."
+            " It keeps its cards, and nothing is started elsewhere."
+        ) % {"since": clock(int(since.timestamp()))})  # fmt: skip
+    return found
+
+
+def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
+    claim, state = attempt.claim, State(workload.state)
+    if state is State.QUEUED and claim.state == ClaimState.HOLDING:
+        return Situation(
+            _("Has what it asked for, and starts in a moment."), shares_of(workload, claim), attempt.queued_at,
+            caption=_("waiting for"),
+        )  # fmt: skip
+    if state is State.QUEUED:
+        return queued(actor, workload, attempt, claim)
+    if state in (State.ADMITTED, State.STARTING):
+        where = where_of(attempt, claim)
+        return Situation(
+            _("Starting on %(where)s.") % {"where": where} if where else _("Starting."),
+            [*obstacle(attempt.reason, attempt.message), *shares_of(workload, claim)],
+            workload.state_since, caption=_("starting for"),
+        )  # fmt: skip
+    if state is State.RUNNING:
+        where = where_of(attempt, claim)
+        return Situation(
+            _("Running on %(where)s.") % {"where": where} if where else _("Running."), shares_of(workload, claim),
+            attempt.started_at or workload.state_since, caption=_("running for"),
+        )  # fmt: skip
+    if state is State.RECALLED:
+        return recalled(workload, attempt, claim)
+    if state is State.STOPPING:
+        return stopping(workload, attempt)
+    return ended(workload, attempt)
+
+
+def where_of(attempt: Attempt, claim: Claim) -> str:
+    places = attempt.placement or claim.placement or []
+    return "; ".join(place_text(each["node"], each.get("cards", [])) for each in places) or attempt.node
+
+
+UUID = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def place_text(node: str, cards: Sequence[object]) -> str:
+    """n3, cards 4, 5. Of several UUIDs as much as CUDA needs to tell them apart, too: eight of them whole fill a page."""
+    if not cards:
+        return node
+    names = list(map(str, cards))
+    short = sorted({match[1] for name in names if (match := UUID.fullmatch(name))})
+    text = ngettext("%(node)s, card %(cards)s", "%(node)s, cards %(cards)s", len(names))
+    return text % {"node": node, "cards": ", ".join(short if 1 < len(short) == len(names) else names)}
+
+
+def lenders_of(claim: Claim) -> list[Department | None]:
+    """None: the unpromised rest."""
+    rows = LedgerEntry.objects.filter(claim=claim, own=False, ended_at=None).select_related("lender")
+    return [entry.lender for entry in rows]
+
+
+def shares_of(workload: Workload, claim: Claim) -> list[str]:
+    """Own or borrowed, and what borrowing means."""
+    pool = workload.pool
+    if not claim.preemptible:
+        return [_("Inside the guarantee only, and no other work stops it: it stays until it ends.")]
+    if not claim.borrowed:
+        return [_("All from your department's own quota: nobody can recall it.")]
+    lenders = lenders_of(claim)
+    names = [lender.name if lender else _("the unpromised rest") for lender in lenders]
+    numbers = {
+        "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool),
+        "lenders": _(", ").join(names), "notice": duration(claim.notice), "grace": duration(claim.grace),
+    }  # fmt: skip
+    text = (
+        _("%(borrowed)s of %(all)s borrowed from %(lenders)s.")
+        if numbers["lenders"]
+        else _("%(borrowed)s of %(all)s borrowed.")
+    )
+    contract = _(
+        "Recallable: it can be called back with %(notice)s notice and %(grace)s grace;"
+        " then it is queued again with the same id."
+    )
+    now = timezone.now()
+    back = next_return(claim.department, pool, {lender.slug: 0 for lender in lenders if lender}, now=now)
+    until = (
+        claim.started_at + dt.timedelta(seconds=claim.max_runtime) if claim.started_at and claim.max_runtime else None
+    )
+    concerns = back is not None and (until is None or back.at < until)
+    return [text % numbers, contract % numbers, *([goes_back(back, pool)] if back and concerns else [])]
+
+
+def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
+    teller = Teller(actor, {*named_claims(claim.reasons), *claim.ahead})
+    reasons = teller.reasons(claim.reasons, workload.pool)
+    details, advice = [why for why, _advice in reasons], [advice for _why, advice in reasons if advice]
+    if rule := barred_in_queue(claim):
+        details.append(rule.sentence(workload.department, workload.pool))
+    if claim.ahead:
+        ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
+        details.append(_("Ahead: %(claims)s.") % {"claims": ahead})
+    if attempt.number > 1:
+        details.append(
+            _("Attempt %(number)s: it keeps its id, its files and its place in time.") % {"number": attempt.number}
+        )
+    if claim.decision == "reclaim" and claim.promised_at:
+        text = _("Starts by %(by)s at the latest, when lent capacity has come back.")
+        text %= {"by": clock(int(claim.promised_at.timestamp()))}
+        advice = advice or [_(STARTS_BY_ITSELF)]
+        return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"), advice=advice)
+    if claim.position:
+        return Situation(
+            _("Waits, position %(position)s.") % {"position": claim.position}, details, attempt.queued_at,
+            caption=_("waiting for"), advice=advice,
+        )  # fmt: skip
+    return Situation(
+        _("Waits for the next planning pass."), details, attempt.queued_at, caption=_("waiting for"), advice=advice
+    )
+
+
+def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
+    taker = claim.held_for.department.name if claim.held_for else ""
+    if taker:
+        text = _("%(department)s calls its capacity back: save your work now.") % {"department": taker}
+    elif node := being_changed(claim):
+        text = _("%(node)s is taken out of service: save your work now.") % {"node": node}
+    else:
+        text = _("Its capacity is called back: save your work now.")
+    then = _(
+        "When the countdown ends it gets SIGTERM, and %(grace)s later SIGKILL; then it is queued again with the same id."
+    )
+    details = [then % {"grace": duration(attempt.grace)}]
+    if attempt.ready_at:
+        details = [_("It said that its work is saved; it is leaving now.")]
+    return Situation(text, details, attempt.reclaim_at, "countdown", _("until SIGTERM"), "leave")
+
+
+def being_changed(claim: Claim) -> str:
+    """The node it stands on whose mode an operator changes; "" for none."""
+    names = {place["node"] for place in claim.placement or ()}
+    changes = ModeChange.objects.filter(
+        finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
+    )
+    return changes.values_list("node__name", flat=True).first() or ""
+
+
+def stopping(workload: Workload, attempt: Attempt) -> Situation:
+    causes = {
+        "recalled": _("Stopping, because its capacity goes back; it will be queued again."),
+        "cancelled": _("Stopping, because somebody asked for it."),
+        "expired": _("Stopping: it ran as long as it asked for."),
+        "stuck": _("Stopping: the cluster could not start it (%(reason)s).") % {"reason": reason_word(attempt.reason)},
+    }
+    limit = (attempt.stopping_at or workload.state_since) + dt.timedelta(seconds=attempt.grace)
+    text = causes.get(attempt.stop_cause, _("Stopping."))
+    return Situation(text, [], limit, "countdown", _("until SIGKILL"))
+
+
+def ended(workload: Workload, attempt: Attempt) -> Situation:
+    lasted = duration((attempt.finished_at or workload.state_since) - attempt.started_at) if attempt.started_at else ""
+    code = "" if workload.exit_code is None else str(workload.exit_code)
+    numbers = {"lasted": lasted, "code": code, "reason": reason_word(workload.reason)}
+    details = obstacle(workload.reason, workload.message)
+    state = State(workload.state)
+    if state is State.SUCCEEDED:
+        text = _("Finished after %(lasted)s with exit code 0.") if lasted else _("Finished with exit code 0.")
+    elif state is State.CANCELLED:
+        by = workload.cancelled_by.label if workload.cancelled_by else ""
+        text = _("Stopped by %(by)s.") if by else _("Stopped.")
+        numbers["by"] = by
+    elif state is State.REJECTED:
+        text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
+    elif workload.kind == Kind.DISTRIBUTED and (rank := first_failed(attempt.ranks)) is not None:
+        numbers |= {"rank": rank["rank"], "code": rank["exit_code"], "reason": reason_word(rank["reason"])}
+        text = (
+            _("Rank %(rank)s failed with %(code)s.") if rank["exit_code"] is not None else _("Rank %(rank)s was lost.")
+        )
+        if numbers["reason"]:
+            text = _("Rank %(rank)s failed with %(code)s: %(reason)s.")
+        if numbers["reason"] and rank["exit_code"] is None:
+            text = _("Rank %(rank)s was lost: %(reason)s.")
+        if any(map(was_stopped, attempt.ranks)):
+            details.append(_("The other ranks were stopped for it. The log below is that of rank %(rank)s.") % numbers)
+    elif numbers["reason"] and code:
+        text = _("Failed with exit code %(code)s: %(reason)s.")
+    elif code:
+        text = _("Failed with exit code %(code)s. The log below says more.")
+    else:
+        text = _("Failed: %(reason)s.") if workload.reason else _("Failed.")
+    if state is State.FAILED and (meaning := meaning_of(numbers["code"])):
+        details.append(meaning)
+    return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
+
+
+def meaning_of(code: object) -> str:
+    """What an exit code says that is a signal's; "" for others."""
+    return {
+        "126": _("Exit code 126: the command is there but cannot be run."),
+        "127": _("Exit code 127: the command was not found in the image."),
+        "134": _("Exit code 134: it broke off by itself (SIGABRT), as libraries do after an internal error."),
+        "137": _(
+            "Exit code 137: it was killed (SIGKILL), mostly because it used more memory than it asked for,"
+            " or had not ended when its grace was over."
+        ),
+        "139": _(
+            "Exit code 139: it crashed (SIGSEGV, a segmentation fault), mostly in native code such as a CUDA"
+            " or Python extension that does not fit."
+        ),
+        "143": _("Exit code 143: it was asked to end (SIGTERM) and did not say that its work was done."),
+    }.get(str(code), "")  # fmt: skip
+
+
+def obstacle(reason: str, message: str) -> list[str]:
+    """What the cluster says, and what to do about it."""
+    said = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
+    return [*said, str(OBSTACLES[reason])] if reason in OBSTACLES else said
+
+
+def reason_word(code: str) -> str:
+    """Codes of our own as words; a cluster's reasons (ImagePullBackOff, …) as they are, "Error" left out: it says nothing."""
+    return {
+        "Error": "",
+        "ClusterStopped": _("the cluster was stopped"),
+        "max_runtime": _("it ran longer than its max runtime"),
+        "max_reclaims": _("it was called back more often than this pool allows"),
+        "not_started": _("the cluster did not start it in time"),
+        "max_wait": _("it waited longer than it was allowed to"),
+        "OOMKilled": _("it used more memory than it asked for (OOMKilled)"),
+    }.get(code, code)
