@@ -1,8 +1,8 @@
 """What is done to a working directory, where it is: list, send, store, remove, pack. Nothing outside of it, ever.
 
 The embedded cluster calls these functions; on Kubernetes this very file runs in a small pod that mounts the directory
-(kubernetes/volume_pods.py). So: standard library only, one file, any Python from 3.8. A container may put any symbolic link into its
-directory; every path is resolved and must still lie inside.
+(kubernetes/volume_pods.py). So: standard library only, one file, any Python from 3.8. A container may put any symbolic link
+into its directory; every path is resolved and must still lie inside.
 
 A name is bytes on a disk and text everywhere else: `text_of` and `bytes_of`. What is no UTF-8 (a GBK archive unpacked) keeps
 its bytes as U+F780 to U+F7FF, signs that no real name has; one that has them all the same is written in the same way.

@@ -23,7 +23,7 @@ from workloads.nodes import inventory, pools
 from workloads.runtime.base import CardInfo, NodeInfo, Offer
 
 pytestmark = pytest.mark.django_db
-DATA = Path(__file__).parents[1] / "cluster/data/kwok_gpu_nodes.yaml"
+DATA = Path(__file__).parents[2] / "cluster/data/kwok_gpu_nodes.yaml"
 A100 = "NVIDIA-A100-SXM4-80GB"
 
 

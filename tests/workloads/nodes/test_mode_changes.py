@@ -34,7 +34,7 @@ from workloads.runtime.base import Unreachable
 from workloads.status.status_line import being_changed
 
 pytestmark = pytest.mark.django_db
-DATA = Path(__file__).parents[1] / "cluster/data/kwok_gpu_nodes.yaml"
+DATA = Path(__file__).parents[2] / "cluster/data/kwok_gpu_nodes.yaml"
 TABLE, NAME = "A100-80GB", "dgx-a100-80-whole-0"
 BALANCED = named_layouts(TABLE)["all-balanced"]
 

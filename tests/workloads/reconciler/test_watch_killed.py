@@ -39,7 +39,7 @@ def watchers(transactional_db: None, tmp_path: Path) -> Iterator[list[subprocess
     node = {"name": "n1", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}
     make.cluster("here", options={"nodes": [node]})
     command = [sys.executable, "manage.py", "watch"]
-    running = [subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2]) for _ in range(2)]
+    running = [subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[3]) for _ in range(2)]
     yield running
     for process in running:
         process.kill()

@@ -28,7 +28,7 @@ from workloads.requests.what_you_get import given
 from workloads.runtime.base import NodeInfo
 
 pytestmark = pytest.mark.django_db
-FIELD = Path(__file__).parents[1] / "sharing/field/hami-scaled-cores.yaml"
+FIELD = Path(__file__).parents[2] / "sharing/field/hami-scaled-cores.yaml"
 
 
 @pytest.fixture
