@@ -233,7 +233,7 @@ class TestLog:
 
     @given(log=LOGS, offset=st.integers(0, 40), limit=st.integers(1, 40))
     def test_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
-        with mock.patch.object(api, "PIECE", 3):
+        with mock.patch.object(kubernetes_api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, offset=offset, limit=limit)
         offset = offset if offset <= len(log) else 0  # it began anew
         assert (chunk.data, chunk.offset) == (log[offset:][:limit], offset)
@@ -241,7 +241,7 @@ class TestLog:
 
     @given(log=LOGS, tail=st.integers(0, 40), limit=st.integers(1, 40))
     def test_its_last_lines(self, log: bytes, tail: int, limit: int) -> None:
-        with mock.patch.object(api, "PIECE", 3):
+        with mock.patch.object(kubernetes_api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, tail=tail, limit=limit)
         lines = [line + b"\n" for line in log.split(b"\n")]
         lines[-1:] = [lines[-1][:-1]] if lines[-1] != b"\n" else []
