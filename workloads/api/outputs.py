@@ -24,8 +24,6 @@ from portal.server import streams
 from portal.text.numbers import natural
 from portal.web.code_names import plain_error
 from portal.web.problems import TooLarge
-from workloads.files import downloads, volumes
-from workloads.requests import previews
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
 from workloads.clusters.drivers import ClusterAway

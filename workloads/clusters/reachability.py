@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from portal.events import emit
-from portal.wake import wake
+from portal.background.hints import wake
+from portal.notify.events import emit
 from quotas.models import Cluster
 
 

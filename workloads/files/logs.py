@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from portal.infra.locks import durable, lend_connection
-from workloads.runtime.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
 from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import ref_of
 from workloads.models import Attempt, AttemptLog, Kind, LogPart
 from workloads.runtime.base import ClusterDriver, LogChunk, NoSuchRun, RunRef, last_lines
 

@@ -25,7 +25,6 @@ from django.utils import translation
 from portal.errors import Problem
 from portal.server.asgi_server import Receive, Scope, Send, hold
 from portal.server.streams import look
-from workloads import notebooks
 from workloads.models import Kind
 from workloads.notebooks import access
 from workloads.notebooks.access import FromElsewhere, Holder, NoTicket, Seat, StillStarting, Unanswered

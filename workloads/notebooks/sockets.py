@@ -16,7 +16,7 @@ from portal.notify import event_bell
 from portal.server import shutdown
 from portal.server.asgi_server import Receive, Scope, Send
 from portal.server.streams import look
-from workloads import notebooks
+from workloads.notebooks import access
 from workloads.notebooks.access import Seat
 
 log = structlog.get_logger(__name__)

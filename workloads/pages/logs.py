@@ -15,7 +15,6 @@ from django.views.decorators.http import require_safe
 from portal.access import actor_of
 from portal.text.numbers import LARGEST, natural
 from workloads.files.logs import read_log
-from workloads.runtime.base import LogChunk, NoSuchRun, Unreachable
 from workloads.models import Attempt, Workload
 from workloads.pages.rows import workload_for
 from workloads.runtime.base import LogChunk, NoSuchRun, Unreachable

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from portal.access import Actor
 from portal.infra.crypt import decrypt
+from tests.workloads.pages.test_workloads import World, as_, new
 from workloads import actions
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest
