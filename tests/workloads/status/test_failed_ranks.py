@@ -7,8 +7,8 @@ import re
 import pytest
 from django.urls import reverse
 
-from tests.workloads.status.conftest import Bed
-from tests.workloads.status.test_pages import as_
+from tests.workloads.conftest import Bed
+from tests.workloads.pages.test_workloads import as_
 from workloads.runtime.setups import Setup
 from workloads.status.ranks import ranks_of
 from workloads.status.status_line import meaning_of
