@@ -67,6 +67,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs PostgreSQL"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def committed_rows_are_deleted() -> None:
+    """After each test with `django_db(transaction=True)`."""
+    from django.test import TransactionTestCase
+
+    from tests import database
+
+    TransactionTestCase._fixture_teardown = database.teardown  # type: ignore[method-assign]
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> None:
     """What this process remembers for seconds belongs to another test's database."""
