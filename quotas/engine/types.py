@@ -1,49 +1,66 @@
-"""The words of the quota rules as values: what the engine reads (Snapshot) and what it answers (Plan).
+"""The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
-Everything here is frozen. Amounts are integers in the pool's native unit, times are integer seconds from any origin.
-Field names are those of the JSON format (docs/quota-rules.md, "Snapshot and plan as JSON"); `from_` stands for `from`.
+A **department** is promised a guaranteed number of units in each **pool** of cards, lends what it does not use, and
+borrows what others do not use. A **claim** is one workload's request for units of one pool: it is pending, holds units,
+or is leaving. A **recall** is a claim without a workload, by which an owner takes lent units back.
+
+Every value is frozen. Amounts are integers in the pool's native unit (cards, slices or MiB). Field names are those of the
+JSON format (docs/quota-rules.md, "Snapshot and plan as JSON"; snapshot_json.py reads and writes them), and `None` means
+that nothing is said: no limit, or the default.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Literal, NewType
+from typing import Annotated, Literal, NamedTuple, NewType
 
 from quotas.engine.reasons import Reason
+
+# Numbers and names ----------------------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """The integers that a key of the JSON format may have. Beyond 2⁵³ not every reader of JSON sees the same number."""
+
+    least: int = -(2**53) + 1
+    most: int = 2**53 - 1
+
+
+class NotEmpty(NamedTuple):
+    """Marks a string of at least one character."""
+
+
+Units = Annotated[int, Range(0)]
+"""An amount in the pool's native unit."""
+Count = Annotated[int, Range(0)]
+"""How many of anything else: cards, pods, percent, millicores, MiB; or an index from 0."""
+Positive = Annotated[int, Range(1)]
+Seconds = Annotated[int, Range(0)]
+"""A duration."""
+Time = Annotated[int, Range()]
+"""A point in time: seconds from any origin, the same one throughout a snapshot."""
+Priority = Annotated[int, Range()]
+"""Higher goes first."""
+Weight = Fraction | int
+"""An exact share in what is lent; whoever has weight 0 gives back what it borrows before anybody else."""
+Name = Annotated[str, NotEmpty()]
 
 ClaimId = NewType("ClaimId", str)
 DepartmentId = NewType("DepartmentId", str)
 PoolId = NewType("PoolId", str)
 
-Beside = tuple[tuple[str, int], ...]
-"""What one pod takes of its machine beside the cards: (what, how much), where "what" is CPU (milli), MEMORY (MiB), PODS (1)
-or the name of a device such as rdma/hca"""
-CPU, MEMORY, PODS = "cpu", "memory", "pods"
-
-Shape = tuple[int, int | None, str | None, Beside]
-"""(units of a card, its compute, MIG profile, what it takes beside the cards) that one pod asks"""
-
 UNPROMISED = DepartmentId("")
-"""The lender named in `Decision.from_` and `Loan.lender` when units come from the pool's unpromised rest."""
+"""The lender named in `Decision.from_` and `Loan.lender` for units that the pool has beyond all guarantees."""
 
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+Beside = tuple[tuple[str, int], ...]
+"""What one pod takes of its machine beside the cards: (what, how much), where "what" is CPU (in millicores), MEMORY (in MiB),
+PODS (1) or the name of a device such as rdma/hca."""
+Shape = tuple[int, int | None, str | None, Beside]
+"""All that decides where one pod can go: (units of a card, percent of its compute, MIG profile, what it takes beside)."""
 
-class ClaimState(StrEnum):
-    """What a claim does to its pool: asks (pending), occupies (holding), occupies until told to be gone (leaving)."""
-
-    PENDING = "pending"
-    HOLDING = "holding"
-    LEAVING = "leaving"
-
-
-class DecisionKind(StrEnum):
-    """The four answers a pending claim can get."""
-
-    ADMIT = "admit"
-    RECLAIM = "reclaim"
-    WAIT = "wait"
-    IMPOSSIBLE = "impossible"
-
+# Policies -------------------------------------------------------------------------------------------------------------
 
 Within = Literal["never", "lower_priority", "lower_or_newer_equal"]
 Reclaim = Literal["never", "lower_priority", "any"]
@@ -51,14 +68,15 @@ Reclaim = Literal["never", "lower_priority", "any"]
 
 @dataclass(frozen=True, slots=True)
 class BorrowPreempt:
-    """Lets a claim that would borrow take other borrowers' claims of lower priority, at most `max_priority`."""
+    """Lets a claim that would borrow preempt other borrowers of lower priority, at most `max_priority`."""
 
-    max_priority: int | None = None
+    max_priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whose work may be stopped for a claim: `within` its own department, by `reclaim`, or between borrowers."""
+    """Whose claims may be preempted for a department's claim: `within` the department, by `reclaim` of what it has lent, and
+    as one borrower from another. The quota's policy counts, or else the department's, the pool's, the default."""
 
     within: Within = "lower_priority"
     reclaim: Reclaim = "any"
@@ -67,26 +85,28 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for every pool of the snapshot. All numbers are seconds; `notice` and `grace` are the defaults
-    where neither the claim nor its pool says otherwise."""
+    """What holds for every pool. `notice` (from being told to SIGTERM), `grace` (from there to SIGKILL) and `policy` are the
+    defaults where nothing nearer says otherwise; `restart_cost` is the work that each preemption loses in any case."""
 
     fair_sharing: bool = False
-    starvation_after: int = 600
-    restart_cost: int = 0
-    notice: int = 0
-    grace: int = 0
+    starvation_after: Seconds = 600
+    restart_cost: Seconds = 0
+    notice: Seconds = 0
+    grace: Seconds = 0
     policy: Policy = Policy()
+
+
+# Capacity -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One present GPU: `units` of the pool's unit and, where compute is limited too, `cores`: how many percent of
-    compute it gives out in all (100, or more where its system gives out each percent several times). Of its units those
-    `outside` are occupied by what no quota counts, and are no capacity (of a card that MIG cuts, its last slices)."""
+    """A present GPU. `cores` is the percent of compute that it gives out in all, where compute is limited too: 100, or more where
+    the sharing system gives out each percent several times. `outside` of its units are used by what no quota counts."""
 
-    units: int = 1
-    cores: int | None = None
-    outside: int = 0
+    units: Units = 1
+    cores: Count | None = None
+    outside: Units = 0
 
     @property
     def left(self) -> int:
@@ -96,146 +116,165 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with present cards. `instances` is a fixed MIG geometry: {profile: how many mig.config left there}.
+    """A machine with present cards; `instances` is a fixed MIG geometry: {profile: how many mig.config left there}.
 
-    Nodes of the same name in several pools are one machine: they share `cpu_milli`, `memory_mib` and the number of `pods`
-    that it takes (null = plenty), and `devices`: of one that is not named here there is none.
+    `domain` is the network domain within which pods are near each other. Nodes of the same name in several pools are one
+    machine: they share `cpu_milli`, `memory_mib`, the number of `pods` it takes (None: plenty) and `devices` by name (those
+    not named: none).
     """
 
-    name: str
+    name: Name
     cards: tuple[Card, ...] = ()
-    instances: Mapping[str, int] | None = None
+    instances: Mapping[str, Count] | None = None
     domain: str | None = None
-    cpu_milli: int | None = None
-    memory_mib: int | None = None
-    pods: int | None = None
-    devices: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cpu_milli: Count | None = None
+    memory_mib: Count | None = None
+    pods: Count | None = None
+    devices: Mapping[str, Count] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One kind of capacity, counted in `unit`. Give `nodes`, or `capacity`, or neither (capacity = Σ guaranteed).
+    """One kind of capacity, counted in `unit`: that of its `nodes`, or else `capacity`, or else the sum of all guarantees.
+    While less is present than `nominal` (default: as much), no claim is impossible for lack of capacity.
 
-    With each card come `cpu_per_card` (milli) and `memory_per_card` (MiB): who asks for more is charged for more cards. None:
-    an even share of its nodes; 0: nobody is charged for it."""
+    A claim is charged for its largest share of a card: of the card's units, of the `cores_per_card` percent of compute, and of
+    `cpu_per_card` (millicores) and `memory_per_card` (MiB), which come with each card. None: what the cards have, and an
+    even share of their nodes; 0: nobody is charged for it. `mig` is a product of mig_layouts.py whose cards are cut.
+    """
 
-    id: PoolId
-    unit: str = "card"
+    id: Annotated[PoolId, NotEmpty()]
+    unit: Name = "card"
     nodes: tuple[Node, ...] | None = None
-    capacity: int | None = None
-    nominal: int | None = None
-    units_per_card: int | None = None
-    cpu_per_card: int | None = None
-    memory_per_card: int | None = None
-    cores_per_card: int | None = None
+    capacity: Units | None = None
+    nominal: Units | None = None
+    units_per_card: Positive | None = None
+    cpu_per_card: Count | None = None
+    memory_per_card: Count | None = None
+    cores_per_card: Positive | None = None
     mig: str | None = None
-    cluster_unreachable_since: int | None = None
+    cluster_unreachable_since: Time | None = None
     policy: Policy | None = None
-    notice: int | None = None
-    grace: int | None = None
+    notice: Seconds | None = None
+    grace: Seconds | None = None
+
+
+# Departments ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a department is promised in a pool, and how far it may borrow and must lend (null = no limit, all).
+    """What a department is promised in a pool, how much more it may borrow (None: no limit) and must lend of it (None: all).
 
-    `lend_limit` holds now. Where lending windows change it, `lend_limit_most` is the most it ever is, so that what could
-    only run in another window waits for it instead of being impossible (null = the limit stays as it is).
+    Lending windows change `lend_limit` by the hour; `lend_limit_most` is the most that it ever is, so that a claim that
+    could only run in another window waits for it instead of being impossible.
     """
 
-    guaranteed: int = 0
-    borrow_limit: int | None = None
-    lend_limit: int | None = None
-    lend_limit_most: int | None = None
+    guaranteed: Units = 0
+    borrow_limit: Units | None = None
+    lend_limit: Units | None = None
+    lend_limit_most: Units | None = None
     policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A tenant. `user_caps` bounds what each of its users may hold in a pool.
+    """A tenant, or a team below its `parent`. While `paused` it starts nothing. `user_caps` bounds what each of its users may
+    hold of a pool."""
 
-    `weight` is exact (an int is fine); weight 0 means that whatever it borrows goes back first.
-    """
-
-    id: DepartmentId
+    id: Annotated[DepartmentId, NotEmpty()]
     parent: DepartmentId | None = None
-    weight: Fraction | int = 1
+    weight: Weight = 1
     quotas: Mapping[PoolId, Quota] = field(default_factory=dict)
     policy: Policy | None = None
     paused: bool = False
-    user_caps: Mapping[PoolId, int] = field(default_factory=dict)
+    user_caps: Mapping[PoolId, Units] = field(default_factory=dict)
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
+
+
+class ClaimState(StrEnum):
+    """A pending claim asks for units, a holding one uses them, a leaving one uses them until `leave_by` and its grace."""
+
+    PENDING = "pending"
+    HOLDING = "holding"
+    LEAVING = "leaving"
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where one pod runs: card indexes within the node, and for a MIG instance its first memory slice."""
+    """Where one pod runs: indexes of cards within the node and, for a MIG instance, its first memory slice."""
 
-    pod: int
+    pod: Count
     node: str
-    cards: tuple[int, ...] = ()
-    start: int | None = None
+    cards: tuple[Count, ...] = ()
+    start: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A pending claim's title to `units`, at `places` where the pool has nodes."""
+    """Units, and places where the pool has nodes, that a pending claim has been promised: it starts there once they are free."""
 
-    units: int
+    units: Units
     places: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a workload asks from, or holds of, one pool.
+    """What a workload asks for, or holds, of one pool: `pods` times `units_per_pod`.
 
-    A **recall** is a claim with `pods=0`: it asks for `units_per_pod` guaranteed units without a workload. While it
-    holds, workloads of its department that started after it draw from it: it keeps only what they do not use.
+    A **recall** has `pods=0` and asks for `units_per_pod` guaranteed units without a workload. While it holds, workloads of its
+    department that started after it use its units first: it counts for those that they leave.
 
-    `cpu_milli`, `memory_mib` and `devices` are what each pod takes of its machine beside the cards.
+    Each pod takes `asked_per_pod` of a card's units (None: `units_per_pod`), `cores_per_pod` percent of its compute, or a MIG
+    instance of `profile`; beside that `cpu_milli`, `memory_mib` and `devices` of its machine. `units_per_pod` is what it is
+    charged, the largest of those shares (units.charged). With `same_domain` all pods run in one network domain.
 
-    `units_per_pod` is what a pod is charged. Where it asks for more of a card's compute than of its memory, that is more
-    than the `asked_per_pod` it takes of the card's units (None: the same).
+    `own_only` claims never borrow, those not `preemptible` are never victims. A preempted claim does not borrow again
+    before `backoff_until`. `held_for` names the claim that a leaving one makes room for. `notice` and `grace` are what it
+    was promised when it started.
 
-    What follows from these is worked out once, for a pass asks hundreds of thousands of times: `units` are all that it asks or
-    holds (a recall's amount stands in `units_per_pod`), `on_card` those a pod takes of its card, or of its cards together,
-    `beside` what it takes of its machine beside them, and `shape` is all that matters for where one pod can go. It
-    `must_stay_inside` its department's guarantee by its own wish, because nobody may stop it, or because it is a recall.
+    The last six fields follow from the others, computed once because a pass reads them hundreds of thousands of times.
     """
 
-    id: ClaimId
+    id: Annotated[ClaimId, NotEmpty()]
     department: DepartmentId
     pool: PoolId
-    units_per_pod: int
+    units_per_pod: Units
     state: ClaimState
-    submitted_at: int
-    pods: int = 1
+    submitted_at: Time
+    pods: Annotated[int, Range(0, 10_000)] = 1
     user: str = ""
-    priority: int = 0
-    queued_at: int | None = None
-    started_at: int | None = None
-    checkpointed_at: int | None = None
-    min_runtime: int = 0
-    max_runtime: int | None = None
+    priority: Priority = 0
+    queued_at: Time | None = None
+    started_at: Time | None = None
+    checkpointed_at: Time | None = None
+    min_runtime: Seconds = 0
+    max_runtime: Seconds | None = None
     preemptible: bool = True
     own_only: bool = False
-    cores_per_pod: int | None = None
-    asked_per_pod: int | None = None
+    cores_per_pod: Count | None = None
+    asked_per_pod: Units | None = None
     profile: str | None = None
     same_domain: bool = False
-    cpu_milli: int = 0
-    memory_mib: int = 0
-    devices: Mapping[str, int] = field(default_factory=dict, hash=False)
-    backoff_until: int | None = None
-    leave_by: int | None = None
+    cpu_milli: Count = 0
+    memory_mib: Count = 0
+    devices: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    backoff_until: Time | None = None
+    leave_by: Time | None = None
     held_for: ClaimId | None = None
     reserved: Reservation | None = None
     placement: tuple[Placed, ...] | None = None
-    notice: int | None = None
-    grace: int | None = None
+    notice: Seconds | None = None
+    grace: Seconds | None = None
     is_recall: bool = field(init=False, repr=False, compare=False)
     must_stay_inside: bool = field(init=False, repr=False, compare=False)
+    """It never stands above its department's guarantee."""
     units: int = field(init=False, repr=False, compare=False)
+    """All units that it is charged."""
     on_card: int = field(init=False, repr=False, compare=False)
+    """Units that one pod takes of its card, or of its cards together."""
     beside: Beside = field(init=False, repr=False, compare=False)
     shape: Shape = field(init=False, repr=False, compare=False)
 
@@ -259,23 +298,39 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything one planning pass may know. `id` is copied to the plan."""
+    """Everything that one planning pass may know. `id` is copied to the plan."""
 
     id: str
-    now: int
+    now: Time
     pools: tuple[Pool, ...]
     departments: tuple[Department, ...]
     claims: tuple[Claim, ...]
     settings: Settings = Settings()
 
 
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+class DecisionKind(StrEnum):
+    """The four answers to a pending claim: start now, start `by` a time when preempted claims have left, wait, or never."""
+
+    ADMIT = "admit"
+    RECLAIM = "reclaim"
+    WAIT = "wait"
+    IMPOSSIBLE = "impossible"
+
+
+AHEAD_SHOWN = 10
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The one answer a pending claim gets. All units are native units, `by` is a time.
+    """The one answer to a pending claim.
 
-    `own + borrowed` is the whole request for admit and reclaim, 0 otherwise; `from_` splits `borrowed` by lender.
-    `placement` says where it runs now (admit) or will run (reclaim). `position` counts from 1 among those who wait in
-    the pool; `ahead` names the first ten (AHEAD_SHOWN) of those before it. `largest` is the biggest request that could.
+    `own + borrowed` are all its units for admit and reclaim, else 0; `from_` (JSON: `from`) splits `borrowed` by lender.
+    `placement` says where it runs now (admit) or will run (reclaim). `victims` are the claims to be preempted for it,
+    `waiting_on` all whose units it waits for, `by` when they will be gone. Among those who wait in the pool it has
+    `position` (from 1), behind the first AHEAD_SHOWN `ahead`. `largest` is the largest such request that could run.
     """
 
     claim: ClaimId
@@ -293,12 +348,9 @@ class Decision:
     largest: int | None = None
 
 
-AHEAD_SHOWN = 10
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One decision for every pending claim, in claim-id order, and the recalled claims that may stay after all."""
+    """One decision for every pending claim, in order of claim ids, and the leaving claims that may stay after all."""
 
     id: str
     decisions: tuple[Decision, ...]
