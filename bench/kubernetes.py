@@ -163,7 +163,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
 
     from portal.access import Actor
     from portal.models import User
-    from quotas.admission import run_pass
+    from quotas.planning.run_pass import run_pass
     from quotas.models import Claim, Pool
     from workloads import actions
     from workloads.clusters.drivers import driver_for

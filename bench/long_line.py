@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     from bench import _database
 
     _database.made()
-    from quotas.admission import run_pass
+    from quotas.planning.run_pass import run_pass
     from tests import builders as make
 
     pool = make.pool("a100", cards=given.running, nodes=max(1, given.running // 8))
@@ -73,9 +73,9 @@ def one_starts(pool: Any) -> float:
     """Somebody ends, the first in line starts, the others move up: the seconds of that pass."""
     from django.utils import timezone
 
-    from quotas.admission import run_pass
-    from quotas.claims import release
     from quotas.models import Claim, ClaimState
+    from quotas.planning.claims import release
+    from quotas.planning.run_pass import run_pass
 
     first = Claim.objects.filter(pool=pool, state=ClaimState.PENDING).order_by("position").first()
     release(Claim.objects.filter(pool=pool, state=ClaimState.HOLDING).order_by("pk")[0], now=timezone.now())

@@ -70,7 +70,7 @@ def one_pass(snapshot: Snapshot, times: int) -> Plan:
         sum(c.state is state for c in snapshot.claims) for state in (ClaimState.HOLDING, ClaimState.PENDING)
     )
     plans: list[Plan] = []
-    with nothing_collected():  # as quotas/admission.py
+    with nothing_collected():  # as quotas/planning/run_pass.py
         ours = seconds(lambda: plans.append(decide(snapshot)), times)
     baseline = seconds(lambda: naive(snapshot), times)
     kinds = Counter(decision.decision.value for decision in plans[-1].decisions)

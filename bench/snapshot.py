@@ -62,7 +62,7 @@ def fill(pool: Any, running: int, pending: int) -> None:
     from bench._snapshots import a_snapshot
     from portal.models import Department
     from quotas.models import Claim
-    from quotas.snapshots import moment
+    from quotas.planning.snapshot import moment
 
     now = int(time.time())
     Claim.objects.all().delete()
@@ -98,12 +98,12 @@ def measure(pool: Any) -> None:
     from django.test.utils import CaptureQueriesContext
     from django.utils import timezone
 
-    from quotas import snapshots
     from quotas.models import LIVE_CLAIMS, Claim
-    from quotas.snapshots import CLAIM_COLUMNS, load_snapshot
+    from quotas.planning import snapshot
+    from quotas.planning.snapshot import CLAIM_COLUMNS, load_snapshot
 
     def cold() -> None:
-        snapshots._known.cache_clear()
+        snapshot._known.cache_clear()
         load_snapshot(pool.group, now=now)
 
     now = timezone.now()

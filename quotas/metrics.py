@@ -9,7 +9,8 @@ from django.db.models import Min, Sum
 from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quotas import board, live
+from quotas.board import usage_now
+from quotas.board.usage import PoolUsage, pool_usage
 from quotas.models import Claim, ClaimState, Cluster, OutsidePod, PlanPass, PoolGroup, UsageHour
 
 PASSES = dt.timedelta(hours=1)
@@ -22,14 +23,14 @@ def quantile(sorted_values: Sequence[float], q: float) -> float:
 
 
 def collect() -> Iterator[Metric]:
-    now = live.read()
+    now = usage_now.read()
     yield from pools(now)
     yield from departments(now)
     yield from passes()
     yield from metered()
 
 
-def pools(now: live.Live) -> Iterator[Metric]:
+def pools(now: usage_now.Live) -> Iterator[Metric]:
     units = GaugeMetricFamily(
         "portal_pool_units", "Capacity of a pool: nominal, present on healthy cards, free for anyone, outside the quota.",
         labels=["pool", "unit", "kind"],
@@ -43,7 +44,7 @@ def pools(now: live.Live) -> Iterator[Metric]:
             ("nominal", pool.nominal),
             ("present", now.present(pk)),
             ("promised", sum(q.guaranteed for (_, its), q in now.quotas.items() if its == pk)),
-            ("free", live.free(now, pk)),
+            ("free", usage_now.free(now, pk)),
             ("outside", outside.get(pk, 0)),
         ):
             units.add_metric([pool.slug, pool.unit, kind], amount)
@@ -59,7 +60,7 @@ def pools(now: live.Live) -> Iterator[Metric]:
     yield reachable
 
 
-def departments(now: live.Live) -> Iterator[Metric]:
+def departments(now: usage_now.Live) -> Iterator[Metric]:
     """A department's figures cover all teams below it: sum only over leaf="true", or everything counts twice."""
     labels = ["pool", "department", "leaf", "unit"]
     usage = GaugeMetricFamily(
@@ -80,9 +81,9 @@ def departments(now: live.Live) -> Iterator[Metric]:
     yield from (usage, promised, queued, length)
 
 
-def rows(now: live.Live) -> dict[tuple[int, int], board.PoolUsage]:
+def rows(now: usage_now.Live) -> dict[tuple[int, int], PoolUsage]:
     concerned = now.quotas.keys() | {key for key, claims in now.claims.items() if claims}
-    return {(department, pool): board.usage(now, department, pool) for department, pool in sorted(concerned)}
+    return {(department, pool): pool_usage(now, department, pool) for department, pool in sorted(concerned)}
 
 
 def passes() -> Iterator[Metric]:

@@ -181,7 +181,7 @@ class Quota(models.Model):
     guaranteed = models.PositiveIntegerField(_("guaranteed"), default=0)
     borrow_limit = models.PositiveIntegerField(_("borrow limit"), null=True, blank=True)  # null: no limit
     lend_limit = models.PositiveIntegerField(_("lend limit"), null=True, blank=True)  # null: all
-    windows = models.JSONField(default=list, blank=True)  # times of another lend limit (quotas/windows.py)
+    windows = models.JSONField(default=list, blank=True)  # times of another lend limit (quotas/lending/windows.py)
     zone = models.CharField(max_length=50, blank=True)  # of the windows' wall clock
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # the ETag

@@ -10,9 +10,11 @@ from django.utils import timezone
 
 from portal.background.jobs import claimed_tick
 from portal.errors import Busy
-from quotas import metering, passes, recalls
-from quotas.admission import run_pass
+from quotas.board import metering
 from quotas.models import PoolGroup
+from quotas.planning import replay
+from quotas.planning.run_pass import run_pass
+from quotas.rules import recalls
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 
@@ -48,4 +50,4 @@ def clean_up(*, tick: bool = False, **_: Any) -> None:
     """Snapshots of old passes."""
     with claimed_tick("quotas.clean_up", tick=tick) as run:
         if run:
-            passes.forget_old(now=timezone.now())
+            replay.forget_old(now=timezone.now())

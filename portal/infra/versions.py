@@ -47,6 +47,18 @@ def check(stored: Mapping[str, Any], seen: str) -> None:
         raise Conflict(stored)
 
 
+class Stale(Problem):
+    status = 412
+    code = "stale"
+    message = N_("Somebody changed this meanwhile (version %(current)s, you had %(given)s). Look again, then decide.")
+
+
+def check_fresh(current: int | None, given: int | None) -> None:
+    """None: there is none, or there should be none. Raises Stale when the caller has seen another version."""
+    if current != given:
+        raise Stale(current=current or 0, given=given or 0)
+
+
 def readable(value: Any) -> str:
     """A stored value as it stands beside what was sent."""
     if value is None or value in ("", [], {}):

@@ -16,7 +16,7 @@ from portal.api.schema import page_of
 from quotas.api.quotas import BY_DEPARTMENT, pool_for
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Decision, LedgerEntry
-from quotas.telling import named_claims
+from quotas.wording import named_claims
 
 
 def reader_of(actor: Actor, rows: list[Decision]) -> Reader:

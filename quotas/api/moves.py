@@ -10,7 +10,7 @@ from portal.access import Right, department_for
 from portal.api.base import ApiView
 from portal.api.departments import parent_named
 from quotas.api.quotas import PreviewOut, preview_answer
-from quotas.moves import preview_department
+from quotas.previews.department_move import preview_department
 
 
 class DepartmentPreview(ApiView):

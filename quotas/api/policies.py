@@ -12,12 +12,12 @@ from rest_framework.response import Response
 from portal.access import department_for
 from portal.api.base import ApiView, Strict
 from portal.api.schema import DRY_RUN, IF_MATCH
-from quotas.actions import check_fresh
+from portal.infra.versions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
 from quotas.engine import types as e
 from quotas.engine.snapshot_json import policy_from_json
-from quotas.policies import Scope, policy_json, set_policy
-from quotas.policy_previews import preview_policy
+from quotas.previews.policy import preview_policy
+from quotas.rules.policies import Scope, policy_json, set_policy
 
 PRIORITY = 2**31 - 1
 

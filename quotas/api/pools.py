@@ -14,12 +14,12 @@ from rest_framework.response import Response
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
 from portal.api.schema import DRY_RUN, IF_MATCH, page_of
-from quotas import actions, policies
-from quotas.actions import check_fresh
+from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
-from quotas.cardmap import PoolOverview, pool_overview
+from quotas.board.card_map import PoolOverview, pool_overview
 from quotas.models import Card, Node, Pool
-from quotas.policy_previews import preview_rules
+from quotas.previews.policy import preview_rules
+from quotas.rules import capacity, policies
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
@@ -196,5 +196,5 @@ class NodeView(ApiView):
     def patch(self, request: Request, node: int) -> Response:
         self.actor.require_operator()
         row = self.node(node)
-        actions.set_drained(actor=self.actor, node=row, drained=self.read(NodeChange)["drained"])
+        capacity.set_drained(actor=self.actor, node=row, drained=self.read(NodeChange)["drained"])
         return Response(NodeOut(self.node(node)).data)

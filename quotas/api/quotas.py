@@ -16,12 +16,13 @@ from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
 from portal.api.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
 from portal.models import Department
-from quotas import actions, previews
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
-from quotas.board import usage_of
-from quotas.effects import Preview
+from quotas.board.usage import department_usage
+from quotas.lending.windows import schedule_of
 from quotas.models import Pool, Quota, UserCap
-from quotas.windows import schedule_of
+from quotas.previews.effects import Preview
+from quotas.previews.quota import preview_quota
+from quotas.rules import quotas
 
 MOST = 2**31 - 1
 
@@ -81,7 +82,7 @@ class QuotaIn(Strict):
             raise serializers.ValidationError({missing: serializers.Field.default_error_messages["required"]})
         if "windows" in attrs:
             rows = tuple(window_in(each) for each in attrs.pop("windows"))
-            attrs["lending"] = actions.Lending(rows, attrs.pop("zone", ""))
+            attrs["lending"] = quotas.Lending(rows, attrs.pop("zone", ""))
         return attrs
 
 
@@ -150,9 +151,9 @@ class QuotaView(ApiView):
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
         if self.flag("dry_run"):
-            actions.check_quota(**asked)
-            return preview_answer(previews.preview_quota(**asked), of)
-        row = actions.set_quota(**asked, why=why)
+            quotas.check_quota(**asked)
+            return preview_answer(preview_quota(**asked), of)
+        row = quotas.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)
 
 
@@ -190,13 +191,13 @@ class UserCapView(ApiView):
     def put(self, request: Request, department: str, pool: str) -> Response:
         where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
         values = self.read(UserCapIn)
-        actions.set_user_cap(actor=self.actor, department=where, pool=of, units=values["units"])
+        quotas.set_user_cap(actor=self.actor, department=where, pool=of, units=values["units"])
         return Response({"pool": of.slug, "unit": of.unit, **values})
 
     @extend_schema(operation_id="user_caps_lift", responses={204: None})
     def delete(self, request: Request, department: str, pool: str) -> Response:
         where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
-        actions.set_user_cap(actor=self.actor, department=where, pool=of, units=None)
+        quotas.set_user_cap(actor=self.actor, department=where, pool=of, units=None)
         return Response(status=204)
 
 
@@ -253,5 +254,5 @@ class Usage(ApiView):
     def get(self, request: Request, department: str) -> Response:
         where: Department = department_for(self.actor, department)
         pools = [pool_for(self.text("pool"))] if self.text("pool") else None
-        rows = usage_of(where, pools, seen=self.actor.seen)
+        rows = department_usage(where, pools, seen=self.actor.seen)
         return Response({"results": UsageOut(rows, many=True).data, "next": None})

@@ -13,7 +13,7 @@ from portal.access import Actor
 from quotas.engine import explain
 from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool
-from quotas.telling import Teller
+from quotas.wording import Teller
 
 TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
 

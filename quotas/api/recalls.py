@@ -18,12 +18,12 @@ from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Moment, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
-from quotas import actions, previews
 from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
-from quotas.live import leavers
+from quotas.board.usage_now import leavers
 from quotas.models import Claim, ClaimState
-from quotas.recalls import check_end
+from quotas.previews.recall import preview_recall
+from quotas.rules.recalls import check_end, create_recall, withdraw_recall
 
 
 class ReturningOut(SideOut):
@@ -116,7 +116,7 @@ class Recalls(ApiView):
         until: dt.datetime | None = values["until"]
         if self.flag("dry_run"):
             check_end(until, now=timezone.now())
-            return preview_answer(previews.preview_recall(**asked, units=values["units"]), asked["pool"])
+            return preview_answer(preview_recall(**asked, units=values["units"]), asked["pool"])
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:
@@ -124,7 +124,7 @@ class Recalls(ApiView):
             answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
             self.keep(201, answered["data"], answered["headers"])
 
-        actions.recall(**asked, units=values["units"], until=until, also=kept)
+        create_recall(**asked, units=values["units"], until=until, also=kept)
         return Response(answered["data"], status=201, headers=answered["headers"])
 
 
@@ -144,5 +144,5 @@ class RecallView(ApiView):
     @extend_schema(operation_id="recalls_withdraw", responses={204: None})
     def delete(self, request: Request, recall: str) -> Response:
         """What was told to go and is still there goes on. Withdrawing twice is harmless."""
-        actions.withdraw_recall(actor=self.actor, claim=self.recall(recall, Right.STEER))
+        withdraw_recall(actor=self.actor, claim=self.recall(recall, Right.STEER))
         return Response(status=204)

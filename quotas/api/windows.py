@@ -9,8 +9,8 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from portal.api.base import Strict
-from quotas.lending import DAY, Window
-from quotas.windows import clock_of
+from quotas.lending.schedule import DAY, Window
+from quotas.lending.windows import clock_of
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST = 2**31 - 1

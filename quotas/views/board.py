@@ -16,14 +16,14 @@ from portal.access import Actor, Right, actor_of, department_for
 from portal.models import Department
 from portal.text.numbers import natural
 from portal.web.pages import render_part, wants_part
-from quotas import returns
-from quotas.board import PoolUsage, usages
-from quotas.chart import Chart, draw
-from quotas.history import Loan, Point, loans, trend
-from quotas.live import Live, read
+from quotas.board import returns
+from quotas.board.chart import Chart, draw
+from quotas.board.history import Loan, Point, loans, trend
+from quotas.board.usage import PoolUsage, usages
+from quotas.board.usage_now import Live, read
 from quotas.models import Claim, ClaimState, Pool
-from quotas.telling import Teller, lends, named_claims
 from quotas.tree import upwards
+from quotas.wording import Teller, lends, named_claims
 
 PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
 

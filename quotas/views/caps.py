@@ -15,9 +15,9 @@ from portal.infra import versions
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
-from quotas import actions
-from quotas.forms import CapForm
+from quotas.forms.quotas import CapForm
 from quotas.models import Pool, UserCap
+from quotas.rules import quotas
 from quotas.views.quotas import rule_of, rules_of
 
 
@@ -40,7 +40,7 @@ def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     form = CapForm(request.POST, prefix=pool, pool=rule.pool, initial=_initial(units))
     if form.is_valid():
         try:
-            actions.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
+            quotas.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
         except Problem as problem:
             blame(form, problem)
     return _caps(request, actor, here, (rule.pool, form))

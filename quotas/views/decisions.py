@@ -19,11 +19,11 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, NotVisible, actor_of
 from portal.models import Department
 from portal.web.facets import facet, narrow
-from quotas.alternatives import instead_of
 from quotas.models import Claim, Decision, PlanPass, Pool
-from quotas.passes import NotKept, replay
-from quotas.snapshots import moment
-from quotas.telling import Teller, named_claims
+from quotas.planning.replay import NotKept, replay
+from quotas.planning.snapshot import moment
+from quotas.previews.alternatives import instead_of
+from quotas.wording import Teller, named_claims
 
 PER_PAGE = 50
 AT_ONCE = 100_000

@@ -19,15 +19,16 @@ from portal.models import Department
 from portal.web import conflicts
 from portal.web.confirm import mark_of, unless_confirmed
 from portal.web.forms import blame
-from quotas import actions, policies, soundness
-from quotas.cardmap import pool_overview
-from quotas.forms import NominalForm
-from quotas.live import read
+from quotas.board import soundness
+from quotas.board.card_map import pool_overview
+from quotas.board.usage_now import read
+from quotas.forms.policies import RulesForm
+from quotas.forms.quotas import NominalForm
 from quotas.models import Cluster, Node, Pool
-from quotas.moves import preview_department
-from quotas.policy_forms import RulesForm
-from quotas.policy_previews import preview_rules
-from quotas.previews import preview_drain
+from quotas.previews.department_move import preview_department
+from quotas.previews.drain import preview_drain
+from quotas.previews.policy import preview_rules
+from quotas.rules import capacity, policies
 
 
 def operator_of(request: HttpRequest) -> Actor:
@@ -77,7 +78,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
             policies.set_pool_rules(actor=actor, pool=row, rules=rules.rules(), expected_version=version)
             return _saved(request, row)
         if sent == "nominal" and nominal.is_valid():
-            actions.set_nominal(actor=actor, pool=row, **nominal.cleaned_data)
+            capacity.set_nominal(actor=actor, pool=row, **nominal.cleaned_data)
             return _saved(request, row)
     except Problem as problem:
         blame(rules if sent == "rules" else nominal, problem)
@@ -139,7 +140,7 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
             )  # fmt: skip
             if asked is not None:
                 return asked
-        actions.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
+        capacity.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
         done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
         messages.success(request, done % {"node": row.name})
         return redirect("quotas:operator_nodes")

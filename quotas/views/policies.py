@@ -19,14 +19,14 @@ from portal.models import Department
 from portal.web import conflicts
 from portal.web.confirm import unless_confirmed
 from portal.web.forms import blame
-from quotas import explained
 from quotas.engine import types as e
 from quotas.engine.snapshot_json import policy_from_json
+from quotas.forms.policies import PolicyForm
 from quotas.models import Pool, Quota
-from quotas.policies import Scope, set_policy
-from quotas.policy_forms import PolicyForm
-from quotas.policy_previews import preview_policy
+from quotas.previews.policy import preview_policy
+from quotas.rules.policies import Scope, set_policy
 from quotas.views.operator import operator_of
+from quotas.wording import policy_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def policies(request: HttpRequest) -> HttpResponse:
     operator_of(request)
     quotas = Quota.objects.exclude(policy={}).select_related("department", "pool")
     context = {
-        "default": explained.policy(e.Policy()),
+        "default": policy_sentences(e.Policy()),
         "pools": [Line(None, pool, _words(pool)) for pool in Pool.objects.all()],
         "departments": [Line(row, None, _words(row)) for row in Department.objects.all()],
         "quotas": [Line(row.department, row.pool, _words(row)) for row in quotas],
@@ -67,7 +67,7 @@ def policies(request: HttpRequest) -> HttpResponse:
 
 
 def _words(row: Pool | Department | Quota) -> tuple[str, ...]:
-    return explained.policy(policy_from_json(row.policy)) if row.policy else ()
+    return policy_sentences(policy_from_json(row.policy)) if row.policy else ()
 
 
 @login_required
@@ -122,7 +122,7 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
             messages.success(request, _("The policy is changed."))
             return redirect("quotas:policies")
     only = Pool.objects.filter(quotas__department=scope.department) if scope.department and not scope.pool else ()
-    context = {"scope": scope, "form": form, "source": source, "present": explained.policy(present), "pools": only}
+    context = {"scope": scope, "form": form, "source": source, "present": policy_sentences(present), "pools": only}
     return render(request, "quotas/policy.html", context, status=conflicts.status_of(form))
 
 

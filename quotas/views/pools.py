@@ -11,9 +11,9 @@ from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, actor_of
 from portal.web.pages import render_part, wants_part
-from quotas.cardmap import pool_overview
-from quotas.chart import draw
-from quotas.history import trend
+from quotas.board.card_map import pool_overview
+from quotas.board.chart import draw
+from quotas.board.history import trend
 from quotas.models import Pool
 from quotas.views.board import PERIODS, days_of
 

@@ -15,15 +15,16 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
+from portal.infra import versions
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
-from quotas import actions
-from quotas.forms import QuotaForm, WindowForm, WindowForms, ZoneForm
+from quotas.forms.quotas import QuotaForm, WindowForm, WindowForms, ZoneForm
+from quotas.lending.windows import schedule_of
 from quotas.models import Quota
-from quotas.previews import preview_quota
+from quotas.previews.quota import preview_quota
+from quotas.rules import quotas
 from quotas.views.quotas import Rule, may_promise, rule_of
-from quotas.windows import schedule_of
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Forms:
         asked = self.quota.numbers() | {"expected_version": self.quota.cleaned_data["version"]}
         if self.windows.is_bound:
             rows = tuple(window for form in self.windows if (window := form.window()) is not None)
-            asked["lending"] = actions.Lending(rows, self.zone.cleaned_data["zone"])
+            asked["lending"] = quotas.Lending(rows, self.zone.cleaned_data["zone"])
         return asked
 
     def blame(self, problem: Problem) -> None:
@@ -88,10 +89,10 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     if request.method == "POST" and forms.are_valid:
         why = forms.quota.cleaned_data["why"]
         try:
-            actions.set_quota(actor=actor, department=here, pool=rule.pool, why=why, **forms.asked())
+            quotas.set_quota(actor=actor, department=here, pool=rule.pool, why=why, **forms.asked())
         except Problem as problem:
             forms.blame(problem)
-            if isinstance(problem, actions.Stale):
+            if isinstance(problem, versions.Stale):
                 rule = rule_of(here, pool)
         else:
             messages.success(request, _("The quota of %(pool)s is changed.") % {"pool": rule.pool.name})

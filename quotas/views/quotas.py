@@ -16,8 +16,8 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.models import AuditEntry, Department
 from portal.text.words import amount
-from quotas import windows
-from quotas.lending import Limit
+from quotas.lending import windows
+from quotas.lending.schedule import Limit
 from quotas.models import Pool, Quota
 
 HISTORY_SHOWN = 50

@@ -17,13 +17,13 @@ from portal.models import Department
 from portal.text.words import amount
 from portal.web.confirm import FIELD, mark_of, unless_confirmed
 from portal.web.forms import blame
-from quotas import actions
 from quotas.amounts import written
-from quotas.board import PoolUsage, usage_of
-from quotas.effects import Preview
-from quotas.forms import RecallForm
+from quotas.board.usage import PoolUsage, department_usage
+from quotas.forms.quotas import RecallForm
 from quotas.models import Claim, Pool
-from quotas.previews import preview_recall
+from quotas.previews.effects import Preview
+from quotas.previews.recall import preview_recall
+from quotas.rules import recalls
 
 
 @login_required
@@ -44,7 +44,7 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
             )  # fmt: skip
             if asked is not None and (preview.stopped or FIELD in request.POST):
                 return asked
-            actions.recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
+            recalls.create_recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
         except Problem as problem:
             blame(form, problem)
         else:
@@ -96,14 +96,14 @@ def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse
     claim = Claim.objects.filter(department=here, public_id=recall, pods=0).select_related("pool", "department").first()
     if claim is None:
         raise NotVisible
-    actions.withdraw_recall(actor=actor, claim=claim)
+    recalls.withdraw_recall(actor=actor, claim=claim)
     messages.success(request, _("Withdrawn: %(units)s given back.") % {"units": amount(claim.units, claim.pool)})
     return redirect("quotas:department", here.slug)
 
 
 def promised(department: Department) -> list[PoolUsage]:
     """The pools of which the department itself is guaranteed something."""
-    return [row for row in usage_of(department) if row.quota is not None and row.quota.guaranteed]
+    return [row for row in department_usage(department) if row.quota is not None and row.quota.guaranteed]
 
 
 def _first(request: HttpRequest, rows: list[PoolUsage]) -> dict[str, object]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from quotas import live
+from quotas.board import usage_now
+from quotas.board.soundness import faults
 from quotas.models import Card, OutsidePod, Pool
-from quotas.soundness import faults
 from tests.clusters.node_bed import MERGE, NodeBed, bed  # noqa: F401 a fixture
 from workloads.clusters.drivers import driver_for
 from workloads.kubernetes.driver import KubernetesCluster
@@ -60,7 +60,7 @@ def soon(fact: Callable[[], bool], seconds: float = 15) -> None:
 
 def free(bed: NodeBed) -> int:  # noqa: F811
     inventory.refresh(bed.cluster)
-    return live.free(live.read(Pool.objects.filter(pk=bed.pool.pk)), bed.pool.pk)
+    return usage_now.free(usage_now.read(Pool.objects.filter(pk=bed.pool.pk)), bed.pool.pk)
 
 
 def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy: str) -> None:  # noqa: F811
@@ -78,7 +78,7 @@ def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy:
     assert "deletionTimestamp" not in seen["metadata"]
     [pod] = [bed.pod(small)]
     assert pod["status"]["phase"] == "Running", "the kubelet had a card for it"
-    assert not list(faults(live.read(Pool.objects.filter(pk=bed.pool.pk))))
+    assert not list(faults(usage_now.read(Pool.objects.filter(pk=bed.pool.pk))))
     bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
     soon(lambda: free(bed) == 3)
     bed.until(lambda: bed.state(large) == "running", 60)

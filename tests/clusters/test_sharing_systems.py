@@ -18,8 +18,8 @@ import pytest
 from portal.access import Actor
 from portal.infra.crypt import encrypt
 from portal.models import User
-from quotas.admission import run_pass
 from quotas.models import Cluster, ClusterKind, Node, Pool
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clients import program
 from tests.clusters import realcluster

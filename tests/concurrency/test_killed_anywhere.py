@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.infra import locks
-from quotas import admission
+from quotas.planning import run_pass
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Pool
 from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
@@ -89,7 +89,7 @@ class World:
         return actions.submit(actor=actor, department=department, request=request)
 
     def turn(self) -> None:
-        admission.run_pass(group_id=self.pool.group_id)
+        run_pass.run_pass(group_id=self.pool.group_id)
         reconcile.converge_cluster(self.pool.group.cluster)
         deadlines.keep(now=timezone.now())
 
@@ -133,7 +133,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
         made.append(World(number, killer))
         return made[-1]
 
-    for module in (admission, transitions):
+    for module in (run_pass, transitions):
         monkeypatch.setattr(module, "durable", durable)
     monkeypatch.setattr(Deadly, "look_at_all", InMemoryCluster.observe, raising=False)
     return make_world

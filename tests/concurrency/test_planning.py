@@ -12,9 +12,9 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from quotas import admission
 from quotas.models import OCCUPYING, Claim, PoolGroup
-from quotas.snapshots import load_snapshot
+from quotas.planning import run_pass
+from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
 from tests.locks import short_waits
 
@@ -55,11 +55,11 @@ def race(monkeypatch: pytest.MonkeyPatch) -> int:
     make.quota(vision, pool, 8)
     make.claim(vision, pool, 8)
     reader = SlowReader()
-    monkeypatch.setattr(admission, "load_snapshot", reader)
-    first = in_thread(lambda: admission.run_pass(group_id=pool.group_id, now=timezone.now()))
+    monkeypatch.setattr(run_pass, "load_snapshot", reader)
+    first = in_thread(lambda: run_pass.run_pass(group_id=pool.group_id, now=timezone.now()))
     assert reader.has_read.wait(10)
     make.claim(vision, pool, 8, priority=10)
-    second = in_thread(lambda: admission.run_pass(group_id=pool.group_id, now=timezone.now()))
+    second = in_thread(lambda: run_pass.run_pass(group_id=pool.group_id, now=timezone.now()))
     second.join(0.5)
     reader.other_done.set()
     first.join(20)
@@ -72,7 +72,7 @@ def test_two_passes_at_once_never_oversell(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_the_lock_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "locked_group", lambda group_id: PoolGroup.objects.get(pk=group_id))
+    monkeypatch.setattr(run_pass, "locked_group", lambda group_id: PoolGroup.objects.get(pk=group_id))
     assert race(monkeypatch) == 16
 
 
@@ -86,7 +86,7 @@ def test_waiting_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.
 
     def hold() -> None:
         with transaction.atomic():
-            admission.locked_group(pool.group_id)
+            run_pass.locked_group(pool.group_id)
             holding.set()
             release.wait(10)
 
@@ -94,7 +94,7 @@ def test_waiting_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.
     assert holding.wait(10)
     try:
         with short_waits(), pytest.raises(Busy):
-            admission.run_pass(group_id=pool.group_id)
+            run_pass.run_pass(group_id=pool.group_id)
     finally:
         release.set()
         holder.join(10)

@@ -208,14 +208,14 @@ class World:
 
         from quotas.engine import types as e
         from quotas.engine.admission import decide
-        from quotas.snapshots import load_snapshot
+        from quotas.planning.snapshot import load_snapshot
 
         plan = decide(load_snapshot(self.pool.group, now=timezone.now()))
         could = [d.claim for d in plan.decisions if d.decision is e.DecisionKind.ADMIT]
         return f"could start: {could}" if could else ""
 
     def check(self) -> None:
-        from quotas import invariants as of_quotas
+        from quotas.board import invariants as of_quotas
         from workloads import invariants as of_workloads
 
         found = [*of_quotas.violations(), *of_workloads.violations()]

@@ -9,13 +9,16 @@ from django.utils import timezone
 
 from portal.access import Actor, Forbidden, NotVisible
 from portal.errors import Invalid
+from portal.infra import versions
 from portal.models import AuditEntry, Department, Role, User
 from portal.notify import notices
-from quotas import actions
-from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Pool, Quota
-from quotas.previews import preview_drain, preview_quota, preview_recall
-from quotas.recalls import end_overdue
+from quotas.planning.run_pass import run_pass
+from quotas.previews.drain import preview_drain
+from quotas.previews.quota import preview_quota
+from quotas.previews.recall import preview_recall
+from quotas.rules import capacity, quotas, recalls
+from quotas.rules.recalls import end_overdue
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,7 +43,7 @@ def operator() -> User:
 
 def change(who: User, where: Department, pool: Pool, version: int | None = 1, **numbers: int | None) -> Quota:
     values = {"guaranteed": 4, "borrow_limit": 2, "lend_limit": None} | numbers
-    return actions.set_quota(actor=Actor(who), department=where, pool=pool, expected_version=version, **values)
+    return quotas.set_quota(actor=Actor(who), department=where, pool=pool, expected_version=version, **values)
 
 
 def test_the_operator_changes_a_quota_and_the_audit_has_both_values(
@@ -54,7 +57,7 @@ def test_the_operator_changes_a_quota_and_the_audit_has_both_values(
 
 def test_a_stale_change_is_refused(operator: User, vision: Department, pool: Pool) -> None:
     change(operator, vision, pool, guaranteed=3)
-    with pytest.raises(actions.Stale) as refused:
+    with pytest.raises(versions.Stale) as refused:
         change(operator, vision, pool, guaranteed=2)
     assert refused.value.numbers == {"current": 2, "given": 1}
     assert Quota.objects.get(department=vision).guaranteed == 3
@@ -63,7 +66,7 @@ def test_a_stale_change_is_refused(operator: User, vision: Department, pool: Poo
 def test_promising_more_than_there_is_is_refused_with_both_numbers(
     operator: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    with pytest.raises(actions.OverPromised) as refused:
+    with pytest.raises(capacity.OverPromised) as refused:
         change(operator, vision, pool, guaranteed=5)
     assert (refused.value.numbers["promised"], refused.value.numbers["nominal"]) == (9, 8)
     assert refused.value.detail == "Departments would be promised 9 cards of A100, which has 8 cards."
@@ -74,7 +77,7 @@ def test_a_guarantee_never_goes_below_work_that_must_not_be_stopped(
     operator: User, vision: Department, pool: Pool
 ) -> None:
     make.claim(vision, pool, 3, ClaimState.HOLDING, preemptible=False)
-    with pytest.raises(actions.BelowNonPreemptible):
+    with pytest.raises(quotas.BelowNonPreemptible):
         change(operator, vision, pool, guaranteed=2)
 
 
@@ -104,13 +107,13 @@ def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Depa
     assert preview.sentence == "1 workload would be told to go; then Vision has its 3 cards."
     assert [(s.department, s.units, s.name) for s in preview.stopped] == [(nlp, 8, "")]
     assert preview.promised_at is not None
-    recall = actions.recall(actor=owner, department=vision, pool=pool, units=3, until=None)
+    recall = recalls.create_recall(actor=owner, department=vision, pool=pool, units=3, until=None)
     run_pass(group_id=pool.group_id)
     borrower.refresh_from_db()
     recall.refresh_from_db()
     assert (borrower.state, borrower.held_for) == (ClaimState.LEAVING, recall)
     assert recall.reserved == {"units": 3, "places": []}
-    actions.withdraw_recall(actor=owner, claim=recall)
+    recalls.withdraw_recall(actor=owner, claim=recall)
     run_pass(group_id=pool.group_id)
     borrower.refresh_from_db()
     assert borrower.state == ClaimState.HOLDING
@@ -118,16 +121,18 @@ def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Depa
 
 def test_no_more_can_be_recalled_than_is_guaranteed(vision: Department, pool: Pool) -> None:
     owner = Actor(make.member(vision, Role.OWNER))
-    actions.recall(actor=owner, department=vision, pool=pool, units=3, until=None)
+    recalls.create_recall(actor=owner, department=vision, pool=pool, units=3, until=None)
     with pytest.raises(Invalid) as refused:
-        actions.recall(actor=owner, department=vision, pool=pool, units=2, until=None)
+        recalls.create_recall(actor=owner, department=vision, pool=pool, units=2, until=None)
     assert refused.value.numbers["most"] == 1
 
 
 def test_a_recall_ends_at_its_time(vision: Department, pool: Pool) -> None:
     now = timezone.now()
     until = now + dt.timedelta(hours=1)
-    actions.recall(actor=Actor(make.member(vision, Role.OWNER)), department=vision, pool=pool, units=1, until=until)
+    recalls.create_recall(
+        actor=Actor(make.member(vision, Role.OWNER)), department=vision, pool=pool, units=1, until=until
+    )
     assert end_overdue(now=now) == 0
     assert end_overdue(now=until) == 1
     assert end_overdue(now=until) == 0
@@ -150,15 +155,15 @@ def test_a_preview_changes_nothing_and_says_who_is_affected(
 
 def test_a_user_cap_is_the_owner_s_and_can_be_lifted(vision: Department, pool: Pool) -> None:
     owner = Actor(make.member(vision, Role.OWNER))
-    actions.set_user_cap(actor=owner, department=vision, pool=pool, units=2)
+    quotas.set_user_cap(actor=owner, department=vision, pool=pool, units=2)
     assert vision.user_caps.get().units == 2
-    actions.set_user_cap(actor=owner, department=vision, pool=pool, units=None)
+    quotas.set_user_cap(actor=owner, department=vision, pool=pool, units=None)
     assert not vision.user_caps.exists()
 
 
 def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, pool: Pool) -> None:
     node = pool.cards.first().node
-    actions.set_drained(actor=Actor(operator), node=node, drained=True)
+    capacity.set_drained(actor=Actor(operator), node=node, drained=True)
     make.claim(vision, pool, 1)
     run_pass(group_id=pool.group_id)
     claim = Claim.objects.get()
@@ -185,14 +190,14 @@ def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_
 ) -> None:
     owner, operator = make.member(vision, Role.OWNER), make.user("root", is_operator=True)
     change = {"department": vision, "pool": pool, "guaranteed": 3, "borrow_limit": 2, "lend_limit": None}
-    actions.set_quota(actor=Actor(operator), expected_version=1, **change)
+    quotas.set_quota(actor=Actor(operator), expected_version=1, **change)
     [line] = owner.inbox.all()
     assert notices.sentence(line.kind, line.data) == (
         f"The quota of {vision.name} in {pool.name} is now 3 cards guaranteed, borrow limit 2 cards, lend limit no limit."
     )
-    actions.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
+    quotas.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
     assert owner.inbox.count() == 1  # one's own change is no news
-    actions.recall(actor=Actor(owner), department=vision, pool=pool, units=2, until=None)
+    recalls.create_recall(actor=Actor(owner), department=vision, pool=pool, units=2, until=None)
     run_pass(group_id=pool.group_id)
     line = owner.inbox.latest("id")
     assert notices.sentence(line.kind, line.data) == f"2 cards of {pool.name} are back for {vision.name}."

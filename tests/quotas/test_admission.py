@@ -13,15 +13,15 @@ from django.utils import timezone
 
 from portal.models import Department, Event
 from portal.notify.events import QUEUE_MOVED
-from quotas import admission
-from quotas.admission import run_pass
-from quotas.claims import release
+from quotas.board.invariants import violations
+from quotas.board.metering import sum_hours
 from quotas.engine.snapshot_json import parse_snapshot, snapshot_to_json
-from quotas.invariants import violations
-from quotas.ledger import settle
-from quotas.metering import sum_hours
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, PoolGroup, UsageHour
-from quotas.snapshots import load_snapshot
+from quotas.planning import run_pass as passes
+from quotas.planning.claims import release
+from quotas.planning.loan_entries import settle
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import load_snapshot
 from quotas.tasks import plan_all
 from tests import builders as make
 
@@ -144,14 +144,14 @@ def test_a_claim_cancelled_during_the_pass_stays_cancelled(
     vision: Department, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = make.claim(vision, pool, 3)
-    from quotas import admission
+    from quotas.planning import run_pass as passes
 
     def loading(group: Any, **kwargs: Any) -> Any:
         snapshot = load_snapshot(group, **kwargs)
         Claim.objects.filter(pk=claim.pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
         return snapshot
 
-    monkeypatch.setattr(admission, "load_snapshot", loading)
+    monkeypatch.setattr(passes, "load_snapshot", loading)
     run_pass(group_id=pool.group_id)
     assert again(claim).state == ClaimState.RELEASED
     assert not Decision.objects.exists()
@@ -162,7 +162,7 @@ def test_a_snapshot_takes_a_constant_number_of_queries(
 ) -> None:
     for _ in range(30):
         make.claim(vision, pool, 1)
-    first, again = (9, 2) if connection.vendor == "postgresql" else (8, 8)  # quotas/known.py
+    first, again = (9, 2) if connection.vendor == "postgresql" else (8, 8)  # quotas/planning/row_cache.py
     with django_assert_num_queries(first):
         load_snapshot(pool.group, now=timezone.now())
     with django_assert_num_queries(again):
@@ -188,13 +188,13 @@ def test_one_of_many_that_was_cancelled_while_the_pass_thought_keeps_its_own_fat
     vision: Department, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claims = [make.claim(vision, pool, 1) for _ in range(6)]
-    think = admission.decide
+    think = passes.decide
 
     def cancelled_meanwhile(snapshot: Any) -> Any:
         Claim.objects.filter(pk=claims[2].pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
         return think(snapshot)
 
-    monkeypatch.setattr(admission, "decide", cancelled_meanwhile)
+    monkeypatch.setattr(passes, "decide", cancelled_meanwhile)
     run_pass(group_id=pool.group_id)
     states = [again(claim).state for claim in claims]
     assert states == [ClaimState.HOLDING] * 2 + [ClaimState.RELEASED] + [ClaimState.HOLDING] * 3
@@ -229,13 +229,13 @@ def test_one_that_was_cancelled_while_the_pass_thought_is_not_written_to_though_
 ) -> None:
     make.holding(vision, pool, own=8)
     line = [make.claim(vision, pool, 8, submitted_at=timezone.now() - dt.timedelta(minutes=9 - n)) for n in range(3)]
-    think = admission.decide
+    think = passes.decide
 
     def cancelled_meanwhile(snapshot: Any) -> Any:
         Claim.objects.filter(pk=line[1].pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
         return think(snapshot)
 
-    monkeypatch.setattr(admission, "decide", cancelled_meanwhile)
+    monkeypatch.setattr(passes, "decide", cancelled_meanwhile)
     run_pass(group_id=pool.group_id)
     assert [again(claim).position for claim in line] == [1, None, 3]
     assert not line[1].decisions.exists()

@@ -10,9 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.models import Role, User
-from quotas import alternatives
-from quotas.admission import run_pass
 from quotas.models import Claim, Decision, PlanPass, Pool
+from quotas.planning.run_pass import run_pass
+from quotas.previews import alternatives
 from quotas.views import decisions as pages
 from tests import builders as make
 

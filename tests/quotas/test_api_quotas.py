@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from portal.ids import new_id
 from portal.models import Department, Role, User
-from quotas.admission import locked_group
 from quotas.models import Claim, ClaimState, Decision, PlanPass, Pool, Quota
+from quotas.planning.lock import locked_group
 from tests import builders as make
 from tests.clients import person, program
 from tests.locks import short_waits
@@ -199,7 +199,7 @@ def test_a_recall_is_previewed_asked_watched_and_withdrawn(
     assert client.post(url, body, headers={"Idempotency-Key": "r"}).json()["id"] == asked.json()["id"]
     assert Claim.objects.filter(pods=0).count() == 1
 
-    from quotas.admission import run_pass
+    from quotas.planning.run_pass import run_pass
 
     run_pass(group_id=pool.group_id)
     watched = client.get(asked["Location"])

@@ -9,12 +9,12 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
-from quotas.admission import run_pass
-from quotas.barred import barred_in_queue
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, Pool
-from quotas.policies import policy_json
-from quotas.previews import preview_recall
+from quotas.planning.run_pass import run_pass
+from quotas.previews.blocking_policy import barred_in_queue
+from quotas.previews.recall import preview_recall
+from quotas.rules.policies import policy_json
 from tests import builders as make
 from workloads.models import Image
 from workloads.requests.request import WorkloadRequest

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from django.utils import timezone
 
-from quotas import board
+from quotas.board import usage
 from quotas.models import ClaimState, Node, UserCap
 from tests import builders as make
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.django_db
 
 
 def one(department, pool):
-    [row] = board.usage_of(department, [pool], seen=[department.pk])
+    [row] = usage.department_usage(department, [pool], seen=[department.pk])
     return row
 
 
 def test_a_department_without_quota_or_claims_has_no_row():
-    assert board.usage_of(make.department(), [make.pool()]) == []
+    assert usage.department_usage(make.department(), [make.pool()]) == []
 
 
 def test_own_borrowed_and_lent_come_from_the_open_ledger():
@@ -143,7 +143,7 @@ def test_the_number_of_queries_does_not_grow(django_assert_num_queries):
             make.quota(department, pool, 4)
             make.holding(department, pool, own=1, user=make.member(department))
     with django_assert_num_queries(9):
-        rows = board.usage_of_everyone()
+        rows = usage.usage_of_everyone()
     assert len(rows) == 24
     with django_assert_num_queries(8):
-        board.usage_of(departments[0], pools)
+        usage.department_usage(departments[0], pools)

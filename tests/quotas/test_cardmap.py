@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quotas.cardmap import pool_overview
+from quotas.board.card_map import pool_overview
 from quotas.models import Card, ClaimState, Node
 from tests import builders as make
 

@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import ApiToken, Role, User
-from quotas import actions
-from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Node, Pool
-from quotas.previews import preview_recall
+from quotas.planning.run_pass import run_pass
+from quotas.previews.recall import preview_recall
+from quotas.rules import recalls
 from tests import builders as make
 from tests.clients import token_of
 
@@ -145,7 +145,7 @@ def test_a_recall_stops_those_whom_its_preview_named(seed: int) -> None:
     actor = Actor(olivia)
     units = random.Random(seed).randint(1, 12)
     shown = {side.claim for side in preview_recall(actor=actor, department=vision, pool=pool, units=units).stopped}
-    actions.recall(actor=actor, department=vision, pool=pool, units=units, until=None)
+    recalls.create_recall(actor=actor, department=vision, pool=pool, units=units, until=None)
     run_pass(group_id=pool.group_id)
     told = set(Claim.objects.filter(state=ClaimState.LEAVING).values_list("public_id", flat=True))
     assert told == shown

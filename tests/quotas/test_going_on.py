@@ -9,10 +9,10 @@ import pytest
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.admission import run_pass
-from quotas.claims import release
 from quotas.models import Claim, ClaimState, Decision, Pool, Quota
-from quotas.passes import replay
+from quotas.planning.claims import release
+from quotas.planning.replay import replay
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

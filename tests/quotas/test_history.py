@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 from django.utils import timezone
 
-from quotas.history import loans, trend
-from quotas.metering import sum_hours
+from quotas.board.history import loans, trend
+from quotas.board.metering import sum_hours
 from quotas.models import UsageHour
 from tests import builders as make
 

@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from portal.models import Department
-from quotas import ledger, snapshots
-from quotas.admission import run_pass
 from quotas.engine import types as e
 from quotas.models import Card, Claim, ClaimState, LedgerEntry, Node, Pool
-from quotas.snapshots import load_snapshot
+from quotas.planning import loan_entries, snapshot
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
 
 NOW = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
@@ -46,7 +46,7 @@ def loaded(pool: Pool) -> e.Snapshot:
 
 
 def read_anew(pool: Pool) -> e.Snapshot:
-    snapshots._known.cache_clear()
+    snapshot._known.cache_clear()
     return loaded(pool)
 
 
@@ -144,5 +144,5 @@ def test_the_ledger_is_settled_as_if_read_anew(pool: Pool, vision: Department) -
             run_pass(group_id=pool.group_id)
         held = sum(claim.units_per_pod for claim in Claim.objects.filter(state=ClaimState.HOLDING))
         assert sum(LedgerEntry.objects.filter(ended_at=None).values_list("units", flat=True)) == held
-        ledger._known.cache_clear()
-        assert ledger.settle(pool.group, now=timezone.now()) == 0
+        loan_entries._known.cache_clear()
+        assert loan_entries.settle(pool.group, now=timezone.now()) == 0

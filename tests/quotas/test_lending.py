@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.lending import DAY, WEEK, Schedule, Window, height, overlap
+from quotas.lending.schedule import DAY, WEEK, Schedule, Window, height, overlap
 
 BERLIN = ZoneInfo("Europe/Berlin")
 OFFICE = Window((0, 1, 2, 3, 4), 9 * 60, 18 * 60, 2)

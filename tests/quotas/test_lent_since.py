@@ -9,11 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.admission import run_pass
-from quotas.claims import release
-from quotas.history import loans
-from quotas.metering import sum_hours
+from quotas.board.history import loans
+from quotas.board.metering import sum_hours
 from quotas.models import Claim, LedgerEntry, Pool, UsageHour
+from quotas.planning.claims import release
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,13 +9,13 @@ import pytest
 from django.utils import timezone
 
 from portal.models import Role
-from quotas.chart import draw
+from quotas.board.chart import draw
+from quotas.board.history import Point
 from quotas.engine.admission import decide
 from quotas.engine.types import ClaimId, Plan
-from quotas.history import Point
 from quotas.models import Card, Decision, LedgerEntry, Node, PlanPass
-from quotas.passes import packed
-from quotas.snapshots import load_snapshot
+from quotas.planning.replay import packed
+from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db

@@ -15,10 +15,10 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.admission import run_pass
 from quotas.models import Claim, Decision, PlanPass, Pool
-from quotas.passes import forget_old, replay
-from quotas.snapshots import moment
+from quotas.planning.replay import forget_old, replay
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import moment
 from quotas.tasks import clean_up
 from quotas.views.decisions import again
 from tests import builders as make

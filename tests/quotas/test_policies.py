@@ -10,15 +10,15 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.access import Actor, NotVisible
+from portal.infra.versions import Stale
 from portal.models import AuditEntry, Department, Role, User
-from quotas import policies
-from quotas.actions import Stale
-from quotas.admission import run_pass
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, Pool, PoolGroup, Quota
-from quotas.policies import PoolRules, Scope
-from quotas.policy_previews import preview_policy, preview_rules
-from quotas.snapshots import load_snapshot
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import load_snapshot
+from quotas.previews.policy import preview_policy, preview_rules
+from quotas.rules import policies
+from quotas.rules.policies import PoolRules, Scope
 from tests import builders as make
 from tests.clients import confirmed, person
 

@@ -9,11 +9,13 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
-from quotas import actions, live, windows
-from quotas.admission import run_pass
-from quotas.board import usage
-from quotas.lending import Window
+from quotas.board import usage_now
+from quotas.board.usage import pool_usage
+from quotas.lending import windows
+from quotas.lending.schedule import Window
 from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
+from quotas.planning.run_pass import run_pass
+from quotas.rules import recalls
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +39,7 @@ def a_borrower(pool: Pool) -> Claim:
 
 def test_its_recall_comes_back_and_its_team_draws_from_it(lab: Department, pool: Pool) -> None:
     borrower, owner = a_borrower(pool), Actor(make.member(lab, Role.OWNER))
-    recall = actions.recall(actor=owner, department=lab, pool=pool, units=2, until=None)
+    recall = recalls.create_recall(actor=owner, department=lab, pool=pool, units=2, until=None)
     run_pass(group_id=pool.group_id)
     borrower.refresh_from_db()
     assert (borrower.state, borrower.held_for) == (ClaimState.LEAVING, recall)
@@ -50,10 +52,10 @@ def test_its_recall_comes_back_and_its_team_draws_from_it(lab: Department, pool:
     run_pass(group_id=pool.group_id, now=later + dt.timedelta(seconds=10))
     work.refresh_from_db()
     assert work.state == ClaimState.HOLDING
-    now = live.read()
-    assert live.recalled(now, lab.pk, pool.pk) == 1, "the team uses the other"
-    assert live.free(now, pool.pk) == 8 - 1 - 1
-    assert usage(now, lab.pk, pool.pk).held == 1
+    now = usage_now.read()
+    assert usage_now.recalled(now, lab.pk, pool.pk) == 1, "the team uses the other"
+    assert usage_now.free(now, pool.pk) == 8 - 1 - 1
+    assert pool_usage(now, lab.pk, pool.pk).held == 1
 
 
 def test_its_window_calls_back_what_it_lends_itself(lab: Department, pool: Pool) -> None:

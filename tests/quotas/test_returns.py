@@ -8,11 +8,11 @@ import pytest
 from django.utils import timezone
 
 from portal.models import Department
-from quotas import live
-from quotas.admission import run_pass
-from quotas.claims import release
+from quotas.board import usage_now
+from quotas.board.returns import coming_back
 from quotas.models import Claim, ClaimState, Pool, Quota
-from quotas.returns import coming_back
+from quotas.planning.claims import release
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db
@@ -38,12 +38,12 @@ def test_who_waits_for_what_anothers_leaver_leaves_over_says_so(
     first, second, held = again(first), again(second), again(held)
     assert (held.state, held.held_for) == (ClaimState.LEAVING, first)
     assert first.waiting_on == second.waiting_on == [held.public_id]
-    here = live.read()
+    here = usage_now.read()
     (row,) = coming_back(here, {speech.pk}, {speech.pk})
     assert (row.claim, row.back, row.units) == (second, 0, 2)
     assert [(leaver.department, leaver.units, leaver.name) for leaver in row.leavers] == [(nlp, 8, "")]
-    assert [live.coming(here, each.pk, pool.pk) for each in (vision, speech, nlp)] == [2, 2, 0]
-    assert live.free(here, pool.pk) == pool.cards.count() - 8
+    assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, speech, nlp)] == [2, 2, 0]
+    assert usage_now.free(here, pool.pk) == pool.cards.count() - 8
     release(held, now=timezone.now())
     run_pass(group_id=pool.group_id)
     assert [(again(c).state, again(c).waiting_on) for c in (first, second)] == [(ClaimState.HOLDING, [])] * 2
@@ -55,11 +55,11 @@ def test_what_one_leaves_goes_first_to_whom_it_is_held_for_and_those_wait_whom_i
     mine = make.claim(vision, pool, 3, reserved={"units": 3, "places": []})
     shared = make.holding(nlp, pool, own=4, state=ClaimState.LEAVING, held_for=mine)
     other = make.claim(nlp, pool, 3, reserved={"units": 3, "places": []}, waiting_on=[shared.public_id, "gone"])
-    here = live.read()
-    assert [live.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 1]
-    assert live.free(here, pool.pk) == pool.cards.count() - 4 - 2
+    here = usage_now.read()
+    assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 1]
+    assert usage_now.free(here, pool.pk) == pool.cards.count() - 4 - 2
     alone = make.holding(vision, pool, own=2, state=ClaimState.LEAVING, held_for=mine)
-    here = live.read()
-    assert [live.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 3]
-    found = {pk: set(theirs) for pk, theirs in live.leavers(here.all_claims()).items()}
+    here = usage_now.read()
+    assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 3]
+    found = {pk: set(theirs) for pk, theirs in usage_now.leavers(here.all_claims()).items()}
     assert found == {mine.pk: {shared, alone}, other.pk: {shared}}

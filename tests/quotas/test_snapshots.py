@@ -8,11 +8,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from portal.models import Department
-from quotas import live, snapshots, windows
-from quotas.admission import run_pass
-from quotas.lending import Window
+from quotas.board import usage_now
+from quotas.lending import windows
+from quotas.lending.schedule import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, UserCap
-from quotas.snapshots import claim_of, load_snapshot
+from quotas.planning import snapshot
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import claim_of, load_snapshot
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +47,7 @@ def on(node: str, *cards: int) -> list[dict[str, object]]:
 
 
 def queries(pool: Pool) -> int:
-    snapshots._known.cache_clear()  # as a process that has just begun
+    snapshot._known.cache_clear()  # as a process that has just begun
     with CaptureQueriesContext(connection) as seen:
         load_snapshot(pool.group, now=timezone.now())
     return len(seen)
@@ -74,13 +76,17 @@ def test_work_on_a_cordoned_node_does_not_make_the_others_look_full(pool: Pool) 
         make.quota(department, pool, 4)
     make.holding(nlp, pool, 4, placement=on("a100-n1", 0, 1, 2, 3))
     Node.objects.filter(name="a100-n1").update(drained=True)
-    now = live.read([pool])
-    assert (live.free(now, pool.pk), live.available(now, vision.pk, pool.pk), now.present(pool.pk)) == (4, 4, 4)
+    now = usage_now.read([pool])
+    assert (usage_now.free(now, pool.pk), usage_now.available(now, vision.pk, pool.pk), now.present(pool.pk)) == (
+        4,
+        4,
+        4,
+    )
     asked = make.claim(vision, pool, 4)
     run_pass(group_id=pool.group_id)
     asked.refresh_from_db()
     assert (asked.state, asked.placement) == (ClaimState.HOLDING, on("a100-n2", 0, 1, 2, 3))
-    assert live.free(live.read([pool]), pool.pk) == 0
+    assert usage_now.free(usage_now.read([pool]), pool.pk) == 0
 
 
 def test_work_on_a_quarantined_card_takes_no_other(pool: Pool) -> None:
@@ -88,8 +94,8 @@ def test_work_on_a_quarantined_card_takes_no_other(pool: Pool) -> None:
     make.quota(nlp, pool, 8)
     make.holding(nlp, pool, 1, placement=on("a100-n1", 0))
     Card.objects.filter(node__name="a100-n1", index=0).update(healthy=False)
-    now = live.read([pool])
-    assert (live.free(now, pool.pk), now.present(pool.pk)) == (7, 7)
+    now = usage_now.read([pool])
+    assert (usage_now.free(now, pool.pk), now.present(pool.pk)) == (7, 7)
     asked = make.claim(nlp, pool, 3)
     run_pass(group_id=pool.group_id)
     asked.refresh_from_db()

@@ -14,12 +14,12 @@ from portal.access import Actor
 from portal.accounts.departments import HasWork, change_department
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
-from quotas import actions
-from quotas.admission import run_pass
-from quotas.history import trend
-from quotas.metering import sum_hours
+from quotas.board.history import trend
+from quotas.board.metering import sum_hours
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota, UserCap
-from quotas.moves import preview_department
+from quotas.planning.run_pass import run_pass
+from quotas.previews.department_move import preview_department
+from quotas.rules import quotas
 from tests import builders as make
 from tests.clients import person
 
@@ -131,7 +131,7 @@ def test_two_moves_at_once_never_close_a_loop(root: User) -> None:
 
 
 def split(who: User, team: str, pool: Pool, guaranteed: int, version: int = 1) -> Quota:
-    return actions.set_quota(actor=Actor(who), department=named(team), pool=pool, guaranteed=guaranteed, borrow_limit=None,
+    return quotas.set_quota(actor=Actor(who), department=named(team), pool=pool, guaranteed=guaranteed, borrow_limit=None,
                              lend_limit=None, expected_version=version)  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_an_owner_of_a_parent_gives_and_takes_from_its_own_guarantee_only(lab: D
     owner = make.member(lab, Role.OWNER)
     split(owner, "vision", pool, 6)
     assert Quota.objects.get(department=lab).guaranteed == 0
-    with pytest.raises(actions.NothingToSplit) as refused:
+    with pytest.raises(quotas.NothingToSplit) as refused:
         split(owner, "vision", pool, 7, version=2)
     assert (refused.value.numbers["left"], refused.value.numbers["needed"]) == (0, 1)
     split(owner, "vision", pool, 1, version=2)

@@ -10,10 +10,10 @@ import pytest
 from django.utils import timezone, translation
 
 from portal.models import Department, Role, User
-from quotas import windows
-from quotas.lending import Window
+from quotas.lending import windows
+from quotas.lending.schedule import Window
 from quotas.models import Pool, Quota
-from quotas.telling import lends
+from quotas.wording import lends
 from tests import builders as make
 from tests.clients import person
 

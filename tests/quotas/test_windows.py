@@ -12,12 +12,13 @@ from django.utils import timezone, translation
 from portal.access import Actor, Forbidden
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role
-from quotas import actions, windows
-from quotas.actions import Lending
-from quotas.admission import run_pass
-from quotas.lending import Window
+from quotas.lending import windows
+from quotas.lending.schedule import Window
 from quotas.models import WINDOW, Claim, ClaimState, Pool, Quota
-from quotas.recalls import end_overdue
+from quotas.planning.run_pass import run_pass
+from quotas.rules import quotas, recalls
+from quotas.rules.quotas import Lending
+from quotas.rules.recalls import end_overdue
 from tests import builders as make
 from tests.clients import person
 
@@ -165,7 +166,7 @@ def owner_of(department: Department) -> Actor:
 
 def change(who: Actor, where: Department, pool: Pool, lending: Lending | None, **more: Any) -> Quota:
     numbers = {"guaranteed": 8, "borrow_limit": None, "lend_limit": None, "expected_version": 1} | more
-    return actions.set_quota(actor=who, department=where, pool=pool, lending=lending, **numbers)  # type: ignore[arg-type]
+    return quotas.set_quota(actor=who, department=where, pool=pool, lending=lending, **numbers)  # type: ignore[arg-type]
 
 
 def test_an_owner_sets_windows_and_who_does_not_mention_them_keeps_them(vision: Department, pool: Pool) -> None:
@@ -230,8 +231,8 @@ def test_a_recall_of_a_window_is_not_withdrawn_by_hand(vision: Department, nlp: 
     borrows(nlp, pool, 2, [6, 7])
     planned(pool, at("08:50"))
     [recall] = window_recalls()
-    with pytest.raises(actions.OfWindow):
-        actions.withdraw_recall(actor=owner_of(vision), claim=recall)
+    with pytest.raises(recalls.OfWindow):
+        recalls.withdraw_recall(actor=owner_of(vision), claim=recall)
 
 
 def test_a_borrower_learns_when_the_next_window_closes_on_it(vision: Department, nlp: Department, pool: Pool) -> None:
@@ -364,7 +365,7 @@ def test_the_rules_page_shows_windows_and_their_history_in_words(client: Any, vi
 def test_the_history_of_a_memory_pool_speaks_of_gibibytes(client: Any, vision: Department) -> None:
     t4 = make.pool("t4", cards=2, unit="MiB", units_per_card=15360)
     operator = make.user("root", is_operator=True)
-    actions.set_quota(actor=Actor(operator), department=vision, pool=t4, guaranteed=15360, borrow_limit=None,
+    quotas.set_quota(actor=Actor(operator), department=vision, pool=t4, guaranteed=15360, borrow_limit=None,
                       lend_limit=0, expected_version=None)  # fmt: skip
     client.force_login(operator)
     assert "<strong>15 GiB</strong>" in client.get("/d/vision/quotas/").content.decode()

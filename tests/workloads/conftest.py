@@ -12,8 +12,8 @@ import pytest
 
 from portal.access import Actor
 from portal.models import Department, User
-from quotas.admission import run_pass
 from quotas.models import Cluster, Pool, PoolGroup
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.workloads.embedded_bed import driver  # noqa: F401 a fixture
 from workloads import actions

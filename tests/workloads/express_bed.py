@@ -11,8 +11,8 @@ import pytest
 
 from portal.access import Actor
 from portal.background import hint_queue
-from quotas.admission import run_pass
 from quotas.models import Cluster, Pool
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
 from workloads import actions

@@ -17,7 +17,7 @@ from portal.prepared import Prepared
 from quotas.amounts import LONGEST as LONGEST_AMOUNT
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
-from quotas.telling import named_claims
+from quotas.wording import named_claims
 from workloads.api.fields import VARIABLES, Cores, Variables
 from workloads.api.setups import RankOut, SetupIn, SetupOut
 from workloads.api.verdicts import VerdictOut, verdict_now

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from portal.access import Actor
 from portal.models import Department, User
-from quotas.admission import run_pass
 from quotas.models import Pool
+from quotas.planning.run_pass import run_pass
 from workloads.actions import submit
 from workloads.demo.seed import GIB, TRAINING
 from workloads.models import Image, Kind, Workload

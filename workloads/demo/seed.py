@@ -16,8 +16,8 @@ from django.conf import settings
 
 from portal.access import Actor
 from portal.models import Department, Membership, Role, User
-from quotas.actions import set_quota
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
+from quotas.rules.quotas import set_quota
 from workloads.demo.nodes import A100, A100_40, NODES, T4
 from workloads.models import Image, Kind, Preset
 from workloads.nodes.inventory import refresh

@@ -11,7 +11,7 @@ from django.utils import timezone
 from portal.background.hints import wake
 from portal.infra.locks import durable
 from portal.notify.events import emit
-from quotas.admission import locked_group
+from quotas.planning.lock import locked_group
 from quotas.models import Card, Cluster, Node, Pool
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.reachability import mark_reached, mark_unreachable

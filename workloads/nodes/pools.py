@@ -18,7 +18,7 @@ from portal.access import Actor
 from portal.background.hints import wake
 from portal.errors import N_, Invalid
 from portal.infra.locks import durable
-from quotas.admission import locked_group
+from quotas.planning.lock import locked_group
 from quotas.engine.mig_layouts import KNOWN
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from workloads.runtime.base import CardInfo, NodeInfo, Offer

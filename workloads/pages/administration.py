@@ -22,7 +22,7 @@ from portal.web import conflicts
 from portal.web.confirm import unless_confirmed
 from portal.web.forms import blame
 from quotas.amounts import LONGEST, check_not_little, units_of, written
-from quotas.forms import PoolField, PoolSelect
+from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
 from workloads.models import Image, Kind, Preset
 from workloads.nodes import cluster_registry

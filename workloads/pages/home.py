@@ -18,7 +18,7 @@ from portal.models import Department, InboxItem
 from portal.notify.notices import sentence
 from portal.views.search import Found
 from portal.web.navigation import address
-from quotas.board import PoolUsage, usage_of
+from quotas.board.usage import PoolUsage, department_usage
 from quotas.models import Pool
 from workloads.lifecycle import FINAL, State
 from workloads.models import Attempt
@@ -54,7 +54,7 @@ def due(row: Row) -> float:
 
 
 def free_now(departments: list[Department]) -> list[tuple[Department, list[PoolUsage]]]:
-    return [(department, usage_of(department)) for department in departments]
+    return [(department, department_usage(department)) for department in departments]
 
 
 @login_required

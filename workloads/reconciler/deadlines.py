@@ -8,7 +8,7 @@ import structlog
 from django.db.models import Q
 
 from portal.infra.locks import durable
-from quotas.draining import leaves_by
+from quotas.rules.draining import leaves_by
 from quotas.models import Claim, ClaimState
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.run_spec import ROWS

@@ -20,7 +20,7 @@ from django.db import close_old_connections, connections
 
 from portal.background import hint_queue
 from portal.errors import Busy
-from quotas.admission import run_pass
+from quotas.planning.run_pass import run_pass
 from quotas.models import Claim, Cluster, PoolGroup
 from workloads.nodes import inventory
 from workloads.reconciler import starting

@@ -8,7 +8,7 @@ import structlog
 from django.db.models import F, Q, Sum
 
 from portal.models import Department
-from quotas import live
+from quotas.board import usage_now
 from quotas.engine.mig_layouts import PRODUCTS
 from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
 from workloads import sharing
@@ -25,7 +25,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
     """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
-    books, kept = live.read(_pools(cluster), claims=False), 0
+    books, kept = usage_now.read(_pools(cluster), claims=False), 0
     concerned = Q(quotas__pool__group__cluster=cluster) | Q(
         pk__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload__department")
     )
@@ -51,19 +51,19 @@ def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -
 
 
 def home_of(
-    cluster: Cluster, department: Department, books: live.Live | None = None, *, unrestricted: bool = False
+    cluster: Cluster, department: Department, books: usage_now.Live | None = None, *, unrestricted: bool = False
 ) -> Home:
     """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered).
 
     Each of its two namespaces is given all of that: which of them its work will be in, nobody knows beforehand.
     """
-    books = books or live.read(_pools(cluster), claims=False)
+    books = books or usage_now.read(_pools(cluster), claims=False)
     options = Options.from_json(cluster.options)
     parts = []
     for pool in books.pools.values():
         if pool.sharing not in sharing.SYSTEMS:
             continue
-        most = max(live.ceiling(books, department.pk, pool.pk), _held(department, pool))
+        most = max(usage_now.ceiling(books, department.pk, pool.pk), _held(department, pool))
         for request in _requests(pool):
             units = most // request.units * request.units if request.profile else most
             parts.append((namespace_limits.proportions(request, options.sharing, pool.sharing), units))

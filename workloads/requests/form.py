@@ -15,7 +15,7 @@ from portal.infra.crypt import Undecryptable
 from portal.models import Department
 from portal.names import LineInput, NameInput
 from quotas.amounts import first_amount, written
-from quotas.forms import PoolField, PoolSelect
+from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.clusters.run_spec import hidden_of
 from workloads.models import Image, Kind, Preset, Workload

@@ -25,9 +25,9 @@ from quotas.engine.what_if import (
     standing_on,
 )
 from quotas.models import PlanPass, PoolGroup
-from quotas.passes import Replay, replay
-from quotas.planned import Words
-from quotas.snapshots import load_snapshot
+from quotas.planning.replay import Replay, replay
+from quotas.planning.snapshot import load_snapshot
+from quotas.wording import Words
 
 Json = dict[str, Any]
 Changes = Sequence[Sequence[str]]

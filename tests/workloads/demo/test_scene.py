@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, User
-from quotas.admission import run_pass
-from quotas.board import usage_of
-from quotas.claims import release
+from quotas.board.usage import department_usage
 from quotas.models import Claim, Pool, Quota
+from quotas.planning.claims import release
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.architecture.sources import ROOT
 from workloads.actions import submit
@@ -72,7 +72,7 @@ def test_the_first_card_is_vision_s_own_and_the_next_four_call_biology_back(pool
     submit(**first)
     run_pass(group_id=pool.group_id)
     reader_rests(pool, minutes)
-    now = next(row for row in usage_of(first["department"], [pool]))
+    now = next(row for row in department_usage(first["department"], [pool]))
     assert (now.guaranteed, now.own, now.lent, now.idle) == (8, 2, 6, 0)
     four = asked(pool, 4)
     assert "when Computational Biology has returned 4 cards" in verdict_of(**four).title

@@ -14,7 +14,7 @@ from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.templatetags import portal as tags
 from quotas.models import Card, Cluster, Node, Pool
-from quotas.snapshots import load_snapshot
+from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
 from workloads import sharing
 from workloads.demo.nodes import NODES

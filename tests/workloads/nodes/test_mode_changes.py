@@ -19,10 +19,10 @@ from django.utils import timezone
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.models import AuditEntry, User
-from quotas import claims
-from quotas.admission import run_pass
 from quotas.engine.mig_layouts import layout_of
 from quotas.models import Claim, ClaimState, Cluster, Node, OutsidePod, Pool
+from quotas.planning import claims
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from workloads import sharing
 from workloads.mode_lifecycle import Stage

@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Role
-from quotas import live
-from quotas.admission import run_pass
-from quotas.cardmap import pool_overview
-from quotas.invariants import violations
+from quotas.board import usage_now
+from quotas.board.card_map import pool_overview
+from quotas.board.invariants import violations
 from quotas.models import Card, Claim, Cluster, Node, OutsidePod, Pool
-from quotas.snapshots import load_snapshot
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
 from workloads.models import Image
 from workloads.nodes import inventory
@@ -98,7 +98,7 @@ def test_what_others_have_is_no_capacity_and_comes_back_when_they_go(
     world.strangers = []
     assert look(cluster) == 1
     assert OutsidePod.objects.count() == 0
-    assert live.free(live.read(), pool.pk) == 16
+    assert usage_now.free(usage_now.read(), pool.pk) == 16
 
 
 def test_the_plan_gives_nobody_a_card_that_others_have(world: World, cluster: Cluster, pool: Pool) -> None:

@@ -9,8 +9,8 @@ import pytest
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.models import AuditEntry
-from quotas.admission import run_pass
 from quotas.models import Card, Cluster, ClusterKind, Node, Pool, Quota
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clients import person
 from tests.sharing.test_clouds import TYPE, UNKNOWN, gke, node

@@ -8,7 +8,7 @@ from django.urls import reverse
 from portal.models import User
 from quotas.engine import types as e
 from quotas.models import Claim, Pool
-from quotas.policies import policy_json
+from quotas.rules.policies import policy_json
 from tests import builders as make
 from tests.clients import person
 from workloads.models import Image

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from portal.background.jobs import claimed_tick
 from portal.models import JobRun
-from quotas.admission import run_pass
 from quotas.models import Claim
+from quotas.planning.run_pass import run_pass
 from tests.workloads.conftest import Bed
 from tests.workloads.reconciler.test_main_path import FOREVER
 from workloads.reconciler import deadlines

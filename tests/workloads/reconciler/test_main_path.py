@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from portal.access import Actor
 from portal.models import InboxItem
-from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry
+from quotas.planning.run_pass import run_pass
 from tests.workloads.conftest import Bed
 from workloads import actions
 from workloads.files import logs

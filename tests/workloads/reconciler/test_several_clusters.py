@@ -12,8 +12,8 @@ from django.utils import timezone
 from portal.access import Actor
 from portal.background import hint_queue
 from portal.models import InboxItem, User
-from quotas.admission import run_pass
 from quotas.models import Claim, ClaimState, Cluster, Pool
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
 from workloads import actions, tasks

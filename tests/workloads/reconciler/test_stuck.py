@@ -6,8 +6,8 @@ import datetime as dt
 
 from django.utils import timezone
 
-from quotas.admission import run_pass
 from quotas.models import ClaimState, PoolGroup
+from quotas.planning.run_pass import run_pass
 from tests.workloads.conftest import Bed
 from workloads.clusters.run_spec import ref_of
 from workloads.lifecycle import Event

@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
-from quotas import passes
-from quotas.admission import run_pass
 from quotas.models import Claim, Node, PlanPass, Pool
-from quotas.policies import PoolRules, set_pool_rules
+from quotas.planning import replay
+from quotas.planning.run_pass import run_pass
+from quotas.rules.policies import PoolRules, set_pool_rules
 from tests import builders as make
 from workloads.actions import request_of, submit
 from workloads.clusters.run_spec import spec_of
@@ -76,7 +76,7 @@ def test_two_jobs_that_take_all_cpu_give_it_back_to_the_owner_of_the_cards(
     assert claim.promised_at is not None
     assert (claim.promised_at - timezone.now()).total_seconds() <= 70
     for plan_pass in PlanPass.objects.all():
-        assert passes.replay(plan_pass).same
+        assert replay.replay(plan_pass).same
 
 
 def test_the_pod_gets_the_one_card_that_it_asked_for(pool: Pool, vision: Department) -> None:

@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
-from quotas.admission import run_pass
-from quotas.cardmap import pool_overview
+from quotas.board.card_map import pool_overview
+from quotas.board.invariants import violations
 from quotas.engine.units import resized
-from quotas.invariants import violations
 from quotas.models import Card, Claim, Pool
-from quotas.snapshots import claim_of, load_snapshot
+from quotas.planning.run_pass import run_pass
+from quotas.planning.snapshot import claim_of, load_snapshot
 from tests import builders as make
 from workloads import sharing
 from workloads.actions import request_of, submit

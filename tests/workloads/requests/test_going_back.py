@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department
-from quotas import windows
-from quotas.lending import Window
+from quotas.lending import windows
+from quotas.lending.schedule import Window
 from quotas.models import Pool, Quota
 from tests import builders as make
 from workloads.models import Image, Workload

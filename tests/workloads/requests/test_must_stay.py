@@ -7,9 +7,9 @@ from django.test import Client
 
 from portal.access import Actor
 from portal.models import Department, User
-from quotas.admission import run_pass
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState, Pool
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clients import person
 from workloads.actions import request_of

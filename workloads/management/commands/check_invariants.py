@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
-from quotas import invariants as quota_rules
+from quotas.board import invariants as quota_rules
 from workloads import invariants as workload_rules
 
 

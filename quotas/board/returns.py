@@ -1,0 +1,99 @@
+"""What is on its way back: to a department that called for it, or away from one that borrowed it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from portal.models import Department
+from quotas.board.usage_now import Live
+from quotas.board.usage_now import leavers as leavers_of
+from quotas.models import Claim, ClaimState, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """One claim that was told to go. `name` and `workload` are blank for readers of other departments."""
+
+    department: Department
+    units: int
+    leave_by: dt.datetime | None
+    name: str = ""
+    workload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A claim of the department that waits for others to be gone; or a recall, also while it holds.
+
+    `name` is blank for readers who do not see the claim's department: a team of theirs that they do not belong to.
+    """
+
+    claim: Claim
+    department: Department
+    name: str
+    pool: Pool
+    units: int
+    back: int  # of `units`: here already
+    leavers: tuple[Leaver, ...]
+
+    @property
+    def is_holding(self) -> bool:
+        return self.claim.state == ClaimState.HOLDING
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A claim of the department that was told to go, and who gets what it frees. `name` as in Return."""
+
+    claim: Claim
+    department: Department
+    name: str
+    pool: Pool
+    to: Department | None
+
+
+def coming_back(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Return]:
+    """Recalls first, then workloads with a reservation, each by the time promised."""
+    found, leavers = [], leavers_of(live.all_claims())
+    for claim in live.all_claims():
+        if (
+            claim.department_id in departments
+            and (claim.is_recall or claim.reserved)
+            and claim.state != ClaimState.LEAVING
+        ):
+            theirs = [_leaver(live, leaver, seen) for leaver in leavers.get(claim.pk, ())]
+            on_way = tuple(sorted(theirs, key=lambda leaver: str(leaver.leave_by)))
+            outstanding = min(claim.units, sum(leaver.units for leaver in on_way))
+            settled = claim.state == ClaimState.HOLDING or claim.reserved
+            back = claim.units - outstanding if settled else 0
+            found.append(Return(claim, *_of(live, claim, seen), live.pools[claim.pool_id], claim.units, back, on_way))
+    return sorted(found, key=lambda row: (not row.claim.is_recall, str(row.claim.promised_at or ""), row.claim.pk))
+
+
+def _of(live: Live, claim: Claim, seen: Collection[int]) -> tuple[Department, str]:
+    return live.departments[claim.department_id], claim.name if claim.department_id in seen else ""
+
+
+def _leaver(live: Live, claim: Claim, seen: Collection[int]) -> Leaver:
+    known = claim.department_id in seen
+    return Leaver(
+        live.departments[claim.department_id],
+        claim.units,
+        claim.leave_by,
+        claim.name if known else "",
+        claim.workload if known else "",
+    )
+
+
+def going_away(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Departure]:
+    """The earliest deadline first."""
+    claims = list(live.all_claims())
+    takers = {claim.pk: live.departments[claim.department_id] for claim in claims}
+    found = [
+        Departure(claim, *_of(live, claim, seen), live.pools[claim.pool_id], takers.get(claim.held_for_id or 0))
+        for claim in claims
+        if claim.state == ClaimState.LEAVING and claim.department_id in departments
+    ]
+    return sorted(found, key=lambda row: str(row.claim.leave_by))

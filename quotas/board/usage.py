@@ -1,0 +1,149 @@
+"""Who uses what of every pool now: the one set of reads behind the pages, the API and the metrics.
+
+Nothing here is a counter: usage is summed from live claims and open ledger entries each time. A department's numbers
+cover its whole subtree, so a loan between two teams of one department is own use when seen from that department.
+Amounts are in the pool's unit. The number of queries does not grow with departments, pools or claims.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from portal.models import Department, User
+from quotas.board.usage_now import Live, available, ceiling, coming, free, held, read, recalled
+from quotas.models import ClaimState, LedgerEntry, Pool, Quota
+from quotas.tree import upwards
+
+UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
+
+
+@dataclass(frozen=True, slots=True)
+class UserUsage:
+    user: User | None  # None: the account is gone
+    own: int
+    borrowed: int
+    cap: int | None  # what the department allows each user
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """One department's side of one pool."""
+
+    pool: Pool
+    department: Department
+    quota: Quota | None
+    guaranteed: int  # promised to the department and all below it
+    ceiling: int  # the most it could ever use
+    own: int
+    borrowed: int
+    borrowed_from: dict[str, int]  # department slug → units; "" is the unpromised rest
+    lent: int
+    lent_to: dict[str, int]  # department slug → units
+    held: int  # reserved for its waiting claims, or held by its recalls
+    coming: int  # of held: what others still occupy
+    leaving: int  # of own + borrowed: told to go, not gone yet
+    free_now: int  # what it could start this moment without anyone being told to go
+    queue_units: int
+    queue_len: int
+    per_user: tuple[UserUsage, ...]  # of the departments that the reader sees
+
+    @property
+    def used(self) -> int:
+        return self.own + self.borrowed
+
+    @property
+    def idle(self) -> int:
+        """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a hold."""
+        return max(0, self.guaranteed - self.own - self.lent - self.held_here)
+
+    @property
+    def held_here(self) -> int:
+        """Held units that nobody occupies any more."""
+        return self.held - self.coming
+
+    @property
+    def borrow_left(self) -> int:
+        return max(0, self.ceiling - self.guaranteed - self.borrowed)
+
+
+def department_usage(
+    department: Department, pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()
+) -> list[PoolUsage]:
+    """One row for each pool in which the department or one below it has a quota or a live claim.
+
+    `seen`: ids of the departments whose people the reader may know; the use of others has no names.
+    """
+    return usages(read(pools), department.pk, seen=seen)
+
+
+def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
+    live = read(pools)
+    return [row for department in live.departments for row in usages(live, department)]
+
+
+def usages(live: Live, department: int, *, seen: Collection[int] = ()) -> list[PoolUsage]:
+    """The same from what was read already."""
+    return [pool_usage(live, department, pool, seen=seen) for pool in live.pools if _concerned(live, department, pool)]
+
+
+def _concerned(live: Live, department: int, pool: int) -> bool:
+    return any((pk, pool) in live.quotas or live.claims.get((pk, pool)) for pk in live.subtree(department))
+
+
+def pool_usage(live: Live, department: int, pool: int, *, seen: Collection[int] = ()) -> PoolUsage:
+    """One department's side of one pool."""
+    inside = live.subtree(department)
+    entries = [entry for pk in inside for entry in live.entries.get((pk, pool), ())]
+    foreign = [entry for entry in entries if not entry.own and entry.lender_id not in inside]
+    lent = [e for pk in inside for e in live.lent.get((pk, pool), ()) if e.department_id not in inside]
+    claims = [claim for pk in inside for claim in live.claims.get((pk, pool), ())]
+    waiting = [claim for claim in claims if claim.state == ClaimState.PENDING and not claim.is_recall]
+    borrowed_from, lent_to = defaultdict[str, int](int), defaultdict[str, int](int)
+    for entry in foreign:
+        borrowed_from[live.departments[entry.lender_id].slug if entry.lender_id else UNPROMISED] += entry.units
+    for entry in lent:
+        lent_to[live.departments[entry.department_id].slug] += entry.units
+    borrowed = sum(entry.units for entry in foreign)
+    right = available(live, department, pool) + sum(recalled(live, pk, pool) for pk in inside)
+    return PoolUsage(
+        pool=live.pools[pool],
+        department=live.departments[department],
+        quota=live.quotas.get((department, pool)),
+        guaranteed=live.guaranteed(department, pool),
+        ceiling=ceiling(live, department, pool),
+        own=sum(entry.units for entry in entries) - borrowed,
+        borrowed=borrowed,
+        borrowed_from=dict(borrowed_from),
+        lent=sum(lent_to.values()),
+        lent_to=dict(lent_to),
+        held=sum(held(live, pk, pool) for pk in inside),
+        coming=sum(coming(live, pk, pool) for pk in inside),
+        leaving=sum(entry.units for entry in entries if entry.claim.state == ClaimState.LEAVING),
+        free_now=max(0, min(free(live, pool, inside), right)),
+        queue_units=sum(claim.units for claim in waiting),
+        queue_len=len(waiting),
+        per_user=_per_user(
+            *([entry for entry in each if entry.department_id in seen] for each in (entries, foreign)),
+            cap=_cap(live, department, pool),
+        ),
+    )
+
+
+def _cap(live: Live, department: int, pool: int) -> int | None:
+    """What is said above holds in every team as well: the smallest cap counts."""
+    caps = (live.caps.get((above.pk, pool)) for above in upwards(live.departments, department))
+    return min((cap for cap in caps if cap is not None), default=None)
+
+
+def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], *, cap: int | None) -> tuple[UserUsage, ...]:
+    users: dict[int | None, User | None] = {}
+    total, borrowed = defaultdict[int | None, int](int), defaultdict[int | None, int](int)
+    for entry in entries:
+        users[entry.claim.user_id] = entry.claim.user
+        total[entry.claim.user_id] += entry.units
+    for entry in foreign:
+        borrowed[entry.claim.user_id] += entry.units
+    rows = [UserUsage(user, total[pk] - borrowed[pk], borrowed[pk], cap) for pk, user in users.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.own - row.borrowed, row.user.username if row.user else "")))

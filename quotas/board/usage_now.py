@@ -1,0 +1,268 @@
+"""What holds and what waits in the pools at this moment, read in a constant number of queries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from django.db.models import F, Q, Sum
+from django.utils import timezone
+
+from portal.models import Department, User
+from quotas.engine import types as e
+from quotas.engine.mig_layouts import profile_of
+from quotas.engine.quota_tree import Ledger, standing_of
+from quotas.lending.windows import most_lent, planned_limit
+from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
+
+EVER = 2**62
+
+CLAIM_COLUMNS = (
+    "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "asked_per_pod", "state",
+    "queued_at", "started_at", "max_runtime", "until", "leave_by", "held_for_id", "promised_at", "reserved", "placement",
+    "profile", "cores_per_pod", "reasons", "position", "waiting_on",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Live:
+    """Everything that holds or waits now, read once; the questions below are answered from it."""
+
+    pools: dict[int, Pool]
+    departments: dict[int, Department]
+    children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    quotas: dict[tuple[int, int], Quota] = field(default_factory=dict)  # (department, pool)
+    caps: dict[tuple[int, int], int] = field(default_factory=dict)
+    claims: dict[tuple[int, int], list[Claim]] = field(default_factory=lambda: defaultdict(list))
+    entries: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
+    lent: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
+    presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
+    stranded: dict[int, int] = field(default_factory=dict)  # claim → its units on cards that are not present
+    books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
+    on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
+    unheld: dict[int, int] = field(default_factory=dict)
+    called: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
+
+    def subtree(self, department: int) -> list[int]:
+        found = [department]
+        for pk in found:  # grows while it is walked
+            found += self.children[pk]
+        return found
+
+    def claims_of(self, pool: int) -> list[Claim]:
+        return [claim for pk in self.departments for claim in self.claims.get((pk, pool), ())]
+
+    def all_claims(self) -> Iterator[Claim]:
+        return (claim for claims in self.claims.values() for claim in claims)
+
+    def guaranteed(self, department: int, pool: int) -> int:
+        return sum(self.quotas[pk, pool].guaranteed for pk in self.subtree(department) if (pk, pool) in self.quotas)
+
+    def present(self, pool: int) -> int:
+        return self.presence.get(pool, 0)
+
+
+def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
+    """Nine queries, whatever the size; without claims six, for ceilings, which depend on quotas and cards alone."""
+    wanted = {pool.pk: pool for pool in (Pool.objects.select_related("group__cluster") if pools is None else pools)}
+    live = Live(wanted, {department.pk: department for department in Department.objects.all()})
+    for department in live.departments.values():
+        if department.parent_id is not None:
+            live.children[department.parent_id].append(department.pk)
+    for quota in Quota.objects.filter(pool__in=wanted):
+        quota.pool = wanted[quota.pool_id]
+        live.quotas[quota.department_id, quota.pool_id] = quota
+    for cap in UserCap.objects.filter(pool__in=wanted):
+        live.caps[cap.department_id, cap.pool_id] = cap.units
+    _read_presence(live)
+    if claims:
+        _read_claims(live)
+        _read_stranded(live)
+    return live
+
+
+IS_PRESENT = Q(healthy=True, node__present=True, node__drained=False, node__held_back="")
+
+
+def _read_presence(live: Live) -> None:
+    """Units that are there: of a node with a fixed MIG geometry what its instances cover, else what its cards have."""
+    usable = Card.objects.filter(IS_PRESENT, pool__in=live.pools)
+    nodes = usable.order_by().values_list("pool", "node", "node__instances", "node__outside")
+    for pool, _node, instances, outside, units in nodes.annotate(units=Sum(F("units") - F("outside"))):
+        table = live.pools[pool].mig
+        if table and instances:
+            taken = outside.get("instances", {})
+            counts = {name: max(0, count - taken.get(name, 0)) for name, count in instances.items()}
+            profiles = [(profile_of(table, name), count) for name, count in counts.items()]
+            units = sum(profile.size * count for profile, count in profiles if profile is not None)
+        live.presence[pool] = live.presence.get(pool, 0) + units
+
+
+def _read_stranded(live: Live) -> None:
+    """What stands on cards that are not present takes nothing of what is (units.stranded_units of the engine)."""
+    rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
+        "pool_id", "node__name", "index", "healthy"
+    )
+    gone: dict[tuple[int | None, str], set[int]] = defaultdict(set)
+    closed = set()
+    for pool, name, index, healthy in rows:
+        gone[pool, name].add(index)
+        if healthy:  # so it is the node that takes no pods
+            closed.add((pool, name))
+    for claim in live.all_claims() if gone else ():
+        for place in (claim.placement or ()) if claim.state in OCCUPYING else ():
+            node = claim.pool_id, place["node"]
+            if node in closed or not gone.get(node, set()).isdisjoint(place.get("cards") or ()):
+                live.stranded[claim.pk] = live.stranded.get(claim.pk, 0) + claim.units_per_pod
+
+
+def _read_claims(live: Live) -> None:
+    """Claims, their people and their ledger entries. Rows are joined here: a join in SQL would build each user anew."""
+    rows = Claim.objects.filter(pool__in=live.pools, state__in=LIVE_CLAIMS).only(*CLAIM_COLUMNS)
+    claims = {claim.pk: claim for claim in rows}
+    users = User.objects.in_bulk({claim.user_id for claim in claims.values() if claim.user_id})
+    for claim in claims.values():
+        claim.user = users.get(claim.user_id or 0)
+        live.claims[claim.department_id, claim.pool_id].append(claim)
+    for entry in LedgerEntry.objects.filter(pool__in=live.pools, ended_at=None):
+        if entry.claim_id not in claims or claims[entry.claim_id].is_recall:
+            continue
+        entry.claim = claims[entry.claim_id]
+        live.entries[entry.department_id, entry.pool_id].append(entry)
+        if entry.lender_id is not None:
+            live.lent[entry.lender_id, entry.pool_id].append(entry)
+
+
+def reserved(claim: Claim) -> int:
+    """Units that a waiting claim has a title to."""
+    return int((claim.reserved or {}).get("units", 0)) if claim.state == ClaimState.PENDING else 0
+
+
+def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
+    """Of each department what its holding recalls still hold: what workloads there and below have not drawn."""
+    if pool not in live.called:
+        standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
+        recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
+        live.called[pool] = _left_of(live, recalls, standing) if recalls else {}
+    return live.called[pool]
+
+
+def _left_of(live: Live, recalls: list[Claim], standing: list[Claim]) -> Mapping[e.DepartmentId, int]:
+    """As the engine counts it: the oldest recall is drawn from first, the nearest department's before those above it."""
+    workloads = [claim for claim in standing if not claim.is_recall]
+    tree = [_in_tree(live, department) for department in live.departments.values()]
+    return standing_of([_holding_for_engine(live, claim) for claim in (*recalls, *workloads)], EVER, tree).left
+
+
+def _holding_for_engine(live: Live, claim: Claim) -> e.Claim:
+    department = live.departments[claim.department_id].slug
+    started = int((claim.started_at or timezone.now()).timestamp())
+    return e.Claim(
+        e.ClaimId(claim.public_id), e.DepartmentId(department), e.PoolId(live.pools[claim.pool_id].slug), claim.units_per_pod,
+        e.ClaimState.HOLDING, started, pods=claim.pods, started_at=started,
+    )  # fmt: skip
+
+
+def _in_tree(live: Live, department: Department, quotas: Mapping[e.PoolId, e.Quota] | None = None) -> e.Department:
+    parent = live.departments[department.parent_id].slug if department.parent_id else None
+    above = e.DepartmentId(parent) if parent else None
+    return e.Department(e.DepartmentId(department.slug), above, department.weight, quotas or {})
+
+
+def held(live: Live, department: int, pool: int) -> int:
+    """Units kept for the department that none of its workloads uses yet."""
+    return sum(reserved(claim) for claim in live.claims.get((department, pool), ())) + recalled(live, department, pool)
+
+
+def coming(live: Live, department: int, pool: int) -> int:
+    """Of `held`: what others still occupy, and will leave to the department's claims."""
+    on_way = _on_way(live, pool)
+    return sum(on_way[claim.pk] for claim in live.claims.get((department, pool), ()))
+
+
+def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
+    """Claim id → those who leave, of whom it waits for each: told for it, or for another that leaves something over."""
+    claims = list(claims)
+    leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
+    found: dict[int, dict[str, Claim]] = defaultdict(dict)
+    for leaver in leaving.values():
+        if leaver.held_for_id:
+            found[leaver.held_for_id][leaver.public_id] = leaver
+    for claim in claims:
+        for id in claim.waiting_on if claim.state == ClaimState.PENDING else ():
+            if id in leaving:
+                found[claim.pk][id] = leaving[id]
+    return {pk: list(theirs.values()) for pk, theirs in found.items()}
+
+
+def _on_way(live: Live, pool: int) -> dict[int, int]:
+    """Claim id → of its title, the units that leaving claims still occupy. What one leaves goes to whom it is held for, then
+    to the others who wait for it; those that only one waits for come first."""
+    if pool in live.on_way:
+        return live.on_way[pool]
+    claims = live.claims_of(pool)
+    on_way = live.on_way[pool] = defaultdict(int)
+    titles = {claim.pk: reserved(claim) for claim in claims}
+    awaiting: dict[Claim, list[int]] = defaultdict(list)
+    for pk, theirs in leavers(claims).items():
+        for leaver in theirs:
+            awaiting[leaver].append(pk)
+    for leaver, waiting in sorted(awaiting.items(), key=lambda each: (len(each[1]), each[0].pk)):
+        left = leaver.units
+        for pk in sorted(waiting, key=lambda pk: (pk != leaver.held_for_id, pk)):
+            given = min(left, titles.get(pk, 0) - on_way[pk])
+            left, on_way[pk] = left - given, on_way[pk] + given
+    return on_way
+
+
+def recalled(live: Live, department: int, pool: int) -> int:
+    return _recalls_left(live, pool).get(e.DepartmentId(live.departments[department].slug), 0)
+
+
+def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
+    """Present units that nobody occupies and that are kept for nobody; recalls of `inside` are theirs to draw from."""
+    if pool not in live.unheld:
+        claims, on_way = live.claims_of(pool), _on_way(live, pool)
+        standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
+        occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
+        kept = sum(reserved(claim) - on_way[claim.pk] for claim in claims)
+        kept += sum(recalled(live, pk, pool) for pk in live.departments)
+        live.unheld[pool] = live.present(pool) - occupied - kept
+    return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))
+
+
+def available(live: Live, department: int, pool: int) -> int:
+    """What the department may still take by right: its own, and what it may borrow."""
+    return _books(live, pool).available(e.DepartmentId(live.departments[department].slug))
+
+
+def ceiling(live: Live, department: int, pool: int) -> int:
+    """The most it could have of an empty pool with every card present."""
+    return _books(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
+
+
+def _books(live: Live, pool: int) -> Ledger:
+    """The engine's ledger of this pool, with what holds now charged to it."""
+    if pool not in live.books:
+        row = live.pools[pool]
+        id = e.PoolId(row.slug)
+        departments = [_for_engine(live, department, pool, id) for department in live.departments.values()]
+        holding = [claim.pk for claim in live.claims_of(pool) if claim.state == ClaimState.HOLDING]
+        stranded = sum(live.stranded.get(pk, 0) for pk in holding)
+        books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments, stranded)
+        for pk, department in live.departments.items():
+            claims = live.claims.get((pk, pool), ())
+            here = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
+            books.add(e.DepartmentId(department.slug), here + held(live, pk, pool))
+        live.books[pool] = books
+    return live.books[pool]
+
+
+def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:
+    quota = live.quotas.get((department.pk, pool))
+    limits = {}
+    if quota is not None:
+        lending = planned_limit(quota, timezone.now()), most_lent(quota)
+        limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, *lending)}
+    return _in_tree(live, department, limits)

@@ -1,0 +1,1 @@
+"""What owners and operators fill in."""

@@ -1,0 +1,156 @@
+"""What the operator fills in about rules and policies. Times in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from quotas.engine import types as e
+from quotas.rules.policies import BESIDE_PERCENT, PoolRules
+
+DEFAULT, ON, OFF = "", "on", "off"
+
+
+class RulesForm(forms.Form):
+    """A pool's contract with borrowers, and the order of its queue."""
+
+    notice = forms.IntegerField(
+        label=_("Notice (s)"),
+        min_value=0,
+        max_value=86_400,
+        help_text=_("Between telling a workload to go and its SIGTERM."),
+    )
+    grace = forms.IntegerField(
+        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Between SIGTERM and SIGKILL.")
+    )
+    min_runtime = forms.IntegerField(
+        label=_("Minimum runtime (s)"), min_value=0, max_value=604_800, help_text=_("Nobody is told to go before.")
+    )
+    max_reclaims = forms.IntegerField(
+        label=_("Most reclaims"),
+        min_value=1,
+        max_value=1_000,
+        help_text=_("A workload recalled more often stops for good."),
+    )
+    beside_percent = forms.IntegerField(
+        label=_("CPU and memory of a card (%)"),
+        min_value=0,
+        max_value=10_000,
+        required=False,
+        widget=forms.NumberInput(attrs={"placeholder": BESIDE_PERCENT}),
+        help_text=_(
+            "Of an even share of its node. Who asks for more is charged for more cards; 0: nobody is. Above 100 the CPU can be"
+            " gone before the cards are."
+        ),
+    )
+    fair_sharing = forms.ChoiceField(
+        label=_("Fair sharing"),
+        required=False,
+        help_text=_("Who borrows least for its weight goes first, and may take from who borrows more."),
+    )
+    starvation_after = forms.IntegerField(
+        label=_("Starvation after (s)"),
+        min_value=0,
+        max_value=604_800,
+        required=False,
+        help_text=_("A borrower that waited longer keeps what becomes free until it fits."),
+    )
+    restart_cost = forms.IntegerField(
+        label=_("Restart cost (s)"),
+        min_value=0,
+        max_value=86_400,
+        required=False,
+        help_text=_("What stopping a workload costs beyond the work since its last checkpoint."),
+    )
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, defaults: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        usual = _("as the installation: on") if defaults["fair_sharing"] else _("as the installation: off")
+        choice = self.fields["fair_sharing"]
+        if isinstance(choice, forms.ChoiceField):
+            choice.choices = [(DEFAULT, usual), (ON, _("on")), (OFF, _("off"))]
+        for name in ("starvation_after", "restart_cost"):
+            self.fields[name].widget.attrs["placeholder"] = defaults[name]
+
+    @staticmethod
+    def initial_of(rules: PoolRules, version: int) -> dict[str, Any]:
+        values = {name: getattr(rules, name) for name in PoolRules.__dataclass_fields__}
+        fair = {None: DEFAULT, True: ON, False: OFF}[rules.fair_sharing]
+        return values | {"fair_sharing": fair, "version": version}
+
+    def rules(self) -> PoolRules:
+        values = {name: self.cleaned_data[name] for name in PoolRules.__dataclass_fields__}
+        if values["beside_percent"] is None:
+            values["beside_percent"] = BESIDE_PERCENT
+        return PoolRules(**values | {"fair_sharing": {DEFAULT: None, ON: True, OFF: False}[values["fair_sharing"]]})
+
+
+NEVER, LOWER, UP_TO = "never", "lower", "up_to"
+
+
+class PolicyForm(forms.Form):
+    """Whose work may be stopped for this scope's work. Without `own` the next wider policy counts."""
+
+    own = forms.ChoiceField(
+        label=_("Policy"),
+        widget=forms.RadioSelect,
+        choices=[("", _("none of its own: the next wider one counts")), ("1", _("its own:"))],
+        required=False,
+    )
+    reclaim = forms.ChoiceField(
+        label=_("Inside the guarantee: from who borrows"),
+        required=False,
+        choices=[
+            ("any", _("takes back any work")),
+            ("lower_priority", _("takes back work of lower priority only")),
+            ("never", _("takes nothing back: waits until it ends")),
+        ],
+    )
+    within = forms.ChoiceField(
+        label=_("In its own department"),
+        required=False,
+        choices=[
+            ("lower_priority", _("stops work of lower priority")),
+            ("lower_or_newer_equal", _("stops work of lower priority, and newer work of the same")),
+            ("never", _("stops nothing")),
+        ],
+    )
+    borrow_preempt = forms.ChoiceField(
+        label=_("While it borrows: from other borrowers"),
+        required=False,
+        choices=[
+            (NEVER, _("takes nothing")),
+            (LOWER, _("takes work of lower priority")),
+            (UP_TO, _("takes work of lower priority, at most this one:")),
+        ],
+    )
+    max_priority = forms.IntegerField(label=_("Highest priority it may take"), required=False)
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    @staticmethod
+    def initial_of(policy: e.Policy, *, own: bool, version: int) -> dict[str, Any]:
+        preempt = policy.borrow_preempt
+        kind = NEVER if preempt is None else LOWER if preempt.max_priority is None else UP_TO
+        return {
+            "own": "1" if own else "", "within": policy.within, "reclaim": policy.reclaim, "borrow_preempt": kind,
+            "max_priority": preempt.max_priority if preempt else None, "version": version,
+        }  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        wanted = data.get("own") and data.get("borrow_preempt") == UP_TO
+        if wanted and "max_priority" in data and data["max_priority"] is None:
+            self.add_error("max_priority", _("Say which priority."))
+        return data
+
+    def policy(self) -> e.Policy | None:
+        """What a valid form means; None: none of its own."""
+        data = self.cleaned_data
+        if not data["own"]:
+            return None
+        kind = data["borrow_preempt"] or NEVER
+        preempt = None if kind == NEVER else e.BorrowPreempt(data["max_priority"] if kind == UP_TO else None)
+        return e.Policy(data["within"] or "lower_priority", data["reclaim"] or "any", preempt)

@@ -1,0 +1,230 @@
+"""What owners and operators fill in about quotas. Amounts are in the pool's unit; rights are decided by the actions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.dates import WEEKDAYS_ABBR
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from portal.errors import Invalid
+from portal.names import LineInput
+from portal.text import zones
+from portal.web.conflicts import SeenField
+from quotas.amounts import LONGEST, counted_in, first_amount, units_of, written
+from quotas.lending.schedule import DAY, Window
+from quotas.lending.windows import MOST_WINDOWS
+from quotas.models import Pool
+
+
+class PoolSelect(forms.Select):
+    """`data-resets` names the field whose amount begins again when a pool of another unit is chosen (static/portal.js)."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        pool = getattr(value, "instance", None)
+        if pool is not None:
+            option["attrs"] |= {"data-unit": counted_in(pool), "data-first": first_amount(pool)}
+        return option
+
+
+class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """Each pool with what it counts in."""
+
+    widget = PoolSelect
+
+    def label_from_instance(self, pool: Any) -> str:
+        return _("%(pool)s (%(unit)s)") % {"pool": pool.name, "unit": counted_in(pool)}
+
+
+class AmountField(forms.Field):
+    """An amount of the form's pool, as people write it; units once it is clean, None where nothing is said."""
+
+    widget = forms.TextInput
+    pool: Pool
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {"maxlength": LONGEST}
+
+    @property
+    def unit(self) -> str:
+        """What a number alone counts."""
+        return counted_in(self.pool)
+
+    def prepare_value(self, value: Any) -> Any:
+        return written(value, self.pool) if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> int | None:
+        if value in self.empty_values:
+            return None
+        if isinstance(value, int):  # a disabled field takes its initial value
+            return value
+        try:
+            return units_of(str(value), self.pool, least=0)
+        except Invalid as error:
+            raise forms.ValidationError(error.detail) from error
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return bool(self.to_python(data) != initial)
+        except forms.ValidationError:
+            return True
+
+
+class AmountsForm(forms.Form):
+    """A form with amounts of one pool."""
+
+    def __init__(self, *args: Any, pool: Pool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            if isinstance(field, AmountField):
+                field.pool = pool
+
+
+class RecallForm(forms.Form):
+    """`units` is an amount in words, and units of the pool once it is clean."""
+
+    pool = PoolField(
+        label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None,
+        widget=PoolSelect({"data-resets": "units"}),
+    )  # fmt: skip
+    units = LineInput(
+        label=_("How much"),
+        max_length=LONGEST,
+        help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+    )
+    hours = forms.TypedChoiceField(
+        label=_("Keep them for"),
+        coerce=int,
+        empty_value=None,
+        required=False,
+        choices=[
+            ("1", _("1 hour")),
+            ("4", _("4 hours")),
+            ("24", _("1 day")),
+            ("168", _("7 days")),
+            ("", _("until withdrawn")),
+        ],
+        help_text=_("Your workloads draw from them. What you do not use by then goes back to the pool."),
+    )
+
+    def __init__(self, *args: Any, pools: list[Pool], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["pool"]
+        if isinstance(field, forms.ModelChoiceField):
+            field.queryset = Pool.objects.filter(pk__in=[pool.pk for pool in pools])
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if "pool" in data and "units" in data:
+            try:
+                data["units"] = units_of(data["units"], data["pool"])
+            except Invalid as error:
+                self.add_error("units", error.detail)
+        return data
+
+    @property
+    def until(self) -> dt.datetime | None:
+        hours = self.cleaned_data["hours"]
+        return timezone.now() + dt.timedelta(hours=hours) if hours else None
+
+
+class QuotaForm(AmountsForm):
+    """All three amounts; `version` is what the reader saw (blank: there was no quota yet)."""
+
+    guaranteed = AmountField(label=_("Guaranteed"), help_text=_("Always there when asked for."))
+    borrow_limit = AmountField(
+        label=_("Borrow limit"),
+        required=False,
+        help_text=_("How far above its guarantee it may go while others are idle. Empty: no limit."),
+    )
+    lend_limit = AmountField(
+        label=_("Lend limit"),
+        required=False,
+        help_text=_("How much of it others may use while it is idle. Empty: all of it; 0: nothing."),
+    )
+    why = LineInput(label=_("Why"), max_length=200, required=False, help_text=_("Stands in the history."))
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, only_lend: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if only_lend:  # a disabled field takes its initial value, whatever is sent
+            self.fields["guaranteed"].disabled = True
+            self.fields["borrow_limit"].disabled = True
+
+    def numbers(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        return {name: data[name] for name in ("guaranteed", "borrow_limit", "lend_limit")}
+
+
+TIME = {"type": "time", "class": "form-control form-control-sm"}
+
+
+class WindowForm(AmountsForm):
+    """One lending window; a row that says nothing is none."""
+
+    days = forms.TypedMultipleChoiceField(
+        label=_("Days"),
+        coerce=int,
+        choices=list(WEEKDAYS_ABBR.items()),
+        required=False,
+        widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
+    )
+    start = forms.TimeField(label=_("From"), required=False, widget=forms.TimeInput(TIME, "%H:%M"))
+    end = forms.TimeField(
+        label=pgettext_lazy("time of day", "to"), required=False, widget=forms.TimeInput(TIME, "%H:%M")
+    )
+    lend_limit = AmountField(
+        label=_("Lend at most"),
+        required=False,
+        widget=forms.TextInput({"class": "form-control form-control-sm", "placeholder": _("all")}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if not self.errors and self.has_changed():
+            if not data.get("days"):
+                self.add_error("days", _("Choose the days on which it begins."))
+            for name in ("start", "end"):
+                if data.get(name) is None:
+                    self.add_error(name, _("Say a time, such as 09:00."))
+        return data
+
+    def window(self) -> Window | None:
+        """What a valid row means. Until 00:00 is until midnight."""
+        data = self.cleaned_data
+        if not data.get("days") or data.get("DELETE"):
+            return None
+        return Window(tuple(data["days"]), minute(data["start"]), minute(data["end"]) or DAY, data["lend_limit"])
+
+    @staticmethod
+    def initial_of(window: Window) -> dict[str, Any]:
+        start, end = divmod(window.start, 60), divmod(window.end % DAY, 60)
+        return {"days": window.days, "start": dt.time(*start), "end": dt.time(*end), "lend_limit": window.lend_limit}
+
+
+def minute(time: dt.time) -> int:
+    return time.hour * 60 + time.minute
+
+
+WindowForms = forms.formset_factory(
+    WindowForm, extra=1, can_delete=True, max_num=MOST_WINDOWS, absolute_max=MOST_WINDOWS + 1
+)
+
+
+class ZoneForm(forms.Form):
+    zone = forms.ChoiceField(label=_("By the clock of"), choices=zones.CHOICES)
+
+
+class CapForm(AmountsForm):
+    units = AmountField(label=_("Each user may hold"), required=False)
+    seen = SeenField()
+
+
+class NominalForm(AmountsForm):
+    nominal = AmountField(label=_("May be promised"), help_text=_("Guarantees never add up to more."))
+    seen = SeenField()

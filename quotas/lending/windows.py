@@ -1,0 +1,233 @@
+"""Lending windows at work: what the planner may lend, what is called back when a window closes, who is concerned when.
+
+What closes at T is promised back at T. So the planner lends nothing new that could not be back by then (minimum runtime,
+notice and grace before T), and one notice and grace before T the owner recalls what it then no longer lends, by the usual
+contract. That recall holds the units until more may be lent again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from django.db.models import Sum
+from django.utils.dates import WEEKDAYS_ABBR
+from django.utils.translation import gettext as _
+
+from portal.errors import N_, Invalid
+from portal.models import Department
+from quotas.engine import types as e
+from quotas.engine.quota_tree import Account, Ledger, usage_of
+from quotas.engine.units import grace_of, notice_of
+from quotas.lending.schedule import DAY, Limit, Schedule, Window, overlap
+from quotas.models import WINDOW, Claim, LedgerEntry, Pool, PoolGroup, Quota
+from quotas.tree import upwards
+
+MOST_WINDOWS = 20
+SLACK = dt.timedelta(seconds=15)  # the beat comes every few seconds
+
+
+def schedule_of(quota: Quota) -> Schedule:
+    """The quota's lend limit over time."""
+    return Schedule(quota.lend_limit, tuple(map(from_json, quota.windows)), ZoneInfo(quota.zone or "UTC"))
+
+
+def from_json(data: dict[str, Any]) -> Window:
+    """As it is kept with the quota; minutes of the day."""
+    return Window(tuple(data["days"]), data["start"], data["end"], data["lend_limit"])
+
+
+def to_json(window: Window) -> dict[str, Any]:
+    return {"days": list(window.days), "start": window.start, "end": window.end, "lend_limit": window.lend_limit}
+
+
+class OverlappingWindows(Invalid):
+    code = "overlapping_windows"
+    message = N_("Two windows are in force at the same time: %(one)s and %(other)s.")
+
+
+def check(windows: tuple[Window, ...], zone: str) -> None:
+    """Raises OverlappingWindows, Invalid (windows, zone) for what cannot be meant."""
+    for window in windows:
+        if not window.days or not set(window.days) <= set(range(7)) or len(set(window.days)) != len(window.days):
+            raise Invalid(N_("Say on which days the window begins, each once."), field="windows")
+        if not (0 <= window.start < DAY and 0 < window.end <= DAY) or window.start == window.end:
+            raise Invalid(N_("A window begins and ends at two different times of the day."), field="windows")
+        if window.lend_limit is not None and window.lend_limit < 0:
+            raise Invalid(N_("A lend limit is 0 or more, or none."), field="windows")
+    if len(windows) > MOST_WINDOWS:
+        raise Invalid(N_("At most %(most)s windows."), field="windows", most=MOST_WINDOWS)
+    if windows and zone not in available_timezones():
+        raise Invalid(N_("There is no time zone %(zone)s; write it like Asia/Shanghai."), field="zone", zone=zone)
+    both = overlap(windows)
+    if both is not None:
+        raise OverlappingWindows(field="windows", one=when_of(both[0]), other=when_of(both[1]))
+
+
+def when_of(window: Window) -> str:
+    """Mon–Fri 09:00–18:00, in the reader's language."""
+    runs: list[list[int]] = []
+    for day in sorted(window.days):
+        if runs and day == runs[-1][-1] + 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    days = [[str(WEEKDAYS_ABBR[day]) for day in run] for run in runs]
+    names = _(", ").join(f"{run[0]}–{run[-1]}" if len(run) > 2 else _(", ").join(run) for run in days)
+    return f"{names} {clock_of(window.start)}–{clock_of(window.end)}"
+
+
+def clock_of(minute: int) -> str:
+    """Minute of the day → 09:00; the end of the day is 24:00."""
+    return f"{minute // 60:02}:{minute % 60:02}"
+
+
+def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
+    """What the planner may lend now: no more than anything admitted now could give back in time."""
+    if not quota.windows:
+        return quota.lend_limit
+    pool = quota.pool
+    lead = dt.timedelta(seconds=pool.min_runtime + pool.notice + pool.grace) + SLACK
+    return schedule_of(quota).lowest(now, now + lead)
+
+
+def most_lent(quota: Quota) -> Limit:
+    """The most it ever lends, for what can only run in another window; None without windows."""
+    if not quota.windows:
+        return None
+    most = schedule_of(quota).most
+    return quota.pool.nominal if most is None else most
+
+
+# Calling back ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A recall that a closing window asks for: `units` of the department until more may be lent."""
+
+    department: e.DepartmentId
+    pool: e.PoolId
+    units: int
+    until: dt.datetime | None
+
+
+def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
+    """Asks for the recalls that are due, under the group's lock. True: load the snapshot again."""
+    if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
+        return False  # nobody has windows
+    quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
+    found = due(snapshot, quotas, now=now)
+    if not found:
+        return False
+    departments = {row.slug: row for row in Department.objects.filter(slug__in={each.department for each in found})}
+    pools = {row.slug: row for row in Pool.objects.filter(group=group)}
+    for each in found:
+        Claim.objects.create(
+            department=departments[each.department], pool=pools[each.pool], name=WINDOW, pods=0,
+            units_per_pod=each.units, until=each.until, submitted_at=now, queued_at=now, preemptible=False, own_only=True,
+        )  # fmt: skip
+    return True
+
+
+def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> list[Due]:
+    """What must be recalled now so that each of these quotas lends no more than it may when its notice is over."""
+    parents = {department.id: department.parent for department in snapshot.departments}
+    pools = {pool.id: pool for pool in snapshot.pools}
+    by_pool: dict[str, list[Quota]] = defaultdict(list)
+    for quota in quotas:
+        by_pool[quota.pool.slug].append(quota)
+    found: list[Due] = []
+    for slug, rows in by_pool.items():
+        pool = pools[e.PoolId(slug)]
+        ledger = _asked(snapshot, pool)
+        if not ledger.above:
+            continue  # nobody borrows: what is promised is free, and the lend limit keeps it so
+        end = now + _longest(snapshot, pool) + SLACK
+        rows.sort(key=lambda quota: -_depth(parents, e.DepartmentId(quota.department.slug)))
+        for quota in rows:
+            schedule = schedule_of(quota)
+            limit = schedule.lowest(now, end)
+            if limit is not None:
+                until = schedule.next_above(end, limit)
+                account = ledger[e.DepartmentId(quota.department.slug)]
+                found += [Due(d, pool.id, units, until) for d, units in _keep(ledger, account, limit)]
+    return found
+
+
+def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
+    """The ledger with recalls that have nothing yet counted as if they had."""
+    ledger = usage_of(snapshot, pool.id)
+    for claim in snapshot.claims:
+        waits = claim.state is e.ClaimState.PENDING and claim.reserved is None
+        if claim.pool == pool.id and claim.is_recall and waits:
+            ledger.add(claim.department, claim.units)
+    return ledger
+
+
+def _longest(snapshot: e.Snapshot, pool: e.Pool) -> dt.timedelta:
+    """The longest notice and grace of whoever runs there: it was frozen when they started."""
+    mine = (claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is e.ClaimState.HOLDING)
+    times = [notice_of(c, pool, snapshot.settings) + grace_of(c, pool, snapshot.settings) for c in mine]
+    return dt.timedelta(seconds=max(times, default=0))
+
+
+def _depth(parents: dict[e.DepartmentId, e.DepartmentId | None], department: e.DepartmentId) -> int:
+    above = parents[department]
+    return 0 if above is None else 1 + _depth(parents, above)
+
+
+def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.DepartmentId, int]]:
+    """Who below `top` recalls how much, so that all of its subtree but `limit` is used or held by itself."""
+    accounts = [top]
+    for account in accounts:  # grows while it is walked
+        accounts += account.children
+    for account in sorted(accounts, key=lambda each: (-each.own_left, each.id)):
+        units = min(top.subtree - limit - top.usage, account.own_left)
+        if units > 0:
+            ledger.add(account.id, units)
+            yield account.id, units
+
+
+# Who is concerned -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """When something borrowed may have to be back, because `lender` then lends only `limit`."""
+
+    at: dt.datetime
+    lender: Department
+    limit: int
+
+
+def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now: dt.datetime) -> Return | None:
+    """The earliest time at which a window closes on who lends (lender's slug → units) to the borrower; None: no window
+    concerns it. What others borrow of the same lenders counts: not everything fits when less is lent."""
+    quotas = {q.department_id: q for q in Quota.objects.filter(pool=pool).exclude(windows=[]).select_related("pool")}
+    if not quotas:
+        return None
+    rows = Department.objects.in_bulk()
+    lent = dict(
+        LedgerEntry.objects.filter(pool=pool, own=False, ended_at=None, lender__isnull=False)
+        .values_list("lender__slug")
+        .annotate(units=Sum("units"))
+    )
+    mine = {above.pk for above in upwards(rows, borrower.pk)}
+    total: dict[int, int] = defaultdict(int)
+    concerned: set[int] = set()
+    for row in rows.values():
+        for pk in [above.pk for above in upwards(rows, row.pk)]:
+            if pk not in mine and pk in quotas:
+                total[pk] += lent.get(row.slug, 0) + asked.get(row.slug, 0)
+                concerned |= {pk} if row.slug in asked else set()
+    found = []
+    for pk in concerned:
+        fall = schedule_of(quotas[pk]).next_fall(now, total[pk])
+        if fall is not None and fall[1] is not None:
+            found.append(Return(fall[0], rows[pk], fall[1]))
+    return min(found, key=lambda each: (each.at, each.lender.slug), default=None)

@@ -1,0 +1,123 @@
+"""The pairwise ledger: who uses whose units from when until when. Settled after every pass, from the claims as they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+
+from django.db.models import F, Q
+from django.db.models.functions import Greatest
+
+from portal.models import Department
+from quotas.engine import types as e
+from quotas.engine.quota_tree import loans_of
+from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
+from quotas.planning.row_cache import Rows
+from quotas.planning.snapshot import load_snapshot
+
+Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
+
+
+def settle(group: PoolGroup, *, now: dt.datetime) -> int:
+    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
+    return settle_as(group, load_snapshot(group, now=now), (), now=now)
+
+
+def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, now: dt.datetime) -> int:
+    """The same from a snapshot loaded under the same lock, and the rows admitted since. Who was released since is still in
+    it: nothing begins for those, and what they had has ended with them."""
+    admitted = {claim.public_id: (claim.pk, claim.pool_id, claim.department_id) for claim in new}
+    claims_now = tuple(
+        replace(claim, state=e.ClaimState.HOLDING) if claim.id in admitted else claim
+        for claim in snapshot.claims
+        if claim.state is not e.ClaimState.PENDING or claim.id in admitted
+    )
+    due = sources(replace(snapshot, claims=claims_now))
+    over = []
+    for pk, key, units in _entries(group):
+        if due.get(key) == units:
+            del due[key]
+        else:
+            over.append(pk)
+    if over:  # not before they began: whoever wrote that may have a clock that is ahead
+        LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
+    return len(over) + (_begin(due, admitted, over, now) if due else 0)
+
+
+def _begin(
+    due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], over: Collection[int], now: dt.datetime
+) -> int:
+    """`over`: the entries that ended just now."""
+    claims = dict(admitted)  # their claim, pool and department
+    if others := {claim for claim, _, _ in due} - set(admitted):
+        occupying = Claim.objects.filter(public_id__in=others, state__in=OCCUPYING)
+        rows = occupying.values_list("public_id", "pk", "pool_id", "department_id")
+        claims |= {id: (pk, pool, department) for id, pk, pool, department in rows}
+    slugs = {lender for _, _, lender in due if lender}
+    lenders = dict(Department.objects.filter(slug__in=slugs).values_list("slug", "pk")) if slugs else {}
+    entries = [
+        LedgerEntry(
+            claim_id=claims[claim][0], pool_id=claims[claim][1], department_id=claims[claim][2], own=own,
+            lender_id=lenders.get(lender), units=units, started_at=now,
+        )
+        for (claim, own, lender), units in due.items() if claim in claims
+    ]  # fmt: skip
+    _lend_on([entry for entry in entries if not entry.own], over)
+    LedgerEntry.objects.bulk_create(entries)
+    return len(entries)
+
+
+def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
+    """A loan goes on while anything of it is lent, whichever claims use it: what has begun anew, because the units are
+    shared out otherwise, says since when."""
+    if not new:
+        return
+    before = LedgerEntry.objects.filter(
+        Q(ended_at=None) | Q(pk__in=over), pool__in={entry.pool_id for entry in new}, own=False,
+        department__in={entry.department_id for entry in new},
+    )  # fmt: skip
+    since: dict[tuple[int, int, int | None], dt.datetime] = {}
+    for row in before.only("pool", "department", "lender", "started_at", "lent_since"):
+        pair, begun = (row.pool_id, row.department_id, row.lender_id), row.lent_since or row.started_at
+        since[pair] = min(since.get(pair, begun), begun)
+    for entry in new:
+        entry.lent_since = since.get((entry.pool_id, entry.department_id, entry.lender_id))
+
+
+Entry = tuple[int, Source, int]  # primary key, whose, units
+
+
+@cache
+def _known(group_id: int) -> Rows:
+    return Rows()
+
+
+def _entries(group: PoolGroup) -> tuple[Entry, ...]:
+    """Those that have not ended."""
+    rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
+    return _known(group.pk).read(rows, (), ("claim__public_id", "own", "lender__slug", "units"), _entry)
+
+
+def _entry(pk: int, claim: str, own: bool, lender: str | None, units: int) -> Entry:
+    return pk, (claim, own, lender or ""), units
+
+
+def sources(snapshot: e.Snapshot) -> dict[Source, int]:
+    """Where the units come from that workloads occupy at this moment. Leaving ones occupy until they are gone; a recall
+    that holds occupies nothing, but what it holds is not idle and so lent by nobody."""
+    running = tuple(
+        claim if claim.state is e.ClaimState.HOLDING else replace(claim, state=e.ClaimState.HOLDING)
+        for claim in snapshot.claims
+        if claim.state is e.ClaimState.HOLDING or (claim.state is e.ClaimState.LEAVING and not claim.is_recall)
+    )
+    occupied = replace(snapshot, claims=running)
+    own = {claim.id: claim.units for claim in running if not claim.is_recall}
+    found: dict[Source, int] = {}
+    for pool in snapshot.pools:
+        for loan in loans_of(occupied, pool.id):
+            if loan.claim in own:
+                found[loan.claim, False, loan.lender] = loan.units
+                own[loan.claim] -= loan.units
+    return found | {(claim, True, ""): units for claim, units in own.items() if units}

@@ -1,0 +1,19 @@
+"""The row that everything which makes capacity less available takes first (docs/concurrency.md)."""
+
+from __future__ import annotations
+
+from portal.prepared import NUMBER, Prepared
+from quotas.models import PoolGroup
+
+LOCKED = Prepared(
+    lambda pk: PoolGroup.objects.select_related("cluster").select_for_update(no_key=True, of=("self",)).filter(pk=pk),
+    stands=NUMBER,
+)
+
+
+def locked_group(group_id: int) -> PoolGroup:
+    """Takes the row that everything which makes capacity less available takes first. Raises Busy, DoesNotExist."""
+    group = LOCKED.first(group_id)
+    if group is None:
+        raise PoolGroup.DoesNotExist(group_id)
+    return group

@@ -1,0 +1,97 @@
+"""What else could have been decided, in one reader's words: whose work would have gone instead, and why it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor
+from portal.text.words import amount
+from quotas.engine import types as e
+from quotas.engine.what_if import Alternative, Criterion, alternatives
+from quotas.models import Claim, Decision, Pool
+from quotas.planning.replay import snapshot_of
+from quotas.wording import Teller
+
+MOST = 5
+PLANNED = 10_000
+"""So many claims are planned for one page at most, but for one alternative in any case: about three seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Without the `spared` the `others` would have gone; nobody, if there are none. All as this reader may know them."""
+
+    spared: tuple[str, ...]
+    others: tuple[str, ...]
+    why: str
+
+
+def instead_of(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
+    """The alternatives to those whom this decision told to go. Raises what `passes.snapshot_of` raises."""
+    told = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
+    if not told:
+        return []
+    snapshot = snapshot_of(row.plan_pass)
+    most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
+    found = alternatives(snapshot, e.ClaimId(row.claim.public_id), told, most)
+    others = {victim for each in found for victim in each.answer.victims}
+    teller = Teller(actor, {*told, *others})
+    hidden = Claim.objects.filter(public_id__in={*told, *others}).exclude(department__in=seen)
+    unseen = set(hidden.values_list("public_id", flat=True))
+    return [
+        Instead(
+            tuple(teller.ahead(each.spared)),
+            tuple(teller.ahead(each.answer.victims)),
+            _why(each, row.pool, numbers=unseen.isdisjoint({*told, *each.answer.victims})),
+        )
+        for each in found
+    ]
+
+
+def _why(found: Alternative, pool: Pool, *, numbers: bool) -> str:
+    """`numbers`: the reader may know how long others' work has run, and its priority."""
+    if not found.answer.victims:
+        return _unless_others_go(found.answer)
+    if found.worse_in is None:
+        return _("By itself it costs no more, but with the other answers of the same pass it was not to be had.")
+    if found.worse_in is Criterion.SHARES:
+        return _("Who borrows most for its weight would give less.")
+    if found.worse_in is Criterion.ORDER:
+        return _("It is as good: among equals the places they leave decide, and then their ids.")
+    chosen, instead = found.chosen or 0, found.instead or 0
+    if found.worse_in is Criterion.PRIORITY:
+        text = _("It stops work of higher priority: %(instead)s instead of %(chosen)s.")
+        return text % {"instead": instead, "chosen": chosen} if numbers else _("It stops work of higher priority.")
+    if found.worse_in is Criterion.LOST_WORK:
+        text = _("It loses more work: %(instead)s instead of %(chosen)s.")
+        hours = {"instead": _gpu_hours(instead, pool), "chosen": _gpu_hours(chosen, pool)}
+        return text % hours if numbers else _("It loses more work.")
+    if found.worse_in is Criterion.COUNT:
+        text = ngettext(
+            "It stops %(instead)s workload instead of %(chosen)s.",
+            "It stops %(instead)s workloads instead of %(chosen)s.", instead,
+        )  # fmt: skip
+        return text % {"instead": instead, "chosen": chosen}
+    text = {
+        Criterion.OWN: _("It stops more of the asking department's own work: %(instead)s instead of %(chosen)s."),
+        Criterion.OTHERS: _("It takes more from others: %(instead)s instead of %(chosen)s."),
+        Criterion.BELOW_GUARANTEE: _(
+            "It leaves departments further below their guarantee: by %(instead)s instead of %(chosen)s."
+        ),
+        Criterion.UNITS: _("It stops more than is needed: %(instead)s instead of %(chosen)s."),
+    }[found.worse_in]
+    return text % {"instead": amount(instead, pool), "chosen": amount(chosen, pool)}
+
+
+def _unless_others_go(answer: e.Decision) -> str:
+    if answer.decision is e.DecisionKind.WAIT:
+        return _("Nobody else can make room: it would wait.")
+    return _("Nobody else has to go: what is free, or leaves in any case, would be enough.")
+
+
+def _gpu_hours(unit_seconds: int, pool: Pool) -> str:
+    return _("%(hours)s GPU-hours") % {"hours": f"{pool.card_hours(unit_seconds):,.1f}"}

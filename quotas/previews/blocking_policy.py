@@ -1,0 +1,88 @@
+"""Whether a policy is what keeps a claim waiting, and how that is said: the rule in words, and whose policy it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from django.utils.translation import gettext as _
+
+from portal.models import Department
+from quotas.board.usage import department_usage
+from quotas.engine import types as e
+from quotas.engine.admission import decide
+from quotas.engine.reasons import NotEnough
+from quotas.engine.what_if import with_quota
+from quotas.models import Claim, LedgerEntry, Pool, Quota
+from quotas.rules.policies import Scope
+from quotas.wording import policy_sentences
+
+USUAL = e.Policy()
+RULES = ("reclaim", "within")  # in the order of `policy_sentences`
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """One rule of a policy that says no, and where the policy is set: quota, department, pool or default."""
+
+    policy: e.Policy
+    rule: str
+    source: str
+
+    def sentence(self, department: Department, pool: Pool) -> str:
+        """What the rule says, whose policy it is, and who can change it."""
+        where = {
+            "quota": _("%(department)s in %(pool)s") % {"department": department.name, "pool": pool.name},
+            "department": department.name,
+            "pool": pool.name,
+        }.get(self.source, _("this installation"))
+        text = _("%(rule)s That is the policy of %(where)s; the operator can change it.")
+        return text % {"rule": policy_sentences(self.policy)[RULES.index(self.rule)], "where": where}
+
+
+def barred(snapshot: e.Snapshot, id: e.ClaimId) -> Barred | None:
+    """The rule without which a claim of the snapshot that waits would start, or call back what it needs: the engine is
+    asked once more for each rule that is stricter than usual. None when it is not the policy."""
+    claim = next(each for each in snapshot.claims if each.id == id)
+    department = next(each for each in snapshot.departments if each.id == claim.department)
+    pool = next(each for each in snapshot.pools if each.id == claim.pool)
+    quota = department.quotas.get(pool.id, e.Quota())
+    chain = (("quota", quota.policy), ("department", department.policy), ("pool", pool.policy))
+    source, policy = next(
+        ((name, each) for name, each in chain if each is not None), ("default", snapshot.settings.policy)
+    )
+    for rule, gentler in _gentler(policy):
+        other = decide(with_quota(snapshot, department.id, pool.id, replace(quota, policy=gentler)))
+        answer = next(each for each in other.decisions if each.claim == id)
+        if answer.decision in {e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM}:
+            return Barred(policy, rule, source)
+    return None
+
+
+def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
+    if policy.reclaim != USUAL.reclaim:
+        yield "reclaim", replace(policy, reclaim=USUAL.reclaim)
+    if policy.within == "never":
+        yield "within", replace(policy, within=USUAL.within)
+
+
+def nothing_comes_back(department: Department, pool: Pool) -> Barred | None:
+    """The policy by which the department takes nothing back that it has lent; None where it may. It has a quota there."""
+    policy, source = Scope(department, pool).effective()
+    return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None
+
+
+def barred_in_queue(claim: Claim) -> Barred | None:
+    """The same of a claim that waits, from its last answer and the ledger, since a page cannot plan at each look: it is
+    inside the guarantee, short of what others borrow, and its policy takes nothing of that."""
+    if [reason["code"] for reason in claim.reasons] != [NotEnough.code]:
+        return None
+    department, pool = claim.department, claim.pool
+    if not Quota.objects.filter(department=department, pool=pool, guaranteed__gte=claim.units).exists():
+        return None
+    policy, source = Scope(department, pool).effective()
+    if policy.reclaim == USUAL.reclaim:
+        return None
+    inside = all(row.used + claim.units <= row.guaranteed for row in department_usage(department, [pool]))
+    lent = LedgerEntry.objects.filter(pool=pool, own=False, ended_at=None).exclude(department=department)
+    return Barred(policy, "reclaim", source) if inside and lent.exists() else None

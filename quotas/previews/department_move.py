@@ -1,0 +1,71 @@
+"""What moving a department in the tree, or another weight, would change. Read only; the same engine decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from portal.access import Actor
+from portal.accounts.departments import check_move, check_weight
+from portal.models import Department
+from portal.text.words import amount
+from quotas.engine import types as e
+from quotas.engine.quota_tree import usage_of
+from quotas.engine.what_if import what_if
+from quotas.models import Pool, PoolGroup
+from quotas.planning.snapshot import load_snapshot
+from quotas.previews.effects import Preview, effect_of, preview_of
+
+
+def preview_department(*, actor: Actor, department: Department, parent: Department | None, weight: int) -> Preview:
+    """Who would be told, start or wait at once, and what the department could have at most. For operators.
+
+    Raises Invalid (below itself, weight), HasWork (the new parent has work of its own).
+    """
+    actor.require_operator()
+    check_move(department, parent)
+    check_weight(weight)
+    now = timezone.now()
+    pairs = []
+    for group in PoolGroup.objects.filter(pools__quotas__isnull=False).distinct().order_by("pk"):
+        snapshot = load_snapshot(group, now=now)
+        pairs.append((snapshot, with_place(snapshot, department, parent, weight)))
+    lines = [*_owners(department, parent), *(line for pair in pairs for line in _limits(*pair, department))]
+    return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)), lines)
+
+
+def with_place(snapshot: e.Snapshot, department: Department, parent: Department | None, weight: int) -> e.Snapshot:
+    """The snapshot with the department, and all below it, under another parent (None: at the top)."""
+    above = e.DepartmentId(parent.slug) if parent else None
+    rows = (
+        replace(row, parent=above, weight=weight) if row.id == department.slug else row for row in snapshot.departments
+    )
+    return replace(snapshot, departments=tuple(rows))
+
+
+def _owners(department: Department, parent: Department | None) -> Iterator[str]:
+    """An owner's role reaches down the tree."""
+    if parent is not None and parent.pk != department.parent_id:
+        yield _("The quota owners of %(parent)s would steer it too.") % {"parent": parent.name}
+    if department.parent is not None and (parent is None or parent.pk != department.parent_id):
+        yield _("The quota owners of %(parent)s would no longer steer it.") % {"parent": department.parent.name}
+
+
+def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[str]:
+    """What its new place lets it have at most, and where it uses more than that already."""
+    id = e.DepartmentId(department.slug)
+    for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):
+        old, new = usage_of(before, e.PoolId(pool.slug)), usage_of(after, e.PoolId(pool.slug))
+        if old[id].ceiling != new[id].ceiling:
+            text = _("Of %(pool)s it could have at most %(then)s; now it is %(now)s.")
+            most = {"now": amount(old[id].ceiling, pool), "then": amount(new[id].ceiling, pool)}
+            yield text % (most | {"pool": pool.name})
+        over = min(-new.available(id), new[id].usage - new[id].guaranteed)
+        if over > 0 and old.available(id) >= 0:
+            text = _(
+                "Of %(pool)s it uses %(over)s more than its new place allows: nothing is stopped, but nothing new starts."
+            )
+            yield text % {"pool": pool.name, "over": amount(over, pool)}

@@ -1,0 +1,64 @@
+"""What a drained node would mean for what runs there and for what is promised. Read only; the same engine decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import Sum
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor
+from portal.text.words import amount
+from quotas.engine.what_if import what_if, without_nodes
+from quotas.models import Card, Claim, Node, Pool, PoolGroup, Quota
+from quotas.planning.snapshot import load_snapshot
+from quotas.previews.effects import Preview, effect_of, preview_of, side_of
+
+
+def preview_drain(*, actor: Actor, node: Node) -> Preview:
+    """What runs on the node now (it stays until it ends), and for whom the next pass would decide otherwise without the
+    node. For operators."""
+    actor.require_operator()
+    now = timezone.now()
+    groups = PoolGroup.objects.filter(pools__cards__node=node).distinct().order_by("name")
+    snapshots = [load_snapshot(group, now=now) for group in groups]
+    there = {
+        claim.id
+        for each in snapshots
+        for claim in each.claims
+        for placed in claim.placement or ()
+        if placed.node == node.name
+    }
+    places = Claim.objects.filter(public_id__in=there, state__in=["holding", "leaving"])
+    here = places.select_related("department", "pool").order_by("pool", "department", "name")
+    effect = effect_of(actor, *(what_if(each, without_nodes(each, [node.name])) for each in snapshots))
+    otherwise = preview_of(effect) if effect.stopped or effect.staying or effect.starting or effect.waiting else None
+    lines = (otherwise.sentence, *otherwise.lines) if otherwise else ()
+    text = ngettext(
+        "%(count)s workload runs here and stays until it ends; nothing new starts on %(node)s.",
+        "%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.", len(here),
+    )  # fmt: skip
+    said = text % {"count": len(here), "node": node.name}
+    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines, tuple(_shorter(node)))
+
+
+def _shorter(node: Node) -> Iterator[str]:
+    """The pools of which more is promised than would be there without the node."""
+    if not node.takes_pods:
+        return
+    for pool in Pool.objects.filter(cards__node=node).distinct():
+        cards = Card.objects.filter(
+            pool=pool, healthy=True, node__present=True, node__drained=False, node__held_back=""
+        )
+        left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
+        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+        if promised > left:
+            text = _("%(pool)s would have %(left)s, and %(promised)s are promised to departments: %(short)s too few.")
+            numbers = {
+                "left": amount(left, pool),
+                "promised": amount(promised, pool),
+                "short": amount(promised - left, pool),
+            }
+            yield text % ({"pool": pool.name} | numbers)

@@ -1,0 +1,173 @@
+"""What a change would do at this moment, as far as one reader may know it: the engine asked twice, and the difference told.
+
+Nothing here decides and nothing is written. A change may concern several pool groups; each is planned as it is and as it
+would be.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor, Right
+from portal.models import Department
+from portal.text.words import amount
+from quotas.engine import types as e
+from quotas.engine.what_if import Difference
+from quotas.models import Claim, Pool
+from quotas.planning.snapshot import moment
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSide:
+    """One claim as far as the actor may see: the name only of their own departments' work."""
+
+    department: Department
+    pool: Pool
+    units: int
+    own: bool  # a department the actor sees
+    name: str
+    workload: str
+    claim: str = ""  # its id, never shown: tells two of the same size apart
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Who would be told to go, who would stay after all, start, or wait instead; `later` are units that would count as
+    borrowed from then on. `promised_at`: by when those told would be gone; None when nobody is."""
+
+    stopped: tuple[ClaimSide, ...] = ()
+    staying: tuple[ClaimSide, ...] = ()
+    starting: tuple[ClaimSide, ...] = ()
+    waiting: tuple[ClaimSide, ...] = ()
+    promised_at: dt.datetime | None = None
+    later: tuple[tuple[Pool, int], ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.stopped or self.staying or self.starting or self.waiting or self.later)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`sentence` says the most important thing with its numbers, `lines` what else. `stopped` are those told to go."""
+
+    stopped: tuple[ClaimSide, ...]
+    promised_at: dt.datetime | None
+    sentence: str
+    lines: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()  # promises that could not be kept any more, in words
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it rests on, the same in every language: who is told, and how many promises break."""
+        return {"told": sorted(side.claim for side in self.stopped), "broken": len(self.broken)}
+
+
+def effect_of(actor: Actor, *found: Difference) -> Effect:
+    """What the differences, one of each pool group, mean for this reader."""
+    stopped = {claim for each in found for claim in each.told}
+    staying = {c for each in found for c in (*each.spared, *(set(each.after.withdrawn) - set(each.before.withdrawn)))}
+    starting = {c.claim for each in found for c in each.changes if _starts(c.after) and not _starts(c.before)}
+    waiting = {
+        c.claim for each in found for c in each.changes if _starts(c.before) and c.after and not _starts(c.after)
+    }
+    rows = _rows(stopped | staying | starting | waiting)
+
+    def sides(ids: Collection[str]) -> tuple[ClaimSide, ...]:
+        return tuple(side_of(actor, row) for row in rows if row.public_id in ids)
+
+    return Effect(
+        sides(stopped), sides(staying), sides(starting), sides(waiting),
+        max((by for by in map(_last, found) if by is not None), default=None), _later(found),
+    )  # fmt: skip
+
+
+def _starts(decision: e.Decision | None) -> bool:
+    return decision is not None and decision.decision is e.DecisionKind.ADMIT
+
+
+def _rows(ids: Collection[str]) -> list[Claim]:
+    rows = Claim.objects.filter(public_id__in=ids).select_related("department", "pool")
+    return list(rows.order_by("pool", "department", "name"))
+
+
+def side_of(actor: Actor, claim: Claim) -> ClaimSide:
+    own = actor.may(Right.SEE, claim.department_id)
+    name, workload = (claim.name, claim.workload) if own else ("", "")
+    return ClaimSide(claim.department, claim.pool, claim.units, own, name, workload, claim.public_id)
+
+
+def _last(found: Difference) -> dt.datetime | None:
+    """By when the last of those told would be gone."""
+    told = set(found.told)
+    by = [d.by for d in found.after.decisions if d.by is not None and told & set(d.victims)]
+    return moment(max(by)) if by else None
+
+
+def _later(found: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
+    units: dict[str, int] = {}
+    for each in found:
+        for (_department, pool), more in each.recallable.items():
+            if more > 0:
+                units[pool] = units.get(pool, 0) + more
+    return tuple((pool, units[pool.slug]) for pool in Pool.objects.filter(slug__in=units))
+
+
+# In words -------------------------------------------------------------------------------------------------------------
+
+
+def preview_of(effect: Effect, lines: Iterable[str] = ()) -> Preview:
+    """The effect as a headline and what else is to be said."""
+    sentence, *others = [*_sentences(effect), *lines]
+    return Preview(effect.stopped, effect.promised_at, sentence, tuple(others))
+
+
+def _sentences(effect: Effect) -> list[str]:
+    said = []
+    if effect.stopped:
+        text = ngettext(
+            "%(count)s workload would be told to go, %(units)s in all.",
+            "%(count)s workloads would be told to go, %(units)s in all.", len(effect.stopped),
+        )  # fmt: skip
+        said.append(text % {"count": len(effect.stopped), "units": units_of(effect.stopped)})
+    if effect.staying:
+        text = ngettext(
+            "%(count)s workload that is going now would stay, %(units)s.",
+            "%(count)s workloads that are going now would stay, %(units)s.", len(effect.staying),
+        )  # fmt: skip
+        said.append(text % {"count": len(effect.staying), "units": units_of(effect.staying)})
+    if effect.starting:
+        text = ngettext(
+            "Nobody has to go; %(starting)s waiting workload would start.",
+            "Nobody has to go; %(starting)s waiting workloads would start.", len(effect.starting),
+        )  # fmt: skip
+        also = ngettext(
+            "%(starting)s waiting workload would start.",
+            "%(starting)s waiting workloads would start.", len(effect.starting),
+        )  # fmt: skip
+        said.append((also if said else text) % {"starting": len(effect.starting)})
+    if effect.waiting:
+        text = ngettext(
+            "%(count)s workload that is about to start would wait.",
+            "%(count)s workloads that are about to start would wait.", len(effect.waiting),
+        )  # fmt: skip
+        said.append(text % {"count": len(effect.waiting)})
+    for pool, units in effect.later:
+        text = _("Nobody has to go now; %(later)s more in use would count as borrowed and could be called back.")
+        also = _("%(later)s more in use would count as borrowed and could be called back.")
+        said.append((also if said else text) % {"later": amount(units, pool)})
+    return said or [_("Nobody is affected now.")]
+
+
+def units_of(sides: Iterable[ClaimSide]) -> str:
+    """Amounts added up by what their pools count in: 4 cards, 15 GiB."""
+    total: dict[str, int] = {}
+    for side in sides:
+        total[side.pool.unit] = total.get(side.pool.unit, 0) + side.units
+    return _(", ").join(amount(units, unit) for unit, units in total.items())

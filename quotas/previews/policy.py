@@ -1,0 +1,200 @@
+"""What other rules of a pool, or another policy, would change at this moment. Read only; the same engine decides."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.access import Actor
+from portal.models import Department
+from portal.text.words import amount, duration
+from quotas.engine import types as e
+from quotas.engine.admission import decide
+from quotas.engine.quota_tree import usage_of
+from quotas.engine.units import notice_of, young_until
+from quotas.engine.what_if import what_if, with_claim
+from quotas.models import Claim, Pool, PoolGroup
+from quotas.planning.snapshot import load_snapshot, moment
+from quotas.previews.effects import Preview, effect_of, preview_of
+from quotas.rules.policies import PoolRules, Scope, default_rules
+from quotas.rules.recalls import recall_for_engine
+from quotas.wording import clock_of
+
+PROBED = 5  # departments for which a preview asks what a call for the whole guarantee would find
+
+
+# Rules of a pool ------------------------------------------------------------------------------------------------------
+
+
+def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
+    """Who would be told, start or wait at once, and what the rules mean for those who run. For operators."""
+    actor.require_operator()
+    now = timezone.now()
+    snapshot = load_snapshot(pool.group, now=now)
+    changed = with_rules(snapshot, pool, rules)
+    return preview_of(effect_of(actor, what_if(snapshot, changed)), _rules_in_words(snapshot, changed, pool))
+
+
+def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot:
+    """The snapshot under other rules of one pool. What runs keeps the notice and grace it was told."""
+    order = default_rules()
+    order |= {name: value for name in order if (value := getattr(rules, name)) is not None}
+    asked = dict(Claim.objects.filter(pool=pool).exclude(state="released").values_list("public_id", "min_runtime"))
+    return replace(
+        snapshot,
+        settings=replace(snapshot.settings, **order),
+        pools=tuple(
+            replace(each, notice=rules.notice, grace=rules.grace) if each.id == pool.slug else each
+            for each in snapshot.pools
+        ),
+        claims=tuple(
+            replace(claim, min_runtime=max(asked[claim.id], rules.min_runtime)) if claim.id in asked else claim
+            for claim in snapshot.claims
+        ),
+    )
+
+
+def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[str]:
+    said = []
+    young, then = _young(before, pool), _young(after, pool)
+    if then != young:
+        text = ngettext(
+            "%(then)s running workload would be protected by the minimum runtime; now it is %(now)s.",
+            "%(then)s running workloads would be protected by the minimum runtime; now it is %(now)s.", then,
+        )  # fmt: skip
+        said.append(text % {"then": then, "now": young})
+    row = next(each for each in after.pools if each.id == pool.slug)
+    kept = [claim for claim in _running(after, pool) if notice_of(claim, row, after.settings) != row.notice]
+    if kept:
+        longest = max(notice_of(claim, row, after.settings) for claim in kept)
+        text = ngettext(
+            "%(count)s running workload keeps the notice it was told (%(longest)s).",
+            "%(count)s running workloads keep the notice they were told (at most %(longest)s).", len(kept),
+        )  # fmt: skip
+        said.append(text % {"count": len(kept), "longest": duration(longest)})
+    return said
+
+
+def _running(snapshot: e.Snapshot, pool: Pool) -> list[e.Claim]:
+    holding = (claim for claim in snapshot.claims if claim.pool == pool.slug and not claim.is_recall)
+    return [claim for claim in holding if claim.state is e.ClaimState.HOLDING]
+
+
+def _young(snapshot: e.Snapshot, pool: Pool) -> int:
+    return sum(young_until(claim, snapshot.now) > snapshot.now for claim in _running(snapshot, pool))
+
+
+# A policy -------------------------------------------------------------------------------------------------------------
+
+
+def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Preview:
+    """Who would be told, start or wait at once, and what a department that called for its guarantee would then find.
+
+    For operators. Raises NoQuota.
+    """
+    actor.require_operator()
+    scope.carrier()
+    now = timezone.now()
+    pairs = []
+    for group in _groups(scope):
+        snapshot = load_snapshot(group, now=now)
+        pairs.append((snapshot, with_policy(snapshot, scope, policy)))
+    effect = effect_of(actor, *(what_if(before, after) for before, after in pairs))
+    lines = [line for before, after in pairs for line in _calls(before, after, scope)]
+    broken = tuple(text for text, breaks in lines if breaks)
+    return replace(preview_of(effect, [text for text, _breaks in lines]), broken=broken)
+
+
+def _groups(scope: Scope) -> list[PoolGroup]:
+    """Where the scope's claims or quotas are."""
+    if scope.pool is not None:
+        return [scope.pool.group]
+    mine = Pool.objects.filter(quotas__department=scope.department) | Pool.objects.filter(
+        claims__department=scope.department
+    )
+    return list(PoolGroup.objects.filter(pools__in=mine.distinct()).distinct().order_by("pk"))
+
+
+def with_policy(snapshot: e.Snapshot, scope: Scope, policy: e.Policy | None) -> e.Snapshot:
+    """The snapshot with another policy in this scope; None takes the scope's own away."""
+    if scope.department is None:
+        pools = (replace(p, policy=policy) if scope.pool and p.id == scope.pool.slug else p for p in snapshot.pools)
+        return replace(snapshot, pools=tuple(pools))
+    slug = scope.department.slug
+    rows = (_of_department(d, scope.pool, policy) if d.id == slug else d for d in snapshot.departments)
+    return replace(snapshot, departments=tuple(rows))
+
+
+def _of_department(department: e.Department, pool: Pool | None, policy: e.Policy | None) -> e.Department:
+    if pool is None:
+        return replace(department, policy=policy)
+    id = e.PoolId(pool.slug)
+    return replace(department, quotas={**department.quotas, id: replace(department.quotas[id], policy=policy)})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a department that called for all it is still guaranteed would find."""
+
+    decision: e.DecisionKind
+    stopped: int
+    units: int
+    by: dt.datetime | None
+
+    @staticmethod
+    def of(snapshot: e.Snapshot, probe: e.Claim) -> Call:
+        plan = decide(with_claim(snapshot, probe))
+        answer = next(decision for decision in plan.decisions if decision.claim == probe.id)
+        victims = [claim for claim in snapshot.claims if claim.id in answer.victims]
+        by = moment(answer.by) if answer.by is not None else None
+        return Call(answer.decision, len(victims), sum(victim.units for victim in victims), by)
+
+    @property
+    def comes_in_time(self) -> bool:
+        return self.decision in (e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM)
+
+    def in_words(self, pool: Pool) -> str:
+        match self.decision:
+            case e.DecisionKind.ADMIT:
+                return _("has them at once")
+            case e.DecisionKind.RECLAIM:
+                text = ngettext(
+                    "has them by %(by)s, when %(count)s workload with %(units)s has left",
+                    "has them by %(by)s, when %(count)s workloads with %(units)s have left", self.stopped,
+                )  # fmt: skip
+                return text % {
+                    "by": clock_of(self.by or timezone.now()),
+                    "count": self.stopped,
+                    "units": amount(self.units, pool),
+                }
+            case _:
+                return _("has to wait until work ends by itself")
+
+
+def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[tuple[str, bool]]:
+    """For each department concerned whose call for the rest of its guarantee would go differently: how, and whether it
+    would then wait for what it was to have in time."""
+    pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools])}
+    names = dict(Department.objects.values_list("slug", "name"))
+    for pool in [scope.pool] if scope.pool is not None else pools.values():
+        ledger = usage_of(before, e.PoolId(pool.slug))
+        rows = [scope.department.slug] if scope.department is not None else sorted(ledger.accounts)
+        left = {id: ledger[e.DepartmentId(id)].guaranteed - ledger[e.DepartmentId(id)].usage for id in rows}
+        for id in sorted((id for id, units in left.items() if units > 0), key=lambda id: (-left[id], id))[:PROBED]:
+            probe = recall_for_engine(e.DepartmentId(id), e.PoolId(pool.slug), left[id], before.now)
+            today, then = Call.of(before, probe), Call.of(after, probe)
+            if today != then:
+                text = _(
+                    "If %(department)s called now for the other %(units)s of %(pool)s that it is guaranteed:"
+                    " today it %(now)s; with this it %(then)s."
+                )
+                numbers = {
+                    "department": names[id], "units": amount(left[id], pool), "pool": pool.name,
+                    "now": today.in_words(pool), "then": then.in_words(pool),
+                }  # fmt: skip
+                yield text % numbers, today.comes_in_time and not then.comes_in_time

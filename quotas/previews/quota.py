@@ -1,0 +1,103 @@
+"""What a changed quota would do to others. Read only; the same engine decides."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from dataclasses import replace
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from portal.access import Actor, Right
+from portal.models import Department
+from portal.text.words import amount
+from quotas.board.usage_now import read
+from quotas.engine import types as e
+from quotas.engine.what_if import what_if, with_claim, with_quota
+from quotas.lending import windows
+from quotas.lending.schedule import height
+from quotas.models import ClaimState, Pool, Quota
+from quotas.planning.snapshot import load_snapshot, quota_of, seconds
+from quotas.previews.blocking_policy import nothing_comes_back
+from quotas.previews.effects import Preview, effect_of, preview_of
+from quotas.rules.quotas import OWNERS_FIELDS, Lending, check_promises, check_sizes, split_of
+from quotas.rules.recalls import of_windows, recall_for_engine
+from quotas.wording import clock_of, lends
+
+
+def preview_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    guaranteed: int,
+    borrow_limit: int | None,
+    lend_limit: int | None,
+    lending: Lending | None = None,
+    expected_version: int | None = None,
+) -> Preview:
+    """Who would have to go, and who could start, if the quota were this.
+
+    Raises Forbidden, and what set_quota would raise: OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid.
+    """
+    actor.require(Right.STEER, department)
+    if lending is not None:
+        windows.check(lending.windows, lending.zone)
+    row = Quota.objects.filter(department=department, pool=pool).first() or Quota(department=department, pool=pool)
+    row.pool, row.department = pool, department
+    giver = split_of(actor, row, guaranteed)
+    check_promises(row, guaranteed, given=giver is not None)
+    present = {name: getattr(row, name) for name in ("guaranteed", "borrow_limit", "lend_limit")} if row.pk else {}
+    check_sizes(pool, present, guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
+    before = {name: getattr(row, name) for name in OWNERS_FIELDS}
+    row.guaranteed, row.borrow_limit, row.lend_limit = guaranteed, borrow_limit, lend_limit
+    for name, value in (lending.columns() if lending is not None else {}).items():
+        setattr(row, name, value)
+    lends_otherwise = any(getattr(row, name) != before[name] for name in OWNERS_FIELDS)
+    now = timezone.now()
+    snapshot = load_snapshot(pool.group, now=now)
+    changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
+    found = what_if(snapshot, changed)
+    lines = windows_lines(row, found.told, now=now)
+    if giver is not None:
+        parent = e.DepartmentId(giver.department.slug)
+        changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
+        text = _("%(parent)s would keep %(left)s of its own.")
+        lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
+        found = what_if(snapshot, changed)
+    return preview_of(effect_of(actor, found), lines)
+
+
+def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
+    """The snapshot with this quota instead, and with what its windows would call back at once."""
+    changed = with_quota(snapshot, e.DepartmentId(row.department.slug), e.PoolId(row.pool.slug), quota_of(row, now))
+    if lends_otherwise:
+        over = {claim.public_id for claim in of_windows(row.department, row.pool)}
+        changed = replace(changed, claims=tuple(claim for claim in changed.claims if claim.id not in over))
+    for due in windows.due(changed, [row] if row.windows else [], now=now):
+        changed = with_claim(changed, recall_for_engine(due.department, due.pool, due.units, seconds(now)))
+    return changed
+
+
+def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> list[str]:
+    """What the lending windows mean now, and when they next call back what is lent beside what goes at once: all that the
+    claims hold that are `told`, since what they leave too much is idle then. Nothing without windows."""
+    if not quota.windows:
+        return []
+    schedule, pool = windows.schedule_of(quota), quota.pool
+    said = [_("With this the department %(lends)s.") % {"lends": lends(quota, now=now)}]
+    live = read([pool])
+    inside = live.subtree(quota.department_id)
+    entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
+    going = sum(claim.units for claim in live.claims_of(pool.pk) if claim.public_id in told)
+    staying = sum(entry.units for entry in entries if entry.claim.state == ClaimState.HOLDING) - going
+    stays = int(min(staying, height(schedule.at(now))))
+    fall = schedule.next_fall(now, stays)
+    if entries and quota.pk and (rule := nothing_comes_back(quota.department, pool)):
+        said.append(rule.sentence(quota.department, pool))
+    elif fall is not None and fall[1] is not None:
+        lent = sum(entry.units for entry in entries)
+        back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
+        said.append(_("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back)
+    return said

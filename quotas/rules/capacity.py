@@ -1,0 +1,65 @@
+"""What there is to promise and to use: a pool's nominal size, and nodes taken out of use. For operators."""
+
+from __future__ import annotations
+
+from django.db.models import Sum
+
+from portal import audit
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.errors import N_, Problem
+from portal.infra import versions
+from portal.infra.locks import durable
+from portal.notify.events import emit
+from quotas.amounts import exact
+from quotas.models import Card, Node, Pool, Quota
+from quotas.planning.lock import locked_group
+
+
+class OverPromised(Problem):
+    code = "over_promised"
+    field = "guaranteed"
+    message = N_("Departments would be promised %(promised_size)s of %(pool)s, which has %(nominal_size)s.")
+
+
+def over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPromised:
+    return OverPromised(
+        field=field, promised=promised, nominal=nominal, unit=pool.unit, pool=pool.name,
+        promised_size=exact(promised, pool), nominal_size=exact(nominal, pool),
+    )  # fmt: skip
+
+
+def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Pool:
+    """What may be promised of a pool, in units. Raises OverPromised, Conflict."""
+    actor.require_operator()
+    with durable():
+        locked_group(pool.group_id)
+        pool = Pool.objects.get(pk=pool.pk)
+        versions.check({"nominal": pool.nominal}, seen)
+        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+        if promised > nominal:
+            raise over_promised("nominal", pool, promised, nominal)
+        audit.record(
+            actor, "pool.nominal_changed", pool.slug, before={"nominal": pool.nominal}, after={"nominal": nominal}
+        )
+        Pool.objects.filter(pk=pool.pk).update(nominal=nominal)
+        wake("quotas.plan", group_id=pool.group_id)
+    pool.refresh_from_db()
+    return pool
+
+
+def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:
+    """Takes a node out of (or back into) present capacity. What runs on it stays; nothing new goes there. Raises Conflict."""
+    actor.require_operator()
+    groups = sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
+    with durable():
+        for group_id in groups:
+            locked_group(group_id)
+        versions.check({"drained": Node.objects.select_for_update(no_key=True).get(pk=node.pk).drained}, seen)
+        if Node.objects.filter(pk=node.pk, drained=not drained).update(drained=drained):
+            audit.record(actor, "node.drained" if drained else "node.returned", node.name)
+            emit("node.changed", node=node.name)
+        for group_id in groups:
+            wake("quotas.plan", group_id=group_id)
+    node.refresh_from_db()
+    return node

@@ -1,0 +1,153 @@
+"""What the operator sets for pools and departments: the contract with borrowers, the order of the queue, and whose work
+may be stopped for whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F
+
+from portal import audit
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.errors import N_, Problem
+from portal.infra.locks import durable
+from portal.infra.versions import Stale, check_fresh
+from portal.models import Department
+from portal.notify.events import emit
+from quotas.engine import types as e
+from quotas.engine.snapshot_json import policy_from_json
+from quotas.models import Pool, PoolGroup, Quota
+from quotas.planning.claims import wake_all
+from quotas.planning.lock import locked_group
+
+BESIDE_PERCENT = 100
+GROUPS_OWN = ("fair_sharing", "starvation_after", "restart_cost")
+
+
+class NoQuota(Problem):
+    status = 404
+    code = "no_quota"
+    message = N_("%(department)s has no quota in %(pool)s that could have a policy of its own.")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """Times in seconds; `beside_percent` is of an even share of a node's CPU and memory. The last three hold for the whole pool
+    group; None: as the installation is set."""
+
+    notice: int
+    grace: int
+    min_runtime: int
+    max_reclaims: int
+    beside_percent: int = BESIDE_PERCENT
+    fair_sharing: bool | None = None
+    starvation_after: int | None = None
+    restart_cost: int | None = None
+
+    @staticmethod
+    def of(pool: Pool) -> PoolRules:
+        """As they are."""
+        names = [field.name for field in dataclasses.fields(PoolRules)]
+        return PoolRules(**{name: getattr(pool.group if name in GROUPS_OWN else pool, name) for name in names})
+
+
+def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_version: int) -> Pool:
+    """Notice and grace hold for claims admitted from now on: they are frozen at admission. Raises Stale, NotVisible."""
+    actor.require_operator()
+    with durable():
+        group = locked_group(pool.group_id)
+        pool = Pool.objects.select_related("group").get(pk=pool.pk)
+        check_fresh(pool.version, expected_version)
+        before, after = dataclasses.asdict(PoolRules.of(pool)), dataclasses.asdict(rules)
+        own = {name: value for name, value in after.items() if name not in GROUPS_OWN}
+        Pool.objects.filter(pk=pool.pk).update(version=F("version") + 1, **own)
+        if any(before[name] != after[name] for name in GROUPS_OWN):
+            PoolGroup.objects.filter(pk=group.pk).update(**{name: after[name] for name in GROUPS_OWN})
+            Pool.objects.filter(group=group).exclude(pk=pool.pk).update(version=F("version") + 1)
+        audit.record(actor, "pool.policy_changed", pool.slug, before=before, after=after)
+        emit("pool.policy_changed", pool=pool.slug)
+        wake("quotas.plan", group_id=group.pk)
+    return Pool.objects.select_related("group__cluster").get(pk=pool.pk)
+
+
+# Whose work may be stopped --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a policy is set: for a pool, for a department, or for a department in one pool."""
+
+    department: Department | None
+    pool: Pool | None
+
+    def carrier(self) -> Pool | Department | Quota:
+        """The row that carries the policy, as it is now. Raises NoQuota."""
+        match self.department, self.pool:
+            case None, Pool() as pool:
+                return Pool.objects.get(pk=pool.pk)
+            case Department() as department, None:
+                return Department.objects.get(pk=department.pk)
+            case Department() as department, Pool() as pool:
+                found = Quota.objects.filter(department=department, pool=pool).first()
+                if found is None:
+                    raise NoQuota(department=department.name, pool=pool.name)
+                return found
+        raise ValueError("a policy is set for a pool, a department or both")
+
+    @property
+    def target(self) -> str:
+        return "/".join(each.slug for each in (self.department, self.pool) if each is not None)
+
+    def effective(self) -> tuple[e.Policy, str]:
+        """The policy that counts here now, and where it is set: quota, department, pool or default."""
+        chain: list[tuple[str, Scope]] = [
+            ("department", Scope(self.department, None)),
+            ("pool", Scope(None, self.pool)),
+        ]
+        if self.department is not None and self.pool is not None:
+            chain.insert(0, ("quota", self))
+        for source, scope in chain:
+            row = scope.carrier() if scope.department or scope.pool else None
+            if row is not None and row.policy:
+                return policy_from_json(row.policy), source
+        return e.Policy(), "default"
+
+
+def policy_json(policy: e.Policy) -> dict[str, Any]:
+    """Every key is written: an empty object would mean that nothing is set."""
+    preempt = policy.borrow_preempt
+    return {
+        "within": policy.within,
+        "reclaim": policy.reclaim,
+        "borrow_preempt": {"max_priority": preempt.max_priority} if preempt is not None else None,
+    }
+
+
+def set_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None, expected_version: int) -> None:
+    """None: the next wider policy counts again. Raises Stale, NoQuota, NotVisible for anybody but operators."""
+    actor.require_operator()
+    with durable():
+        row = scope.carrier()
+        before, after = row.policy or None, policy_json(policy) if policy is not None else None
+        same = type(row)._default_manager.filter(pk=row.pk, version=expected_version)
+        if not same.update(policy=after or {}, version=F("version") + 1):
+            raise Stale(current=row.version, given=expected_version)
+        audit.record(
+            actor, "policy.changed", scope.target, department=scope.department,
+            before={"policy": before}, after={"policy": after},
+        )  # fmt: skip
+        emit("policy.changed", department=scope.department, pool=scope.pool.slug if scope.pool else "")
+        wake_all()
+
+
+def default_rules() -> dict[str, Any]:
+    """What counts for a pool group that sets nothing itself."""
+    return {
+        "fair_sharing": settings.FAIR_SHARING,
+        "starvation_after": settings.STARVATION_AFTER,
+        "restart_cost": settings.RESTART_COST,
+    }

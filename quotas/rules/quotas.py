@@ -1,0 +1,232 @@
+"""Quotas and users' caps, as owners and operators set them: each change is one transaction with its audit row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor, Right
+from portal.background.hints import wake
+from portal.errors import N_, Problem
+from portal.infra import versions
+from portal.infra.locks import durable
+from portal.infra.versions import check_fresh
+from portal.models import Department
+from portal.notify import notices
+from portal.notify.events import emit
+from quotas.amounts import check_not_little, exact
+from quotas.lending import windows
+from quotas.lending.schedule import Window
+from quotas.models import Claim, ClaimState, Pool, Quota, UserCap
+from quotas.planning.lock import locked_group
+from quotas.rules.capacity import over_promised
+from quotas.rules.recalls import end_windows
+
+
+class BelowNonPreemptible(Problem):
+    code = "below_non_preemptible"
+    message = N_("Work that must not be stopped holds %(holding_size)s; the guarantee cannot go below that.")
+
+
+class NothingToSplit(Problem):
+    code = "nothing_to_split"
+    field = "guaranteed"
+    message = N_(
+        "%(parent)s has %(left_size)s of its own left to give; this takes %(needed_size)s. The operator can promise more."
+    )
+
+
+QUOTA_FIELDS = ("guaranteed", "borrow_limit", "lend_limit", "windows", "zone")
+OWNERS_FIELDS = frozenset({"lend_limit", "windows", "zone"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lending:
+    """Times of another lend limit, by the wall clock of `zone`."""
+
+    windows: tuple[Window, ...] = ()
+    zone: str = ""
+
+    def columns(self) -> dict[str, Any]:
+        """As they are kept with the quota: no windows, no zone."""
+        return {"windows": [windows.to_json(each) for each in self.windows], "zone": self.zone if self.windows else ""}
+
+
+def set_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    guaranteed: int,
+    borrow_limit: int | None,
+    lend_limit: int | None,
+    expected_version: int | None,
+    lending: Lending | None = None,
+    why: str = "",
+) -> Quota:
+    """Sets all three numbers, and the lending windows if given (else they stay). `expected_version` None creates; else
+    it must be the present one.
+
+    Lend limit and windows are their owner's to set; guarantee and borrow limit are the operator's, or an owner's of the
+    parent department, who splits what the parent has: the parent's own guarantee gives and takes the difference.
+    Raises Stale, OverPromised, NothingToSplit, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
+    """
+    with durable():
+        locked_group(pool.group_id)
+        quota, before, after = check_quota(
+            actor=actor, department=department, pool=pool, guaranteed=guaranteed, borrow_limit=borrow_limit,
+            lend_limit=lend_limit, expected_version=expected_version, lending=lending,
+        )  # fmt: skip
+        _split(actor, quota, guaranteed)
+        check_promises(quota, guaranteed)
+        for name, value in after.items():
+            setattr(quota, name, value)
+        quota.version += 1
+        quota.save()
+        if before is not None and any(before[name] != after[name] for name in OWNERS_FIELDS):
+            end_windows(department, pool, now=timezone.now())
+        audit.record(
+            actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
+            after=after | ({"why": why} if why else {}),
+        )  # fmt: skip
+        emit("quota.changed", department=department, pool=pool.slug)
+        others = [owner for owner in notices.owners_of(department) if owner != actor.user]
+        numbers = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+        told: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **numbers}
+        notices.tell("quota.changed", to=others, department=department, **told)
+        wake("quotas.plan", group_id=pool.group_id)
+    return quota
+
+
+def check_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    guaranteed: int,
+    borrow_limit: int | None,
+    lend_limit: int | None,
+    expected_version: int | None,
+    lending: Lending | None = None,
+) -> tuple[Quota, dict[str, Any] | None, dict[str, Any]]:
+    """Whether it may be asked at all: the row as it is (new: version 0), its values before (None: new) and after.
+
+    Raises Stale, OverlappingWindows, Invalid (windows, zone), Forbidden."""
+    if lending is not None:
+        windows.check(lending.windows, lending.zone)
+    row = Quota.objects.filter(department=department, pool=pool).first()
+    check_fresh(row.version if row else None, expected_version)
+    before = _numbers(row) if row else None
+    check_sizes(pool, before or {}, guaranteed=guaranteed, borrow_limit=borrow_limit, lend_limit=lend_limit)
+    quota = row or Quota(department=department, pool=pool, version=0)
+    after = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
+    after |= _lending(quota) if lending is None else lending.columns()
+    _may_set(actor, department, before, after)
+    return quota, before, after
+
+
+def check_sizes(pool: Pool, before: Mapping[str, Any], **sizes: int | None) -> None:
+    """Raises Invalid for 1 MiB where it is newly said; what stands there already may stay."""
+    for name, units in sizes.items():
+        if before.get(name) != units:
+            check_not_little(units, pool, name)
+
+
+def _numbers(quota: Quota) -> dict[str, Any]:
+    return {name: getattr(quota, name) for name in QUOTA_FIELDS}
+
+
+def _lending(quota: Quota) -> dict[str, Any]:
+    return {"windows": quota.windows, "zone": quota.zone}
+
+
+def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    """An owner sets the lend limit and its windows; a parent's owner splits; the operator does all."""
+    if actor.may(Right.OPERATE, department):
+        return None
+    changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
+    if changed <= OWNERS_FIELDS and before is not None:
+        return actor.require(Right.STEER, department)
+    actor.require(Right.STEER, department)
+    if department.parent and actor.may(Right.STEER, department.parent):
+        return None
+    return actor.require(Right.OPERATE, department)
+
+
+def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
+    """The parent's quota as it would be when its owner gives (or takes back) the difference; None: nothing is split.
+
+    Raises NothingToSplit.
+    """
+    more = guaranteed - (quota.guaranteed if quota.pk else 0)
+    parent = quota.department.parent
+    if actor.may(Right.OPERATE, quota.department) or not more or parent is None:
+        return None
+    giver = Quota.objects.filter(department=parent, pool=quota.pool).select_related("department", "pool").first()
+    giver = giver or Quota(department=parent, pool=quota.pool, version=0)
+    if giver.guaranteed < more:
+        raise NothingToSplit(
+            field="guaranteed", parent=parent.name, left=giver.guaranteed, needed=more, unit=quota.pool.unit,
+            left_size=exact(giver.guaranteed, quota.pool), needed_size=exact(more, quota.pool),
+        )  # fmt: skip
+    giver.guaranteed -= more
+    return giver
+
+
+def _split(actor: Actor, quota: Quota, guaranteed: int) -> None:
+    giver = split_of(actor, quota, guaranteed)
+    if giver is None:
+        return
+    before = Quota.objects.filter(pk=giver.pk).values_list("guaranteed", flat=True).first()
+    giver.version += 1
+    giver.save()
+    parent = giver.department
+    audit.record(
+        actor, "quota.changed", f"{parent.slug}/{giver.pool.slug}", department=parent,
+        before=_numbers(giver) | {"guaranteed": before or 0},
+        after=_numbers(giver) | {"why": f"split with {quota.department.slug}"},
+    )  # fmt: skip
+    emit("quota.changed", department=parent, pool=giver.pool.slug)
+
+
+def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> None:
+    """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock. `given`: somebody
+    else's guarantee gives the difference, so the sum stays."""
+    pool = quota.pool
+    others = Quota.objects.filter(pool=pool).exclude(department=quota.department)
+    promised = (others.aggregate(total=Sum("guaranteed"))["total"] or 0) + guaranteed
+    if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
+        raise over_promised("guaranteed", pool, promised, pool.nominal)
+    fixed = sum(
+        claim.units
+        for claim in Claim.objects.filter(
+            department=quota.department, pool=pool, preemptible=False, state=ClaimState.HOLDING
+        )
+    )
+    if guaranteed < fixed:
+        raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit, holding_size=exact(fixed, pool))
+
+
+def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None, seen: str = "") -> None:
+    """How much each single user of the department may hold; None lifts the cap. Raises Conflict, Invalid, Forbidden."""
+    actor.require(Right.STEER, department)
+    with durable():
+        locked_group(pool.group_id)
+        caps = UserCap.objects.filter(department=department, pool=pool)
+        before = caps.values_list("units", flat=True).first()
+        versions.check({"units": before}, seen)
+        check_sizes(pool, {"units": before}, units=units)
+        if units is None:
+            caps.delete()
+        else:
+            UserCap.objects.update_or_create(department=department, pool=pool, defaults={"units": units})
+        audit.record(
+            actor, "user_cap.changed", f"{department.slug}/{pool.slug}", department=department,
+            before={"units": before}, after={"units": units},
+        )  # fmt: skip
+        wake("quotas.plan", group_id=pool.group_id)

@@ -1,0 +1,153 @@
+"""A recall: an owner's claim without pods, that reclaims guaranteed units and holds them until a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from portal import audit
+from portal.access import SYSTEM, Actor, Right
+from portal.errors import N_, Invalid, Problem
+from portal.ids import new_id
+from portal.infra.locks import durable
+from portal.models import Department
+from portal.notify.events import emit
+from quotas.amounts import check_not_little, exact
+from quotas.engine import types as e
+from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
+from quotas.planning.claims import ask, release
+from quotas.planning.lock import locked_group
+
+
+class OfWindow(Problem):
+    code = "of_lending_window"
+    message = N_("A lending window of %(department)s called this back. Change the window instead.")
+
+
+def create_recall(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    units: int,
+    until: dt.datetime | None,
+    also: Callable[[Claim], None] | None = None,
+    now: dt.datetime | None = None,
+) -> Claim:
+    """The owner calls `units` guaranteed units back until a time. `also` runs inside the transaction.
+
+    Raises Invalid (with numbers), Forbidden.
+    """
+    actor.require(Right.STEER, department)
+    now = now or timezone.now()
+    check_end(until, now=now)
+    check_not_little(units, pool)
+    with durable():
+        locked_group(pool.group_id)
+        claim = ask_recall(actor, department, pool, units, until, now=now)
+        audit.record(
+            actor, "recall.asked", claim.public_id, department=department,
+            after={"pool": pool.slug, "units": units, "until": until.isoformat() if until else None},
+        )  # fmt: skip
+        emit("recall.asked", department=department, recall=claim.public_id, pool=pool.slug, units=units)
+        if also is not None:
+            also(claim)
+    return claim
+
+
+def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
+    """Gives the recalled units back to the pool; what was told to go but is still there goes on. Raises OfWindow."""
+    actor.require(Right.STEER, claim.department)
+    if claim.is_of_window:
+        raise OfWindow(department=claim.department.name)
+    with durable():
+        if end_recall(claim, now=timezone.now()):
+            audit.record(actor, "recall.withdrawn", claim.public_id, department=claim.department)
+            emit("recall.withdrawn", department=claim.department, recall=claim.public_id)
+    claim.refresh_from_db()
+    return claim
+
+
+def ask_recall(
+    actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, *, now: dt.datetime
+) -> Claim:
+    """Called under the group's lock. Raises Invalid as check_recall does."""
+    check_recall(department, pool, units)
+    return ask(
+        department=department, pool=pool, user=actor.user, name="recall", pods=0, units_per_pod=units, until=until,
+        submitted_at=now, queued_at=now, preemptible=False, own_only=True,
+    )  # fmt: skip
+
+
+def check_recall(department: Department, pool: Pool, units: int) -> None:
+    """Raises Invalid when more is called back than is guaranteed and not yet recalled."""
+    quota = Quota.objects.filter(department=department, pool=pool).first()
+    guaranteed = quota.guaranteed if quota else 0
+    running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
+    if units < 1 or units + running > guaranteed:
+        most = max(guaranteed - running, 0)
+        raise Invalid(
+            N_("You can call back at most %(most_size)s (guaranteed: %(guaranteed_size)s, already recalled: %(running_size)s)."),
+            field="units", most=most, guaranteed=guaranteed, running=running, unit=pool.unit, most_size=exact(most, pool),
+            guaranteed_size=exact(guaranteed, pool), running_size=exact(running, pool),
+        )  # fmt: skip
+
+
+def check_end(until: dt.datetime | None, *, now: dt.datetime) -> None:
+    """None: it ends when it is withdrawn. Raises Invalid."""
+    if until is not None and until <= now:
+        raise Invalid(N_("The end of the recall lies in the past."), field="until")
+
+
+def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:
+    """A recall that nobody has asked for, to see what it would do."""
+    return e.Claim(
+        e.ClaimId(new_id()),
+        department,
+        pool,
+        units,
+        e.ClaimState.PENDING,
+        now,
+        pods=0,
+        preemptible=False,
+        own_only=True,
+    )
+
+
+def live_recalls(department: Department, pool: Pool | None = None) -> QuerySet[Claim]:
+    recalls = Claim.objects.filter(department=department, pods=0, state__in=LIVE_CLAIMS)
+    return recalls if pool is None else recalls.filter(pool=pool)
+
+
+def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
+    return claim.is_recall and release(claim, now=now)
+
+
+def of_windows(department: Department, pool: Pool) -> QuerySet[Claim]:
+    """What closing windows of the department have called back, there and below."""
+    below = [department.pk]
+    for pk in below:  # grows while it is walked
+        below += Department.objects.filter(parent=pk).values_list("pk", flat=True)
+    return Claim.objects.filter(department__in=below, pool=pool, pods=0, name=WINDOW, state__in=LIVE_CLAIMS)
+
+
+def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
+    """Windows were changed: the next pass asks anew for what is due."""
+    for claim in of_windows(department, pool):
+        release(claim, now=now)
+
+
+def end_overdue(*, now: dt.datetime) -> int:
+    """Ends the recalls whose time is over; each in a transaction of its own."""
+    overdue = Claim.objects.filter(pods=0, state__in=LIVE_CLAIMS, until__lte=now).select_related("pool", "department")
+    ended = 0
+    for claim in overdue:
+        with durable():
+            if end_recall(claim, now=now):
+                audit.record(SYSTEM, "recall.ended", claim.public_id, department=claim.department)
+                emit("recall.ended", department=claim.department, recall=claim.public_id)
+                ended += 1
+    return ended

@@ -1,0 +1,232 @@
+"""The engine's answers in the reader's words: amounts of the pool, times of their zone, and only names they may see."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from django.utils.dateformat import format as format_date
+from django.utils.timezone import localdate, localtime
+from django.utils.translation import gettext as _
+
+from portal.access import Actor
+from portal.models import Department
+from portal.text.words import amount, cores, memory
+from quotas.engine import explain
+from quotas.engine import types as e
+from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
+from quotas.engine.snapshot_json import reason_from_json
+from quotas.engine.what_if import Difference, Standing
+from quotas.lending.windows import Return, schedule_of
+from quotas.models import Claim, Pool, Quota
+from quotas.planning.snapshot import moment
+
+
+class Teller:
+    """For one reader; `named`: the public ids of claims that the sentences will name. Three queries in all."""
+
+    def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
+        self.actor, self.named = actor, set(named)
+
+    @cached_property
+    def departments(self) -> dict[str, str]:
+        return dict(Department.objects.values_list("slug", "name"))
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        rows = Claim.objects.filter(public_id__in=self.named).select_related("department", "pool")
+        return {claim.public_id: self._label(claim, claim.department_id in self.actor.seen) for claim in rows}
+
+    def _label(self, claim: Claim, seen: bool) -> str:
+        """A name where the reader may see it, else department and amount."""
+        size = amount(claim.units, claim.pool)
+        if claim.is_recall:
+            return _("a recall of %(department)s (%(size)s)") % {"department": claim.department.name, "size": size}
+        if self.actor.user is not None and claim.user_id == self.actor.user.pk:
+            return _("%(name)s (yours, %(size)s)") % {"name": claim.name, "size": size}
+        return f"{claim.name if seen else claim.department.name} ({size})"
+
+    def reader(self, pool: Pool) -> explain.Reader:
+        return explain.Reader(
+            time=clock,
+            units=lambda units: amount(units, pool),
+            cpu=cores,
+            memory=memory,
+            claim=lambda claim: self.labels.get(claim, _("a workload")),
+            department=lambda slug: self.departments.get(slug, slug),
+            pool=lambda slug: pool.name if slug == pool.slug else slug,
+        )
+
+    def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
+        """Each reason, as it is kept with a claim, as (why, what to do). What was advised already is not said again."""
+        reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
+        told: dict[str, str] = {}
+        for reason in reasons:
+            advice = explain.advice(reason, _)
+            told[explain.sentence(reason, _, reader)] = "" if advice in told.values() else advice
+        return list(told.items())
+
+    def ahead(self, claims: Iterable[str]) -> list[str]:
+        return [self.labels.get(claim, _("a workload")) for claim in claims]
+
+
+def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
+    """The claims that the sentences of these reasons name."""
+    return {
+        claim
+        for reason in reasons
+        for claim in (
+            *reason.get("victims", ()),
+            reason.get("claim"),
+            *(move["claim"] for move in reason.get("moves", ())),
+        )
+        if claim is not None
+    }
+
+
+def clock(seconds: int) -> str:
+    """Seconds since 1970 → a time in the reader's zone, with the day when it is not today."""
+    local = localtime(moment(seconds))
+    return format_date(local, "H:i:s" if local.date() == localdate() else _("j M H:i"))
+
+
+def clock_of(when: dt.datetime) -> str:
+    return clock(int(when.timestamp()))
+
+
+def lends(quota: Quota, *, now: dt.datetime) -> str:
+    """What the quota's department lends now, and what from when: the end of a sentence."""
+    schedule, pool = schedule_of(quota), quota.pool
+    limit, change = schedule.at(now), schedule.next_change(now)
+    if change is None:
+        always = _("lends all of it at all times"), _("lends at most %(limit)s at all times"), _("never lends anything")
+        return _lent(limit, pool, *always)
+    texts = _("lends all of it now"), _("lends at most %(limit)s now"), _("lends nothing now")
+    thens = _("all of it from %(at)s"), _("at most %(limit)s from %(at)s"), _("nothing from %(at)s")
+    then = _lent(change[1], pool, *thens, at=clock_of(change[0]))
+    return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
+
+
+def goes_back(found: Return, pool: Pool) -> str:
+    """What a borrower has to know of the next lending window that closes on it."""
+    text = (
+        _("From %(at)s %(lender)s lends at most %(limit)s: what is above that goes back by then.")
+        if found.limit
+        else _("From %(at)s %(lender)s lends nothing: what is borrowed from it goes back by then.")
+    )
+    return text % {"at": clock_of(found.at), "lender": found.lender.name, "limit": amount(found.limit, pool)}
+
+
+def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: str, **words: str) -> str:
+    """The one of three texts that the limit means: they are whole, since verbs and "nothing" go together in each language."""
+    text = everything if limit is None else some if limit else nothing
+    return text % (words | {"limit": amount(limit, pool)})
+
+
+def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
+    """One sentence for each of the three rules."""
+    reclaim = {
+        "any": _("Inside the guarantee it takes back any work of who borrows."),
+        "lower_priority": _("Inside the guarantee it takes back borrowers' work of lower priority only."),
+        "never": _("Inside the guarantee it takes nothing back: it waits until borrowers end."),
+    }
+    within = {
+        "lower_priority": _("In its own department it stops work of lower priority."),
+        "lower_or_newer_equal": _("In its own department it stops work of lower priority, and newer work of the same."),
+        "never": _("In its own department it stops nothing."),
+    }
+    preempt = policy.borrow_preempt
+    if preempt is None:
+        borrowing = _("While it borrows it takes nothing from others.")
+    elif preempt.max_priority is None:
+        borrowing = _("While it borrows it takes other borrowers' work of lower priority.")
+    else:
+        text = _("While it borrows it takes other borrowers' work of lower priority, at most %(priority)s.")
+        borrowing = text % {"priority": preempt.max_priority}
+    return reclaim[policy.reclaim], within[policy.within], borrowing
+
+
+class Words:
+    """For the claims of some snapshots of one pool group. Two queries, and one for the names of departments."""
+
+    def __init__(self, *snapshots: e.Snapshot) -> None:
+        self.claims = {claim.id: claim for snapshot in snapshots for claim in snapshot.claims}
+        self.units = {pool.id: pool.unit for snapshot in snapshots for pool in snapshot.pools}
+
+    @cached_property
+    def departments(self) -> dict[str, str]:
+        return dict(Department.objects.values_list("slug", "name"))
+
+    @cached_property
+    def pools(self) -> dict[str, str]:
+        return dict(Pool.objects.filter(slug__in=self.units).values_list("slug", "name"))
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Of the workloads; a claim that nobody has asked goes by its id."""
+        return dict(Claim.objects.filter(public_id__in=self.claims).values_list("public_id", "name"))
+
+    def claim(self, id: str) -> str:
+        """Its name, whose it is, and how much."""
+        claim = self.claims.get(e.ClaimId(id))
+        if claim is None:
+            return id
+        department = self.departments.get(claim.department, claim.department)
+        return f"{self.names.get(id) or id} ({department}, {amount(claim.units, self.units[claim.pool])})"
+
+    def reader(self, pool: str) -> Reader:
+        unit = self.units.get(e.PoolId(pool), "")
+        return Reader(
+            time=clock,
+            units=lambda units: amount(units, unit),
+            cpu=cores,
+            memory=memory,
+            claim=self.claim,
+            department=lambda slug: self.departments.get(slug, slug),
+            pool=lambda slug: self.pools.get(slug, slug),
+        )
+
+    def of_plan(self, plan: e.Plan) -> Iterator[str]:
+        """A line for each answer."""
+        for decision in plan.decisions:
+            reader = self.reader(self.claims[decision.claim].pool)
+            said = [sentence(reason, reader=reader) for reason in decision.reasons]
+            yield " ".join([f"{self.claim(decision.claim)}:", decision_sentence(decision, reader=reader), *said])
+        for claim in plan.withdrawn:
+            yield f"{self.claim(claim)}: Stays after all."
+        if not plan.decisions and not plan.withdrawn:
+            yield "Nobody waits."
+
+    def of_difference(self, difference: Difference, standing: Standing) -> list[str]:
+        """`standing`: who is on the nodes that the change drains."""
+        told = [*self._of_nodes(standing)]
+        for pool in self.units:
+            here = self._in(difference, pool)
+            if here.changes or here.told or here.spared or here.recallable:
+                told += difference_sentences(here, reader=self.reader(pool))
+        return told or difference_sentences(difference)
+
+    def _of_nodes(self, standing: Standing) -> Iterator[str]:
+        for node, claims in standing.items():
+            for claim in claims:
+                going = self.claims[claim].state is e.ClaimState.LEAVING
+                then = (
+                    "is leaving it already" if going else "stays until it ends, and has to leave if the node is emptied"
+                )
+                yield f"On {node}: {self.claim(claim)} {then}."
+            yield f"Nothing new would start on {node}{'' if claims else ', where nobody is'}."
+
+    def _in(self, difference: Difference, pool: e.PoolId) -> Difference:
+        def here(claims: Collection[e.ClaimId]) -> tuple[e.ClaimId, ...]:
+            return tuple(claim for claim in claims if self.claims[claim].pool == pool)
+
+        return replace(
+            difference,
+            changes=tuple(change for change in difference.changes if self.claims[change.claim].pool == pool),
+            told=here(difference.told),
+            spared=here(difference.spared),
+            recallable={key: units for key, units in difference.recallable.items() if key[1] == pool},
+        )
