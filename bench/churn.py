@@ -71,8 +71,8 @@ class Fleet:
 def passes() -> dict[str, float]:
     """One reconcile of the whole cluster and one planning pass, here: seconds and CPU seconds."""
     from portal.errors import Busy
-    from quotas.planning.run_pass import run_pass
     from quotas.models import Cluster, PoolGroup
+    from quotas.planning.run_pass import run_pass
     from workloads.reconciler.reconcile import converge_cluster
 
     found = {}

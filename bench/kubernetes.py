@@ -163,8 +163,8 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
 
     from portal.access import Actor
     from portal.models import User
-    from quotas.planning.run_pass import run_pass
     from quotas.models import Claim, Pool
+    from quotas.planning.run_pass import run_pass
     from workloads import actions
     from workloads.clusters.drivers import driver_for
     from workloads.clusters.run_spec import ROWS, spec_of

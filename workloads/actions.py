@@ -20,8 +20,8 @@ from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
 from portal.prepared import insert
-from quotas.planning import claims
 from quotas.models import Claim, ClaimState
+from quotas.planning import claims
 from workloads.clusters.run_spec import digest, hidden_of
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload

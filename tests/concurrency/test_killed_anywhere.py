@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.infra import locks
-from quotas.planning import run_pass
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Pool
+from quotas.planning import run_pass
 from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
 from workloads import actions

@@ -14,8 +14,8 @@ from typing import Any
 from portal.background.hints import wake
 from portal.infra.locks import durable
 from portal.notify.events import emit
-from quotas.planning.lock import locked_group
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, Cluster, Node, OutsidePod, Pool
+from quotas.planning.lock import locked_group
 from workloads.requests.request import settings_of
 from workloads.runtime import base
 from workloads.sharing import SYSTEMS

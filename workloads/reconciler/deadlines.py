@@ -8,8 +8,8 @@ import structlog
 from django.db.models import Q
 
 from portal.infra.locks import durable
-from quotas.rules.draining import leaves_by
 from quotas.models import Claim, ClaimState
+from quotas.rules.draining import leaves_by
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.run_spec import ROWS
 from workloads.lifecycle import Event, State

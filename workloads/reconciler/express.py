@@ -20,8 +20,8 @@ from django.db import close_old_connections, connections
 
 from portal.background import hint_queue
 from portal.errors import Busy
-from quotas.planning.run_pass import run_pass
 from quotas.models import Claim, Cluster, PoolGroup
+from quotas.planning.run_pass import run_pass
 from workloads.nodes import inventory
 from workloads.reconciler import starting
 from workloads.reconciler.reconcile import converge_claim, converge_cluster

@@ -18,8 +18,8 @@ from portal.infra.locks import durable
 from portal.notify import notices
 from portal.notify.events import emit
 from portal.prepared import insert
-from quotas.planning import claims
 from quotas.models import Claim, ClaimState
+from quotas.planning import claims
 from workloads.clusters.run_spec import namespace_of, new_secrets
 from workloads.lifecycle import FINAL, Event, NotPossible, State, step
 from workloads.models import Attempt, StopCause, Workload

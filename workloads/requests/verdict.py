@@ -18,7 +18,6 @@ from portal.ids import new_id
 from portal.models import Department
 from portal.text.words import amount, cores, duration, memory
 from quotas.amounts import written
-from quotas.previews.blocking_policy import barred
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import what_if as engine
@@ -27,10 +26,11 @@ from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason, Use
 from quotas.engine.snapshot_json import reason_to_json
 from quotas.engine.units import resized
 from quotas.engine.what_if import Headline, with_claim
+from quotas.lending.windows import next_return
 from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import claim_of, load_snapshot, moment
+from quotas.previews.blocking_policy import barred
 from quotas.wording import Teller, clock, goes_back, named_claims
-from quotas.lending.windows import next_return
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
 from workloads.requests.validation import check

@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy, ngettext
 from portal.access import Actor
 from portal.models import Department
 from portal.text.words import amount, duration
-from quotas.previews.blocking_policy import barred_in_queue
 from quotas.engine.explain import STARTS_BY_ITSELF
-from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
-from quotas.wording import Teller, clock, goes_back, named_claims
 from quotas.lending.windows import next_return
+from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
+from quotas.previews.blocking_policy import barred_in_queue
+from quotas.wording import Teller, clock, goes_back, named_claims
 from workloads.lifecycle import State
 from workloads.models import Attempt, Kind, ModeChange, Workload
 from workloads.runtime.gangs import first_failed, was_stopped

@@ -12,9 +12,9 @@ from portal.errors import N_, Invalid, Problem
 from portal.infra.locks import durable
 from portal.notify.events import emit
 from portal.web.code_names import plain_error
+from quotas.models import Node, OutsidePod
 from quotas.planning.lock import locked_group
 from quotas.rules.draining import on_node, tell_to_go
-from quotas.models import Node, OutsidePod
 from workloads.mode_lifecycle import Stage
 from workloads.models import ModeChange
 from workloads.nodes.modes.changes import deadline_of, groups_of

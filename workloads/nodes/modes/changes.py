@@ -19,9 +19,9 @@ from portal.access import SYSTEM
 from portal.background.hints import wake
 from portal.infra.locks import durable
 from portal.notify.events import emit
+from quotas.models import Card, Claim, Node, OutsidePod
 from quotas.planning.lock import locked_group
 from quotas.rules.draining import let_stay, on_node, tell_to_go
-from quotas.models import Card, Claim, Node, OutsidePod
 from workloads.mode_lifecycle import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
 from workloads.models import ModeChange
 from workloads.nodes import inventory

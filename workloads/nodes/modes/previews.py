@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from portal.errors import N_, Invalid
-from quotas.rules.draining import leaves_by, on_node
 from quotas.engine import types as e
 from quotas.engine.mig_layouts import (
     PRODUCTS,
@@ -26,6 +25,7 @@ from quotas.engine.mig_layouts import (
 from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.planning.snapshot import load_snapshot
+from quotas.rules.draining import leaves_by, on_node
 from workloads.models import ModeChange
 from workloads.nodes.modes.keepers import Keeper
 from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
