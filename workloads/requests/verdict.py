@@ -151,7 +151,7 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
     machine = None if place is None else place.machine
     if machine is not None:
         words = explain.machine_parameters(machine, explain.Reader(cpu=cores, memory=memory))
-        return Impossible(explain.machine_wording(machine), field=_field_at_fault(machine), **words, **numbers)
+        return Impossible(machine.sentence, field=_field_at_fault(machine), **words, **numbers)
     if place is not None and ceiling is None:
         size, largest = amount(asked, pool), amount(answer.largest or 0, pool)
         return Impossible(NO_PLACE, field="units_per_pod", size=size, pool=pool.name, largest_size=largest, **numbers)
