@@ -307,6 +307,14 @@ class Snapshot:
     claims: tuple[Claim, ...]
     settings: Settings = Settings()
 
+    def pool(self, id: PoolId) -> Pool:
+        """Raises KeyError for an unknown pool."""
+        return {pool.id: pool for pool in self.pools}[id]
+
+    def claims_of(self, pool: PoolId, *states: ClaimState) -> list[Claim]:
+        """The claims of a pool in one of these states."""
+        return [claim for claim in self.claims if claim.pool == pool and claim.state in states]
+
 
 # Answers --------------------------------------------------------------------------------------------------------------
 
