@@ -1,27 +1,19 @@
 """What would happen if …: another request, a recall, a changed quota, a drained node.
 
-Nothing here decides. The snapshot and the changed one both go through `decide`, and the two plans are compared.
-
-What would happen to one request if it were submitted now.
-
-Nothing here decides. The snapshot with the request goes through `decide`, and its answer is reduced to what a page needs.
-
-What else could have been decided for a claim that others have to leave for: whom its pass would have named had each of them
-been out of reach, and where the order of preference finds that worse.
-
-Nothing here decides. The snapshot goes through `decide` once for each of the victims, who must not be stopped in it.
+Nothing here decides: a changed snapshot goes through `decide`, and the answers are compared or condensed. `what_if` compares two
+plans, `verdict` answers one request, `alternatives` asks for each victim who would be preempted instead of it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.permission import Taker, taker_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
-from quotas.engine.reasons import Reason
 from quotas.engine.room import rooms_of
 from quotas.engine.snapshot_json import (
     Json,
@@ -37,9 +29,7 @@ from quotas.engine.types import (
     ClaimState,
     Decision,
     DecisionKind,
-    Department,
     DepartmentId,
-    Placed,
     Plan,
     Pool,
     PoolId,
@@ -70,12 +60,25 @@ def with_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, quota
     return replace(snapshot, departments=tuple(changed))
 
 
+def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
+    """The snapshot with nodes drained; nominal capacity stays what it was."""
+    gone = frozenset(names)
+
+    def drained(pool: Pool) -> Pool:
+        if pool.nodes is None:
+            return pool
+        nodes = tuple(node for node in pool.nodes if node.name not in gone)
+        return replace(pool, nodes=nodes, nominal=Ledger(pool, snapshot.departments).nominal)
+
+    return replace(snapshot, pools=tuple(map(drained, snapshot.pools)))
+
+
 Standing = Mapping[str, tuple[ClaimId, ...]]
-"""By node: who holds or leaves a place there."""
+"""By node: the claims that hold or leave a place there."""
 
 
 def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
-    """Who is on each of these nodes. A drained node lets them stay until they end; emptied, it tells them to go."""
+    """The claims on each of these nodes. A drained node lets them run until they end; an emptied one preempts them."""
     found: dict[str, list[ClaimId]] = {name: [] for name in names}
     for claim in snapshot.claims:
         if claim.state is not ClaimState.PENDING:
@@ -84,47 +87,37 @@ def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
     return {name: tuple(sorted(claims)) for name, claims in found.items()}
 
 
-def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
-    """The snapshot with nodes drained; nominal capacity stays what it was."""
-    gone = frozenset(names)
-    pools = tuple(
-        pool
-        if pool.nodes is None
-        else replace(
-            pool,
-            nodes=tuple(node for node in pool.nodes if node.name not in gone),
-            nominal=Ledger(pool, snapshot.departments).nominal,
-        )
-        for pool in snapshot.pools
-    )
-    return replace(snapshot, pools=pools)
-
-
 # Changes in words -----------------------------------------------------------------------------------------------------
 
 CHANGES = """quota DEPARTMENT POOL guaranteed=8 lend_limit=null
 drain NODE …
 request DEPARTMENT POOL units_per_pod=4 pods=2"""
-"""How a change is said; keys and values are those of the JSON of a quota and of a claim."""
+"""The commands for a change; keys and values are those of the JSON of a quota and of a claim."""
 
-QUOTA_WORDS = ("guaranteed", "borrow_limit", "lend_limit", "lend_limit_most", "policy")
+QUOTA_WORDS = tuple(f.name for f in fields(Quota))
 REQUEST_WORDS = (
     "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "devices", "same_domain",
     "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
     "queued_at", "backoff_until",
 )  # fmt: skip
-"""What may be said of a request: the keys of a claim without those of one that has started."""
+"""Keys of a claim that has not started."""
 
 
 def changed_as_said(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
-    """The snapshot with one change, said in words (CHANGES). Raises SnapshotError, which names the word."""
+    """The snapshot with one change (CHANGES). Raises SnapshotError, which names the word."""
     match words:
         case ["quota", department, pool, *pairs]:
-            return _quota_as_said(snapshot, DepartmentId(department), PoolId(pool), _pairs(pairs, QUOTA_WORDS))
+            given = _pairs(pairs, QUOTA_WORDS)
+            _check_known(snapshot, department, pool)
+            return _with_quota_as_said(snapshot, DepartmentId(department), PoolId(pool), given)
         case ["drain", *names] if names:
-            return _drained_as_said(snapshot, names)
+            present = {node.name for each in snapshot.pools for node in each.nodes or ()}
+            for name in names:
+                if name not in present:
+                    raise SnapshotError(f"drain {name}", "unknown node")
+            return without_nodes(snapshot, names)
         case ["request", department, pool, *pairs]:
-            _known(snapshot, DepartmentId(department), PoolId(pool))
+            _check_known(snapshot, department, pool)
             return with_claim(snapshot, _claim_as_said(snapshot, department, pool, _pairs(pairs, REQUEST_WORDS)))
     raise SnapshotError("", f"a change is said as one of:\n{CHANGES}")
 
@@ -134,72 +127,47 @@ def drained(changes: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for words in changes if words[:1] == ["drain"] for name in words[1:]))
 
 
-def _quota_as_said(snapshot: Snapshot, department: DepartmentId, pool: PoolId, given: Json) -> Snapshot:
-    """What is not said of the quota stays as it is. Refused as when it is written: more is promised than there is, or
+def _with_quota_as_said(snapshot: Snapshot, department: DepartmentId, pool: PoolId, given: Json) -> Snapshot:
+    """Keys that are not given stay as they are. Refused as when the quota is written: when more is promised than there is, or
     less than work holds that must not be stopped."""
-    _known(snapshot, department, pool)
     present = next(other.quotas.get(pool, Quota()) for other in snapshot.departments if other.id == department)
     quota = quota_from_json({**record_to_json(present), **given}, f"quota {department} {pool}")
     changed = with_quota(snapshot, department, pool, quota)
-    books = Ledger(next(other for other in snapshot.pools if other.id == pool), changed.departments)
-    promised = sum(account.guaranteed for account in books.accounts.values())
-    if promised > books.nominal and quota.guaranteed > present.guaranteed:
-        said = f"departments would be promised {promised} of {pool}, which has {books.nominal}"
-        raise SnapshotError(f"guaranteed={quota.guaranteed}", said)
-    fixed = sum(
-        claim.units
-        for claim in snapshot.claims
-        if (claim.department, claim.pool) == (department, pool)
-        and claim.state is ClaimState.HOLDING
-        and not claim.preemptible
-    )
+    ledger = Ledger(snapshot.pool(pool), changed.departments)
+    promised = sum(account.guaranteed for account in ledger.accounts.values())
+    if promised > ledger.nominal and quota.guaranteed > present.guaranteed:
+        problem = f"departments would be promised {promised} of {pool}, which has {ledger.nominal}"
+        raise SnapshotError(f"guaranteed={quota.guaranteed}", problem)
+    holding = snapshot.claims_of(pool, ClaimState.HOLDING)
+    fixed = sum(claim.units for claim in holding if claim.department == department and not claim.preemptible)
     if quota.guaranteed < fixed:
-        said = f"{fixed} are held by work that must not be stopped; the guarantee cannot go below that"
-        raise SnapshotError(f"guaranteed={quota.guaranteed}", said)
+        problem = f"{fixed} are held by work that must not be stopped; the guarantee cannot go below that"
+        raise SnapshotError(f"guaranteed={quota.guaranteed}", problem)
     return changed
 
 
-def _drained_as_said(snapshot: Snapshot, names: list[str]) -> Snapshot:
-    present = {node.name for pool in snapshot.pools for node in pool.nodes or ()}
-    for name in names:
-        if name not in present:
-            raise SnapshotError(f"drain {name}", "unknown node")
-    return without_nodes(snapshot, names)
-
-
 def _claim_as_said(snapshot: Snapshot, department: str, pool: str, given: Json) -> Claim:
-    """A pending claim; its id says that it is asked only to see, and it is the last in the queue if nothing else is said."""
+    """A pending claim, the last in the queue unless `given` says otherwise; its id says that it is hypothetical."""
     taken = {claim.id for claim in snapshot.claims}
     id = next(id for number in range(1, len(taken) + 2) if (id := f"what-if-{number}") not in taken)
-    asked = {
-        "id": id,
-        "submitted_at": snapshot.now,
-        **given,
-        "department": department,
-        "pool": pool,
-        "state": "pending",
-    }
+    place = {"department": department, "pool": pool, "state": "pending"}
+    asked = {"id": id, "submitted_at": snapshot.now, **given, **place}
     claim = claim_from_json(asked, f"request {department} {pool}", {pool.id: pool for pool in snapshot.pools})
     if claim.id in taken:
         raise SnapshotError("id", f"{claim.id!r} is there already")
     return claim
 
 
-def _known(snapshot: Snapshot, department: DepartmentId, pool: PoolId) -> None:
-    if all(other.id != department for other in snapshot.departments):
-        raise SnapshotError("", f"unknown department {department!r}; known: {_listed(snapshot.departments)}")
-    if all(other.id != pool for other in snapshot.pools):
-        raise SnapshotError("", f"unknown pool {pool!r}; known: {_listed(snapshot.pools)}")
-
-
-def _listed(those: Iterable[Department | Pool]) -> str:
-    """The ids of the first ten."""
-    ids = sorted(one.id for one in those)
-    return ", ".join([*ids[:10], *["…"] * (len(ids) > 10)]) or "none"
+def _check_known(snapshot: Snapshot, department: str, pool: str) -> None:
+    for what, name, known in (("department", department, snapshot.departments), ("pool", pool, snapshot.pools)):
+        ids = sorted(each.id for each in known)
+        if name not in ids:
+            shown = ", ".join([*ids[:10], *["…"] * (len(ids) > 10)]) or "none"
+            raise SnapshotError("", f"unknown {what} {name!r}; known: {shown}")
 
 
 def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:
-    """`key=value …`, each of the known ones once; a value is JSON, or else a string as it stands."""
+    """{key: value} of `key=value …`, each known and given once; a value is JSON, or else a string as it stands."""
     given: Json = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -221,7 +189,7 @@ def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One pending claim whose answer differs (None: it is not asked in that snapshot)."""
+    """A claim whose answer differs; None where it is not pending."""
 
     claim: ClaimId
     before: Decision | None
@@ -230,12 +198,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Who is affected by a change.
-
-    `told` are claims that would be told to leave only because of it, `told_units` the same by department, `spared`
-    those who would not be any more. `recallable` says by how many units each department borrows more (or, negative,
-    less) as things stand, before anybody is told anything.
-    """
+    """Who is affected by a change: claims with other `changes` of their answer, those `told` to leave only because of it
+    (`told_units` by department), and those `spared`. `recallable` says how many units more, or less, each department would
+    count as borrowed as things stand, before anybody is preempted."""
 
     before: Plan
     after: Plan
@@ -256,20 +221,16 @@ def compare(snapshot: Snapshot, before: Plan, changed: Snapshot, after: Plan) ->
     old = {decision.claim: decision for decision in before.decisions}
     new = {decision.claim: decision for decision in after.decisions}
     told_before, told_after = _told(before), _told(after)
-    told = sorted(told_after - told_before)
-    units: dict[DepartmentId, int] = {}
+    units: Counter[DepartmentId] = Counter()
     for claim in changed.claims:
         if claim.id in told_after - told_before:
-            units[claim.department] = units.get(claim.department, 0) + claim.units
+            units[claim.department] += claim.units
+    changes = (Change(claim, old.get(claim), new.get(claim)) for claim in sorted({*old, *new}))
     return Difference(
         before=before,
         after=after,
-        changes=tuple(
-            Change(claim, old.get(claim), new.get(claim))
-            for claim in sorted({*old, *new})
-            if old.get(claim) != new.get(claim)
-        ),
-        told=tuple(told),
+        changes=tuple(change for change in changes if change.before != change.after),
+        told=tuple(sorted(told_after - told_before)),
         told_units=dict(sorted(units.items())),
         spared=tuple(sorted(told_before - told_after)),
         recallable=_recallable(snapshot, changed),
@@ -281,12 +242,11 @@ def _told(plan: Plan) -> set[ClaimId]:
 
 
 def _recallable(snapshot: Snapshot, changed: Snapshot) -> dict[tuple[DepartmentId, PoolId], int]:
-    borrowed: dict[tuple[DepartmentId, PoolId], int] = {}
+    borrowed: Counter[tuple[DepartmentId, PoolId]] = Counter()
     for side, sign in ((snapshot, -1), (changed, 1)):
         for pool in side.pools:
             for loan in loans_of(side, pool.id):
-                key = loan.borrower, pool.id
-                borrowed[key] = borrowed.get(key, 0) + sign * loan.units
+                borrowed[loan.borrower, pool.id] += sign * loan.units
     return {key: units for key, units in sorted(borrowed.items()) if units}
 
 
@@ -312,6 +272,9 @@ def difference_to_json(difference: Difference) -> Json:
     }
 
 
+# One request -----------------------------------------------------------------------------------------------------------
+
+
 class Headline(StrEnum):
     """The five things a verdict can say."""
 
@@ -322,39 +285,23 @@ class Headline(StrEnum):
     CANNOT = "cannot"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One request's fate, with every number its sentences need. Units are the pool's, times the snapshot's seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Decision):
+    """The answer to one request that is not submitted yet, and the numbers that its sentences need besides.
 
-    `in_use` is the department's usage before, `in_use_after` with this request; `borrowing` is what it borrows already.
-    `returning` says which departments give back how much, for a start that waits on others. `notice` and `grace` are
-    what this request would be promised if its borrowed units were called back.
+    `in_use` is what its department uses without it, `in_use_after` with it; `notice` and `grace` are what it would be promised.
+    `returning` says how many units each department gives back for a start that waits for others.
     """
 
     headline: Headline
-    claim: ClaimId
     department: DepartmentId
-    pool: PoolId
     asked: int
-    own: int
-    borrowed: int
-    from_: Mapping[DepartmentId, int]
     guaranteed: int
     in_use: int
     in_use_after: int
-    borrow_limit: int | None
-    borrowing: int
-    ceiling: int
     notice: int
     grace: int
-    placement: tuple[Placed, ...] | None
-    by: int | None
     returning: Mapping[DepartmentId, int]
-    waiting_on: tuple[ClaimId, ...]
-    position: int
-    ahead: tuple[ClaimId, ...]
-    largest: int | None
-    reasons: tuple[Reason, ...]
 
 
 def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
@@ -364,50 +311,29 @@ def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
         raise ValueError(f"{claim.id} is {claim.state}, not pending")
     plan = decide(with_claim(snapshot, claim))
     decision = next(decision for decision in plan.decisions if decision.claim == claim.id)
-    pool = next(pool for pool in snapshot.pools if pool.id == claim.pool)
-    ledger = usage_of(snapshot, claim.pool)
-    account = ledger[claim.department]
-    gone_for_it = {leaver.id: leaver for leaver in snapshot.claims if leaver.id in decision.waiting_on}
-    returning: dict[DepartmentId, int] = {}
-    for leaver in gone_for_it.values():
-        returning[leaver.department] = returning.get(leaver.department, 0) + leaver.units
+    pool = snapshot.pool(claim.pool)
+    account = usage_of(snapshot, claim.pool)[claim.department]
+    holding = snapshot.claims_of(claim.pool, ClaimState.HOLDING)
+    called_back = standing_of(holding, snapshot.now, snapshot.departments).left.get(claim.department, 0)
+    returning: Counter[DepartmentId] = Counter()
+    for leaver in snapshot.claims:
+        if leaver.id in decision.waiting_on:
+            returning[leaver.department] += leaver.units
     return Verdict(
+        **{f.name: getattr(decision, f.name) for f in fields(decision)},
         headline=headline_of(decision),
-        claim=claim.id,
         department=claim.department,
-        pool=claim.pool,
         asked=claim.units,
-        own=decision.own,
-        borrowed=decision.borrowed,
-        from_=decision.from_,
         guaranteed=account.guaranteed,
         in_use=account.usage,
-        in_use_after=account.usage + claim.units - _drawn(snapshot, claim),
-        borrow_limit=account.quota.borrow_limit,
-        borrowing=max(0, account.usage - account.guaranteed),
-        ceiling=account.ceiling,
+        in_use_after=account.usage + claim.units - (0 if claim.is_recall else min(claim.units, called_back)),
         notice=notice_of(claim, pool, snapshot.settings),
         grace=grace_of(claim, pool, snapshot.settings),
-        placement=decision.placement,
-        by=decision.by,
         returning=dict(sorted(returning.items())),
-        waiting_on=decision.waiting_on,
-        position=decision.position,
-        ahead=decision.ahead,
-        largest=decision.largest,
-        reasons=decision.reasons,
     )
 
 
-def _drawn(snapshot: Snapshot, claim: Claim) -> int:
-    """Units of the claim that its department has called back already, and uses by that."""
-    holding = [c for c in snapshot.claims if c.pool == claim.pool and c.state is ClaimState.HOLDING]
-    left = standing_of(holding, snapshot.now, snapshot.departments).left.get(claim.department, 0)
-    return 0 if claim.is_recall else min(claim.units, left)
-
-
 def headline_of(decision: Decision) -> Headline:
-    """The headline of a decision."""
     return {
         DecisionKind.ADMIT: Headline.STARTS_BORROWING if decision.borrowed else Headline.STARTS_OWN,
         DecisionKind.RECLAIM: Headline.STARTS_BY,
@@ -416,8 +342,11 @@ def headline_of(decision: Decision) -> Headline:
     }[decision.decision]
 
 
+# Other victims ---------------------------------------------------------------------------------------------------------
+
+
 class Criterion(StrEnum):
-    """What the order of preference looks at, in its order; of the first two only one, OWN for a claim inside its guarantee."""
+    """What the choice of victims looks at, in this order; of the first two OWN for a claim inside its guarantee, else OTHERS."""
 
     OWN = "own"
     OTHERS = "others"
@@ -430,17 +359,13 @@ class Criterion(StrEnum):
     ORDER = "order"
 
 
-THEN = tuple(Criterion)[2:]
-"""The criteria behind the first, as they stand in a cost (victims.py)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What would have been answered with the `spared` out of reach.
+    """What would have been answered if the `spared` could not be preempted.
 
     `worse_in` is the first criterion in which the other victims cost more, by the snapshot alone, with both numbers (units,
-    priorities, unit-seconds, claims; None for those that are no number). It is None when there are no other victims to compare,
-    or when they cost no more: then the other answers of the pass stood in the way.
+    priorities, unit-seconds, claims; None for those that are no number). It is None when there are no other victims, or when
+    they cost no more: then other answers of the pass stood in the way.
     """
 
     spared: tuple[ClaimId, ...]
@@ -453,39 +378,31 @@ class Alternative:
 def alternatives(
     snapshot: Snapshot, asker: ClaimId, victims: Collection[ClaimId], most: int
 ) -> tuple[Alternative, ...]:
-    """For each of the `victims` – for the `most` who cost most, if there are more – what had been answered without it; who
-    would be replaced by the same others stand together. Raises ValueError when a claim is not in the snapshot."""
-    books, taker, told = _at_the_start(snapshot, asker, victims)
-    spent = cost(books, taker, told)
-    dearest = sorted(told, key=lambda victim: cost(books, taker, (victim,)), reverse=True)[:most]
+    """For each of the `most` dearest `victims` of the asker, what would have been answered without it; those that the same
+    others would replace stand together. Costs a pass each. Raises ValueError when a claim is not in the snapshot."""
+    claims = {claim.id: claim for claim in snapshot.claims}
+    if unknown := {asker, *victims} - claims.keys():
+        raise ValueError(f"no claim {min(unknown)} in this snapshot")
+    books = Books(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
+    if asker in books.holds:  # what it reserved before is not to be counted beside what it asks
+        books.give_up(claims[asker])
+    taker, chosen = taker_of(books, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
+    dearest = sorted(chosen, key=lambda victim: cost(books, taker, (victim,)), reverse=True)[:most]
     found: dict[tuple[ClaimId, ...], Alternative] = {}
     for spared in dearest:
         answer = _answer_without(snapshot, asker, spared)
-        known = found.get(answer.victims)
-        if known is not None:
+        if answer.victims in found:
+            known = found[answer.victims]
             found[answer.victims] = replace(known, spared=tuple(sorted((*known.spared, spared.id))))
-        elif answer.victims:
-            others = [books.claims[victim] for victim in answer.victims]
-            found[answer.victims] = _compared(taker, spared.id, answer, spent, cost(books, taker, others))
-        else:
-            found[answer.victims] = Alternative((spared.id,), answer)
+            continue
+        found[answer.victims] = Alternative((spared.id,), answer)
+        others = [books.claims[victim] for victim in answer.victims]
+        if others:
+            found[answer.victims] = _compared(
+                found[answer.victims], taker, cost(books, taker, chosen), cost(books, taker, others)
+            )
     books.close()
     return tuple(found.values())
-
-
-def _at_the_start(
-    snapshot: Snapshot, asker: ClaimId, victims: Collection[ClaimId]
-) -> tuple[Books, Taker, tuple[Claim, ...]]:
-    """The books before anything is decided, who asks, and who was told."""
-    claims = {claim.id: claim for claim in snapshot.claims}
-    unknown = {asker, *victims} - claims.keys()
-    if unknown:
-        raise ValueError(f"no claim {min(unknown)} in this snapshot")
-    pool = next(pool for pool in snapshot.pools if pool.id == claims[asker].pool)
-    books = Books(snapshot, pool, *rooms_of(snapshot))
-    if asker in books.holds:  # what it has reserved before is not to be counted beside what it asks
-        books.give_up(claims[asker])
-    return books, taker_of(books, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
 
 
 def _answer_without(snapshot: Snapshot, asker: ClaimId, spared: Claim) -> Decision:
@@ -495,13 +412,13 @@ def _answer_without(snapshot: Snapshot, asker: ClaimId, spared: Claim) -> Decisi
     return next(decision for decision in plan.decisions if decision.claim == asker)
 
 
-def _compared(taker: Taker, spared: ClaimId, answer: Decision, spent: Cost, other: Cost) -> Alternative:
-    """The first criterion in which the two costs differ says which is better."""
+def _compared(alternative: Alternative, taker: Taker, spent: Cost, other: Cost) -> Alternative:
+    """With the first criterion in which the other victims differ, if they cost more."""
     if other <= spent:
-        return Alternative((spared,), answer)
-    criteria = (Criterion.OWN if taker.inside else Criterion.OTHERS, *THEN)
-    told = zip(criteria, spent, other, strict=True)
-    criterion, chosen, instead = next((each, mine, its) for each, mine, its in told if mine != its)
+        return alternative
+    criteria = (Criterion.OWN if taker.inside else Criterion.OTHERS, *tuple(Criterion)[2:])
+    compared = zip(criteria, spent, other, strict=True)
+    criterion, chosen, instead = next((name, mine, its) for name, mine, its in compared if mine != its)
     if isinstance(chosen, int) and isinstance(instead, int):
-        return Alternative((spared,), answer, criterion, chosen, instead)
-    return Alternative((spared,), answer, criterion)
+        return replace(alternative, worse_in=criterion, chosen=chosen, instead=instead)
+    return replace(alternative, worse_in=criterion)
