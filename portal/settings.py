@@ -277,6 +277,10 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
+# What a change of a department, and pausing it, take from somebody: quotas knows, and portal asks before it is done.
+DEPARTMENT_BREAKS = "quotas.previews.department_move.breaks_of_change"
+PAUSE_BREAKS = "quotas.previews.department_move.breaks_of_pause"
+
 # Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.
 METRICS = ["portal.server.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
 METRICS_TOKEN = env.text("METRICS_TOKEN")

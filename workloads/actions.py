@@ -15,6 +15,7 @@ from portal import audit
 from portal.access import Actor, NotVisible, Right
 from portal.background.hints import wake
 from portal.errors import N_, Invalid, Problem
+from portal.infra import versions
 from portal.infra.crypt import encrypt
 from portal.infra.locks import durable
 from portal.models import Department
@@ -214,14 +215,21 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
     return attempt
 
 
-def set_shared(*, actor: Actor, workload: Workload, shared: bool) -> Workload:
-    """Lets others of the department open a notebook. Only its author may say so."""
+def shown_of_sharing(workload: Workload) -> dict[str, Any]:
+    """What the button that shares a notebook rests on."""
+    return {"shared": workload.shared}
+
+
+def set_shared(*, actor: Actor, workload: Workload, shared: bool, seen: str = "") -> Workload:
+    """Lets others of the department open a notebook. Only its author may say so. Raises Conflict."""
     if actor.user is None or workload.author_id != actor.user.pk or workload.kind != Kind.NOTEBOOK:
         raise NotVisible
     actor.require(Right.SUBMIT, workload.department)
     if shared and workload.settings.user_volume:
         raise Invalid(N_("It mounts your own volume, which others of the department may not open."), code="user_volume")
     with durable():
+        stored = Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
+        versions.check(shown_of_sharing(stored), seen)
         if Workload.objects.filter(pk=workload.pk, shared=not shared).update(shared=shared, version=F("version") + 1):
             audit.record(
                 actor, "workload.shared", workload.public_id, department=workload.department, after={"shared": shared}

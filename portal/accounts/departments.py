@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from django.conf import settings
 from django.db.models import F
+from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 
 from portal import audit, names
 from portal.access import Actor, Right
 from portal.errors import N_, Invalid, Problem, ngettext_noop
+from portal.infra import confirm
 from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
@@ -89,6 +93,22 @@ def change_department(
         now.refresh_from_db()
         _record(actor, "department.changed", now, before)
     return now
+
+
+def require_confirmed(
+    *, actor: Actor, department: Department, given: str, expected_version: int | None, **change: Any
+) -> None:
+    """What moving (`parent`, `weight`) or pausing the department takes from somebody is to be confirmed first: call it
+    before `change_department` and `set_paused`. Raises Unconfirmed, and what the change would raise."""
+    if expected_version is not None and department.version != expected_version:
+        return  # the change says so
+    breaks_of = import_string(settings.DEPARTMENT_BREAKS if change else settings.PAUSE_BREAKS)
+    name = {"name": department.name}
+    confirm.require(
+        breaks_of(actor=actor, department=department, **change), given,
+        asks=(_("Change %(name)s?") if change else _("Pause %(name)s?")) % name,
+        action=_("Change it all the same") if change else _("Pause it all the same"),
+    )  # fmt: skip
 
 
 def set_paused(

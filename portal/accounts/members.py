@@ -198,11 +198,11 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
     return row
 
 
-def remove_member(*, actor: Actor, membership: Membership) -> int:
+def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> int:
     """Ends the membership and every token that it carried, theirs and those that they made for service accounts; returns how
     many. Running work goes on.
 
-    Raises LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes nothing.
+    Raises Conflict (the role), LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes nothing.
     """
     department, user = membership.department, membership.user
     actor.require(Right.STEER, department)
@@ -211,6 +211,7 @@ def remove_member(*, actor: Actor, membership: Membership) -> int:
         row = members.get(membership.pk)
         if row is None:
             return 0
+        versions.check({"role": row.role}, seen)
         _keep_an_owner(actor, members, row)
         row.delete()
         ended = end_what_rested_on(user)

@@ -24,6 +24,7 @@ from portal.api.idempotency import Lease
 from portal.api.pagination import CursorPages
 from portal.api.throttle import rate_headers
 from portal.errors import N_, Invalid, Problem
+from portal.infra.confirm import PARAMETER
 from portal.models import User
 from portal.text.numbers import LARGEST, natural
 
@@ -145,6 +146,11 @@ class ApiView(APIView):
 
     def text(self, name: str) -> str:
         return str(self.request.query_params.get(name, ""))
+
+    @property
+    def confirmed(self) -> str:
+        """What the caller has read of what the change breaks (portal/infra/confirm.py)."""
+        return self.text(PARAMETER)
 
     def flag(self, name: str) -> bool:
         """A yes-or-no query parameter, such as `dry_run=1`."""

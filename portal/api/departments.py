@@ -16,7 +16,7 @@ from portal.accounts import departments as actions
 from portal.accounts import members
 from portal.api.base import ApiView, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
+from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, IF_MATCH, page_of
 from portal.errors import N_, Invalid
 from portal.models import Department, Membership, Role
 
@@ -165,7 +165,10 @@ class DepartmentView(ApiView):
         return self.answer(department_for(self.actor, department))
 
     @extend_schema(
-        operation_id="departments_change", request=DepartmentChange, responses=DepartmentOut, parameters=[IF_MATCH]
+        operation_id="departments_change",
+        request=DepartmentChange,
+        responses=DepartmentOut,
+        parameters=[IF_MATCH, CONFIRM],
     )
     def patch(self, request: Request, department: str) -> Response:
         where = department_for(self.actor, department, Right.STEER)
@@ -174,17 +177,26 @@ class DepartmentView(ApiView):
         if "paused" in values:
             if len(values) > 1:
                 raise Invalid(N_("Send paused alone: it is a change of its own."), field="paused")
+            if values["paused"]:
+                actions.require_confirmed(
+                    actor=self.actor, department=where, given=self.confirmed, expected_version=version
+                )
             changed = actions.set_paused(
                 actor=self.actor, department=where, paused=values["paused"], expected_version=version
             )
             return self.answer(changed)
         self.actor.require(Right.OPERATE, where)
+        parent = parent_named(values["parent"]) if "parent" in values else where.parent
+        weight = values.get("weight", where.weight)
+        actions.require_confirmed(
+            actor=self.actor, department=where, given=self.confirmed, expected_version=version, parent=parent, weight=weight
+        )  # fmt: skip
         changed = actions.change_department(
             actor=self.actor,
             department=where,
             name=values.get("name", where.name),
-            weight=values.get("weight", where.weight),
-            parent=parent_named(values["parent"]) if "parent" in values else where.parent,
+            weight=weight,
+            parent=parent,
             unrestricted=values.get("unrestricted"),
             expected_version=version,
         )

@@ -1,7 +1,8 @@
 """`Idempotency-Key`: a POST that is sent twice happens once, and is answered twice with the same answer.
 
 A key belongs to (holder, method, path) and lives 24 hours. Same body: the stored answer. Other body: 422.
-Still in flight: 409 and Retry-After. Answers 5xx and 429 are not stored: the next try runs.
+Still in flight: 409 and Retry-After. Answers 5xx and 429, and questions (portal/infra/confirm.py) are not stored: the next try
+runs.
 
 How nothing is doubled when a process dies, or is merely slow:
 
@@ -35,6 +36,7 @@ from rest_framework.response import Response
 
 from portal.api.throttle import holder_of
 from portal.errors import N_, Invalid, Problem
+from portal.infra.confirm import Unconfirmed
 from portal.infra.crypt import decrypt, encrypt
 from portal.infra.locks import durable
 from portal.models import IdempotencyKey
@@ -141,7 +143,8 @@ def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
 
 def settle(lease: Lease, response: Response) -> None:
     """Stores an answer that the action did not store itself."""
-    if response.status_code >= 500 or response.status_code == 429:
+    unconfirmed = response.status_code == 409 and response.data.get("code") == Unconfirmed.code
+    if response.status_code >= 500 or response.status_code == 429 or unconfirmed:
         lease.drop()
     elif not lease.kept:
         headers = {name: response.headers[name] for name in HEADERS if name in response.headers}

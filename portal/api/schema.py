@@ -25,6 +25,12 @@ IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match", {"type": "string", "enum": ["*"]}, OpenApiParameter.HEADER, description="`*`: only create."
 )
 DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
+CONFIRM = OpenApiParameter(
+    "confirm",
+    {"type": "string", "maxLength": 16},
+    description="Where the change takes something from somebody, it is refused with 409 `needs_confirmation`, which lists"
+    " in `breaks` what, and gives in `confirm` the value to send here. A dry run gives the same list and value.",
+)
 PAGING = [
     OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
     OpenApiParameter("cursor", str, description="From `next` of the page before."),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -14,6 +15,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import NotVisible, actor_of
+from portal.infra import versions
+from portal.infra.locks import durable
 from portal.models import InboxItem, NoticePreference, User
 from portal.notify import notices
 from portal.text.numbers import natural
@@ -108,16 +111,49 @@ class Choice:
 @require_http_methods(["GET", "HEAD", "POST"])
 def settings(request: HttpRequest) -> HttpResponse:
     """One row for each kind of notice: in the inbox, by mail."""
-    user = _reader(request)
+    user, conflict = _reader(request), None
+    sent = {f"{where}:{kind}" for kind in notices.SETTABLE for where in ("inbox", "mail")} & set(request.POST)
     if request.method == "POST":
-        for kind in notices.SETTABLE:
-            chosen = {"inbox": f"inbox:{kind}" in request.POST, "mail": f"mail:{kind}" in request.POST}
-            NoticePreference.objects.update_or_create(user=user, kind=kind, defaults=chosen)
-        messages.success(request, _("Saved."))
-        return redirect("portal:inbox_settings")
+        with durable():
+            User.objects.select_for_update(no_key=True).get(pk=user.pk)
+            stored = _chosen(_choices(user))
+            if (seen := request.POST.get(versions.FIELD, "")) in ("", versions.mark(stored)):
+                for kind in notices.SETTABLE:
+                    chosen = {"inbox": f"inbox:{kind}" in sent, "mail": f"mail:{kind}" in sent}
+                    NoticePreference.objects.update_or_create(user=user, kind=kind, defaults=chosen)
+                seen = ""
+        if not seen:
+            messages.success(request, _("Saved."))
+            return redirect("portal:inbox_settings")
+        conflict = _differing(stored, sent)
+    choices = _choices(user)
+    context: dict[str, Any] = {
+        "address": user.email, "seen": versions.mark(_chosen(choices)), "conflict": conflict,
+    }  # fmt: skip
+    shown = [replace(each, inbox=f"inbox:{each.kind}" in sent, mail=f"mail:{each.kind}" in sent) for each in choices]
+    context["choices"] = shown if request.method == "POST" else choices
+    return render(request, "portal/inbox_settings.html", context, status=409 if request.method == "POST" else 200)
+
+
+def _choices(user: User) -> list[Choice]:
     saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
-    choices = [_choice(kind, saved.get(kind)) for kind in notices.SETTABLE]
-    return render(request, "portal/inbox_settings.html", {"choices": choices, "address": user.email})
+    return [_choice(kind, saved.get(kind)) for kind in notices.SETTABLE]
+
+
+def _chosen(choices: list[Choice]) -> dict[str, bool]:
+    return {f"{where}:{each.kind}": getattr(each, where) for each in choices for where in ("inbox", "mail")}
+
+
+def _differing(stored: dict[str, bool], sent: set[str]) -> list[tuple[str, bool, bool]]:
+    """(what, as it is stored, as it was sent) of each switch in which both differ."""
+    words = {"inbox": _("In the inbox"), "mail": _("By mail")}
+    found = []
+    for name, on in stored.items():
+        where, _colon, kind = name.partition(":")
+        if on != (name in sent):
+            title = _("%(what)s, %(where)s") % {"what": _(notices.KINDS[kind].title), "where": words[where]}
+            found.append((title, on, name in sent))
+    return found
 
 
 def _choice(kind: str, saved: NoticePreference | None) -> Choice:

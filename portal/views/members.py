@@ -22,7 +22,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
 from portal.accounts import departments, members, tokens
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
 from portal.models import ApiToken, Department, Invitation, Membership, Role
 from portal.names import LineInput, printable
 from portal.text.numbers import natural
@@ -193,7 +193,7 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
             if row.user.service_of_id == row.department_id:
                 tokens.remove_service_account(actor=actor, account=row.user)
             else:
-                members.remove_member(actor=actor, membership=row)
+                members.remove_member(actor=actor, membership=row, seen=request.POST.get(versions.FIELD, ""))
         except Problem as problem:
             refusal = problem
         else:
@@ -203,7 +203,11 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
     theirs = Q(holder=row.user) | Q(made_by=row.user, holder__service_of=row.department)
     live = ApiToken.objects.filter(theirs, department=row.department, revoked_at=None, expires_at__gt=now)
     live = live.select_related("holder").order_by("holder__username", "name")
-    context = {"department": row.department, "row": row, "tokens": live, "refusal": refusal, "may_steer": True}
+    row.refresh_from_db()
+    context = {
+        "department": row.department, "row": row, "tokens": live, "refusal": refusal, "may_steer": True,
+        "seen": versions.mark({"role": row.role}),
+    }  # fmt: skip
     return render(request, "portal/member_remove.html", context, status=refusal.status if refusal else 200)
 
 
@@ -240,12 +244,10 @@ def pause(request: HttpRequest, department: str) -> HttpResponse:
     """Pauses or resumes the whole department."""
     actor = actor_of(request)
     here = department_for(actor, department, Right.STEER)
-    version = request.POST.get("version", "")
-    departments.set_paused(
-        actor=actor,
-        department=here,
-        paused=bool(request.POST.get("paused")),
-        expected_version=natural(version),
-    )
+    version, paused = natural(request.POST.get("version", "")), bool(request.POST.get("paused"))
+    if paused:
+        given = request.POST.get(confirm.FIELD, "")
+        departments.require_confirmed(actor=actor, department=here, given=given, expected_version=version)
+    departments.set_paused(actor=actor, department=here, paused=paused, expected_version=version)
     messages.success(request, _("Paused: nothing new starts.") if request.POST.get("paused") else _("Resumed."))
     return redirect("quotas:department", here.slug)

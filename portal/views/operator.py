@@ -25,11 +25,10 @@ from portal.accounts import departments as department_actions
 from portal.accounts import users as user_actions
 from portal.celery import TIMETABLE
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
 from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
 from portal.web import conflicts, one_time_secrets
-from portal.web.confirm import unless_confirmed
 from portal.web.forms import blame
 from portal.web.pages import render_part
 
@@ -138,10 +137,10 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
     if request.method == "POST":
         try:
             user_actions.check_seen(row, request.POST.get(versions.FIELD, ""))
-            asked = _asked_again(request, row)
-            if asked is not None:
-                return asked
+            _require_confirmed(request, row)
             password = _change(actor, row, request.POST.get("change", ""), request.POST.get(versions.FIELD, ""))
+        except confirm.Unconfirmed:
+            raise
         except Problem as problem:
             context["refusal"] = problem
         else:
@@ -163,7 +162,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
     return response
 
 
-def _asked_again(request: HttpRequest, row: User) -> HttpResponse | None:
+def _require_confirmed(request: HttpRequest, row: User) -> None:
     """Locking a person and making an operator are confirmed, each beside what it brings with it."""
     tokens = row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count()
     roles = [
@@ -186,9 +185,9 @@ def _asked_again(request: HttpRequest, row: User) -> HttpResponse | None:
                 _("%(name)s may change quotas, policies, clusters and accounts, and make others operator.") % name,
             ]
         case _other:
-            return None
-    facts = {"tokens": tokens, "roles": len(roles)}
-    return unless_confirmed(request, title=title, consequences=lines, action=action, facts=facts)
+            return
+    breaks = [confirm.Break("person", line, (row.pk, tokens, len(roles))) for line in lines]
+    confirm.require(breaks, request.POST.get(confirm.FIELD, ""), asks=title, action=action)
 
 
 @sensitive_variables()
@@ -285,6 +284,10 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         data = dict(form.cleaned_data)
         version = data.pop("version")
         try:
+            department_actions.require_confirmed(
+                actor=actor, department=row, given=request.POST.get(confirm.FIELD, ""), expected_version=version,
+                parent=data["parent"], weight=data["weight"],
+            )  # fmt: skip
             department_actions.change_department(actor=actor, department=row, expected_version=version, **data)
         except Problem as problem:
             blame(form, problem)

@@ -1,33 +1,16 @@
-"""Asking again before something that is hard to take back: a page that says what it brings with it, and sends the same
-form once more with the mark of what was read. Whoever confirms something that has changed meanwhile is asked anew."""
+"""The page that asks before a change that takes something from somebody."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from portal.infra import versions
+from portal.infra.confirm import FIELD, Unconfirmed
 from portal.web.pages import back_here
 
-FIELD = "confirmed"
 
-
-def mark_of(facts: Any) -> str:
-    """What a form sends whose page has said all of it already."""
-    return versions.mark({"facts": facts})
-
-
-def unless_confirmed(
-    request: HttpRequest, *, title: str, consequences: Sequence[str], action: str, facts: Any
-) -> HttpResponse | None:
-    """The page that asks; None when this very thing was confirmed. `facts` are what the consequences rest on, as JSON may
-    say them: in any language they give the same mark."""
-    mark = mark_of(facts)
-    if request.POST.get(FIELD) == mark:
-        return None
+def page(request: HttpRequest, asked: Unconfirmed) -> HttpResponse:
+    """With the form that was sent."""
     again = [
         (name, value)
         for name, values in request.POST.lists()
@@ -35,12 +18,14 @@ def unless_confirmed(
         for value in values
     ]
     context = {
-        "title": title,
-        "consequences": consequences,
-        "action": action,
+        "title": asked.asks,
+        "consequences": [each["detail"] for each in asked.numbers["breaks"]],
+        "more": asked.numbers["more"],
+        "also": asked.also,
+        "action": asked.action,
         "again": again,
-        "mark": mark,
+        "mark": asked.numbers["confirm"],
         "cancel": back_here(request),
-        "changed": FIELD in request.POST,
+        "changed": asked.numbers["changed"],
     }
-    return render(request, "portal/confirm.html", context, status=409)
+    return render(request, "portal/confirm.html", context, status=asked.status)

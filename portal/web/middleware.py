@@ -14,8 +14,10 @@ from portal.access import NotVisible
 from portal.accounts.client_address import believe_only_proxies
 from portal.errors import N_, Problem
 from portal.ids import new_id
+from portal.infra.confirm import Unconfirmed
 from portal.models import User
 from portal.text.zones import zone_of
+from portal.web import confirm
 from portal.web.problems import NullCharacter, plain, wants_json
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -101,6 +103,8 @@ def problems(get_response: GetResponse) -> GetResponse:
     def process_exception(request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, Problem):
             return None
+        if isinstance(exception, Unconfirmed):
+            return confirm.page(request, exception)
         if isinstance(exception, NotVisible):
             return render(request, "404.html", status=404)
         status = 409 if exception.code == "stale" else exception.status  # there is no If-Match in a form

@@ -11,7 +11,8 @@ from rest_framework.response import Response
 
 from portal.access import department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import DRY_RUN, IF_MATCH
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH
+from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
 from quotas.engine import types as e
@@ -66,9 +67,11 @@ class PolicyView(ApiView):
     def change(self, scope: Scope, policy: e.Policy | None) -> Response:
         self.actor.require_operator()
         version = self.version() or 0
+        check_fresh(scope.carrier().version, version)
+        found = preview_policy(actor=self.actor, scope=scope, policy=policy)
         if self.flag("dry_run"):
-            check_fresh(scope.carrier().version, version)
-            return preview_answer(preview_policy(actor=self.actor, scope=scope, policy=policy), scope.pool)
+            return preview_answer(found, scope.pool)
+        confirm.require(found.breaks, self.confirmed)
         set_policy(actor=self.actor, scope=scope, policy=policy, expected_version=version)
         return self.answer(scope)
 
@@ -79,7 +82,7 @@ class PolicyView(ApiView):
     @extend_schema(
         request=PolicyShape,
         responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
-        parameters=[IF_MATCH, DRY_RUN],
+        parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, department: str = "", pool: str = "") -> Response:
         scope = self.scope(department, pool)
@@ -88,7 +91,7 @@ class PolicyView(ApiView):
 
     @extend_schema(
         responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
-        parameters=[IF_MATCH, DRY_RUN],
+        parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def delete(self, request: Request, department: str = "", pool: str = "") -> Response:
         """The next wider policy counts again; the answer says which."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,11 +14,14 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
-from portal.api.schema import DRY_RUN, IF_MATCH, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, page_of
+from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.board.card_map import PoolOverview, pool_overview
 from quotas.models import Card, Node, Pool
+from quotas.previews.drain import preview_drain
+from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies
 
@@ -117,16 +121,18 @@ class PoolView(ApiView):
         operation_id="pools_change",
         request=PoolChange,
         responses={200: PoolOut, (200, "application/json; dry_run=1"): PreviewOut},
-        parameters=[IF_MATCH, DRY_RUN],
+        parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def patch(self, request: Request, pool: str) -> Response:
         self.actor.require_operator()
         row = pool_for(pool)
         rules = replace(policies.PoolRules.of(row), **self.read(PoolChange))
         version = self.version() or 0
+        check_fresh(row.version, version)
+        found = preview_rules(actor=self.actor, pool=row, rules=rules)
         if self.flag("dry_run"):
-            check_fresh(row.version, version)
-            return preview_answer(preview_rules(actor=self.actor, pool=row, rules=rules), row)
+            return preview_answer(found, row)
+        confirm.require(found.breaks, self.confirmed)
         policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))
 
@@ -192,9 +198,21 @@ class NodeView(ApiView):
     def get(self, request: Request, node: int) -> Response:
         return Response(NodeOut(self.node(node)).data)
 
-    @extend_schema(operation_id="nodes_drain", request=NodeChange, responses=NodeOut)
+    @extend_schema(
+        operation_id="nodes_drain",
+        request=NodeChange,
+        responses={200: NodeOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[DRY_RUN, CONFIRM],
+    )
     def patch(self, request: Request, node: int) -> Response:
         self.actor.require_operator()
-        row = self.node(node)
-        capacity.set_drained(actor=self.actor, node=row, drained=self.read(NodeChange)["drained"])
+        row, drained = self.node(node), self.read(NodeChange)["drained"]
+        if drained and not row.drained:
+            found = preview_drain(actor=self.actor, node=row)
+        else:
+            found = Preview((), None, _("Nobody is affected now."))
+        if self.flag("dry_run"):
+            return preview_answer(found, None)
+        confirm.require(found.breaks, self.confirmed)
+        capacity.set_drained(actor=self.actor, node=row, drained=drained)
         return Response(NodeOut(self.node(node)).data)

@@ -14,14 +14,15 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
+from portal.infra import confirm
 from portal.models import Department
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
 from quotas.board.usage import department_usage
 from quotas.lending.windows import schedule_of
 from quotas.models import Pool, Quota, UserCap
 from quotas.previews.effects import Preview
-from quotas.previews.quota import preview_quota
+from quotas.previews.quota import preview_cap, preview_quota
 from quotas.rules import quotas
 
 MOST = 2**31 - 1
@@ -101,6 +102,26 @@ class StoppedOut(serializers.Serializer[Any]):
     name = serializers.CharField(help_text="Empty outside your own departments.")
 
 
+class BreakOut(serializers.Serializer[Any]):
+    """One thing that the change takes from somebody."""
+
+    kind = serializers.ChoiceField(
+        [
+            "stopped",
+            "waits",
+            "late",
+            "impossible",
+            "recallable",
+            "called_back",
+            "guarantee",
+            "protection",
+            "over",
+            "short",
+        ]
+    )
+    detail = serializers.CharField()
+
+
 class PreviewOut(serializers.Serializer[Any]):
     """What would happen; nothing has."""
 
@@ -109,13 +130,18 @@ class PreviewOut(serializers.Serializer[Any]):
     promised_at = serializers.DateTimeField(allow_null=True, help_text="By when all would be back.")
     sentence = serializers.CharField()
     lines = serializers.ListField(child=serializers.CharField(), help_text="What else is to be said.")
+    breaks = BreakOut(many=True, help_text="What it takes from somebody; the first 100.")
+    confirm = serializers.CharField(
+        allow_null=True, help_text="Send it as `confirm` with the change itself; null: nothing needs to be confirmed."
+    )
 
 
-def preview_answer(found: Preview, pool: Pool | None) -> Response:
+def preview_answer(found: Preview, pool: Pool | None, facts: Any = None) -> Response:
     """`pool` None: the change concerns several, and each of `stopped` says which."""
     data = {
         "unit": pool.unit if pool else None, "stopped": found.stopped, "promised_at": found.promised_at,
-        "sentence": found.sentence, "lines": found.lines,
+        "sentence": found.sentence, "lines": found.lines, "breaks": confirm.as_json(found.breaks),
+        "confirm": confirm.mark_of(found.breaks, facts) if found.breaks else None,
     }  # fmt: skip
     return Response(PreviewOut(data).data)
 
@@ -142,7 +168,7 @@ class QuotaView(ApiView):
         operation_id="quotas_set",
         request=QuotaInWithReason,
         responses={200: QuotaOut, 201: QuotaOut, (200, "application/json; dry_run=1"): PreviewOut},
-        parameters=[IF_MATCH, IF_NONE_MATCH, DRY_RUN],
+        parameters=[IF_MATCH, IF_NONE_MATCH, DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, department: str, pool: str) -> Response:
         where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
@@ -150,9 +176,11 @@ class QuotaView(ApiView):
         why = values.pop("why")
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
+        quotas.check_quota(**asked)
+        found = preview_quota(**asked)
         if self.flag("dry_run"):
-            quotas.check_quota(**asked)
-            return preview_answer(preview_quota(**asked), of)
+            return preview_answer(found, of)
+        confirm.require(found.breaks, self.confirmed)
         row = quotas.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)
 
@@ -187,11 +215,21 @@ class UserCaps(ApiView):
 
 
 class UserCapView(ApiView):
-    @extend_schema(operation_id="user_caps_set", request=UserCapIn, responses=UserCapOut)
+    @extend_schema(
+        operation_id="user_caps_set",
+        request=UserCapIn,
+        responses={200: UserCapOut, (200, "application/json; dry_run=1"): PreviewOut},
+        parameters=[DRY_RUN, CONFIRM],
+    )
     def put(self, request: Request, department: str, pool: str) -> Response:
         where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
         values = self.read(UserCapIn)
-        quotas.set_user_cap(actor=self.actor, department=where, pool=of, units=values["units"])
+        asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": of, "units": values["units"]}
+        found = preview_cap(**asked)
+        if self.flag("dry_run"):
+            return preview_answer(found, of)
+        confirm.require(found.breaks, self.confirmed)
+        quotas.set_user_cap(**asked)
         return Response({"pool": of.slug, "unit": of.unit, **values})
 
     @extend_schema(operation_id="user_caps_lift", responses={204: None})

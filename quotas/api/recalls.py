@@ -17,7 +17,8 @@ from rest_framework.response import Response
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Moment, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.infra import confirm
 from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
 from quotas.board.usage_now import leavers
@@ -106,7 +107,7 @@ class Recalls(ApiView):
         operation_id="recalls_ask",
         request=RecallIn,
         responses={201: RecallOut, 200: PreviewOut},
-        parameters=[DRY_RUN, IDEMPOTENCY_KEY],
+        parameters=[DRY_RUN, CONFIRM, IDEMPOTENCY_KEY],
     )
     @idempotent
     def post(self, request: Request) -> Response:
@@ -114,9 +115,13 @@ class Recalls(ApiView):
         where = department_for(self.actor, values.pop("department"), Right.STEER)
         asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": pool_for(values.pop("pool"))}
         until: dt.datetime | None = values["until"]
+        facts = {"pool": asked["pool"].slug, "units": values["units"]}
         if self.flag("dry_run"):
             check_end(until, now=timezone.now())
-            return preview_answer(preview_recall(**asked, units=values["units"]), asked["pool"])
+            return preview_answer(preview_recall(**asked, units=values["units"]), asked["pool"], facts)
+        if self.confirmed:  # what was shown is what is done; to stop borrowers is what a recall says by itself
+            found = preview_recall(**asked, units=values["units"])
+            confirm.require(found.breaks, self.confirmed, facts=facts)
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:

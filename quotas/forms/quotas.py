@@ -223,6 +223,7 @@ class ZoneForm(forms.Form):
 class CapForm(AmountsForm):
     units = AmountField(label=_("Each user may hold"), required=False)
     seen = SeenField()
+    asked: Any = None  # what breaks, and is to be confirmed first
 
 
 class NominalForm(AmountsForm):

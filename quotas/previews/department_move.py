@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from portal.access import Actor
+from portal.access import Actor, Right
 from portal.accounts.departments import check_move, check_weight
+from portal.infra.confirm import Break
 from portal.models import Department
 from portal.text.words import amount
 from quotas.engine import types as e
@@ -33,8 +34,40 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
     for group in PoolGroup.objects.filter(pools__quotas__isnull=False).distinct().order_by("pk"):
         snapshot = load_snapshot(group, now=now)
         pairs.append((snapshot, with_place(snapshot, department, parent, weight)))
-    lines = [*_owners(department, parent), *(line for pair in pairs for line in _limits(*pair, department))]
-    return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)), lines)
+    limits = [found for pair in pairs for found in _limits(*pair, department)]
+    lines = [*_owners(department, parent), *(line for line, _breaks in limits)]
+    breaks = [each for _line, each in limits if each is not None]
+    return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)), lines, breaks)
+
+
+def preview_pause(*, actor: Actor, department: Department) -> Preview:
+    """Who is about to start, or has a time, and would wait instead. Raises Forbidden."""
+    actor.require(Right.STEER, department)
+    now = timezone.now()
+    inside = {department.slug}
+    rows = list(Department.objects.values_list("slug", "parent__slug"))
+    while more := {slug for slug, parent in rows if parent in inside} - inside:
+        inside |= more
+    pairs = []
+    for group in PoolGroup.objects.filter(pools__claims__department__slug__in=inside).distinct().order_by("pk"):
+        snapshot = load_snapshot(group, now=now)
+        others = (replace(row, paused=True) if row.id in inside else row for row in snapshot.departments)
+        pairs.append((snapshot, replace(snapshot, departments=tuple(others))))
+    return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)))
+
+
+def breaks_of_change(
+    *, actor: Actor, department: Department, parent: Department | None, weight: int
+) -> Sequence[Break]:
+    """What another place or weight takes from somebody (settings.DEPARTMENT_BREAKS)."""
+    if (parent.pk if parent else None, weight) == (department.parent_id, department.weight):
+        return ()
+    return preview_department(actor=actor, department=department, parent=parent, weight=weight).breaks
+
+
+def breaks_of_pause(*, actor: Actor, department: Department) -> Sequence[Break]:
+    """What pausing it takes from somebody (settings.PAUSE_BREAKS)."""
+    return () if department.paused else preview_pause(actor=actor, department=department).breaks
 
 
 def with_place(snapshot: e.Snapshot, department: Department, parent: Department | None, weight: int) -> e.Snapshot:
@@ -54,18 +87,19 @@ def _owners(department: Department, parent: Department | None) -> Iterator[str]:
         yield _("The quota owners of %(parent)s would no longer steer it.") % {"parent": department.parent.name}
 
 
-def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[str]:
-    """What its new place lets it have at most, and where it uses more than that already."""
+def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
+    """What its new place lets it have at most, and where it uses more than that already: that breaks."""
     id = e.DepartmentId(department.slug)
     for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):
         old, new = usage_of(before, e.PoolId(pool.slug)), usage_of(after, e.PoolId(pool.slug))
         if old[id].ceiling != new[id].ceiling:
             text = _("Of %(pool)s it could have at most %(then)s; now it is %(now)s.")
             most = {"now": amount(old[id].ceiling, pool), "then": amount(new[id].ceiling, pool)}
-            yield text % (most | {"pool": pool.name})
+            yield text % (most | {"pool": pool.name}), None
         over = min(-new.available(id), new[id].usage - new[id].guaranteed)
         if over > 0 and old.available(id) >= 0:
             text = _(
                 "Of %(pool)s it uses %(over)s more than its new place allows: nothing is stopped, but nothing new starts."
             )
-            yield text % {"pool": pool.name, "over": amount(over, pool)}
+            sentence = text % {"pool": pool.name, "over": amount(over, pool)}
+            yield sentence, Break("over", sentence, (pool.slug, over))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from django.db.models import Sum
 from django.utils import timezone
@@ -10,11 +11,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor
+from portal.infra.confirm import Break
 from portal.text.words import amount
 from quotas.engine.what_if import what_if, without_nodes
 from quotas.models import Card, Claim, Node, Pool, PoolGroup, Quota
 from quotas.planning.snapshot import load_snapshot
-from quotas.previews.effects import Preview, effect_of, preview_of, side_of
+from quotas.previews.effects import Preview, breaks_of, effect_of, preview_of, side_of
 
 
 def preview_drain(*, actor: Actor, node: Node) -> Preview:
@@ -41,10 +43,11 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
         "%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.", len(here),
     )  # fmt: skip
     said = text % {"count": len(here), "node": node.name}
-    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines, tuple(_shorter(node)))
+    breaks = (*breaks_of(effect), *_shorter(node))
+    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines, breaks)
 
 
-def _shorter(node: Node) -> Iterator[str]:
+def _shorter(node: Node) -> Iterator[Break]:
     """The pools of which more is promised than would be there without the node."""
     if not node.takes_pods:
         return
@@ -61,4 +64,12 @@ def _shorter(node: Node) -> Iterator[str]:
                 "promised": amount(promised, pool),
                 "short": amount(promised - left, pool),
             }
-            yield text % ({"pool": pool.name} | numbers)
+            yield Break("short", text % ({"pool": pool.name} | numbers), (pool.slug, left, promised))
+
+
+def preview_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Preview:
+    """Who would be told or wait if this were all that may be promised and lent of a pool. For operators."""
+    actor.require_operator()
+    snapshot = load_snapshot(pool.group, now=timezone.now())
+    rows = (replace(row, nominal=nominal) if row.id == pool.slug else row for row in snapshot.pools)
+    return preview_of(effect_of(actor, what_if(snapshot, replace(snapshot, pools=tuple(rows)))))

@@ -7,20 +7,21 @@ would be.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor, Right
+from portal.infra.confirm import Break
 from portal.models import Department
 from portal.text.words import amount
 from quotas.engine import types as e
 from quotas.engine.what_if import Difference
 from quotas.models import Claim, Pool
 from quotas.planning.snapshot import moment
+from quotas.wording import clock_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,15 @@ class ClaimSide:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """Who waits for a time that was promised, and would start later; `then` None: without a time."""
+
+    side: ClaimSide
+    now: dt.datetime
+    then: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
     """Who would be told to go, who would stay after all, start, or wait instead; `later` are units that would count as
     borrowed from then on. `promised_at`: by when those told would be gone; None when nobody is."""
@@ -47,10 +57,13 @@ class Effect:
     waiting: tuple[ClaimSide, ...] = ()
     promised_at: dt.datetime | None = None
     later: tuple[tuple[Pool, int], ...] = ()
+    late: tuple[Late, ...] = ()
+    impossible: tuple[ClaimSide, ...] = ()  # who waits, and could never run
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.stopped or self.staying or self.starting or self.waiting or self.later)
+        some = self.stopped or self.staying or self.starting or self.waiting or self.later or self.late
+        return not (some or self.impossible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +74,17 @@ class Preview:
     promised_at: dt.datetime | None
     sentence: str
     lines: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()  # promises that could not be kept any more, in words
+    breaks: tuple[Break, ...] = ()  # what the change takes from somebody
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What it rests on, the same in every language: who is told, and how many promises break."""
-        return {"told": sorted(side.claim for side in self.stopped), "broken": len(self.broken)}
+    def unsaid(self) -> list[str]:
+        """What breaks that neither the sentence, the lines nor the table of those told say."""
+        return [
+            each.sentence for each in self.breaks if each.kind not in IN_SENTENCE and each.sentence not in self.lines
+        ]
+
+
+IN_SENTENCE = {"stopped", "waits", "recallable"}
 
 
 def effect_of(actor: Actor, *found: Difference) -> Effect:
@@ -77,7 +95,14 @@ def effect_of(actor: Actor, *found: Difference) -> Effect:
     waiting = {
         c.claim for each in found for c in each.changes if _starts(c.before) and c.after and not _starts(c.after)
     }
-    rows = _rows(stopped | staying | starting | waiting)
+    late = {claim: times for each in found for claim, times in _late(each)}
+    impossible = {
+        c.claim
+        for each in found
+        for c in each.changes
+        if c.before and _impossible(c.after) and not _impossible(c.before)
+    }
+    rows = _rows(stopped | staying | starting | waiting | late.keys() | impossible)
 
     def sides(ids: Collection[str]) -> tuple[ClaimSide, ...]:
         return tuple(side_of(actor, row) for row in rows if row.public_id in ids)
@@ -85,11 +110,27 @@ def effect_of(actor: Actor, *found: Difference) -> Effect:
     return Effect(
         sides(stopped), sides(staying), sides(starting), sides(waiting),
         max((by for by in map(_last, found) if by is not None), default=None), _later(found),
+        tuple(Late(side_of(actor, row), *late[row.public_id]) for row in rows if row.public_id in late),
+        sides(impossible),
     )  # fmt: skip
 
 
 def _starts(decision: e.Decision | None) -> bool:
     return decision is not None and decision.decision is e.DecisionKind.ADMIT
+
+
+def _impossible(decision: e.Decision | None) -> bool:
+    return decision is not None and decision.decision is e.DecisionKind.IMPOSSIBLE
+
+
+def _late(found: Difference) -> Iterator[tuple[str, tuple[dt.datetime, dt.datetime | None]]]:
+    """Who is promised a time now, and would get a later one, or none: when it is, and when it would be."""
+    for change in found.changes:
+        before, after = change.before, change.after
+        if before is None or after is None or before.by is None or _starts(after) or _impossible(after):
+            continue
+        if after.by is None or after.by > before.by:
+            yield change.claim, (moment(before.by), moment(after.by) if after.by is not None else None)
 
 
 def _rows(ids: Collection[str]) -> list[Claim]:
@@ -119,13 +160,44 @@ def _later(found: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
     return tuple((pool, units[pool.slug]) for pool in Pool.objects.filter(slug__in=units))
 
 
+def breaks_of(effect: Effect) -> Iterator[Break]:
+    """What is taken from whom, each in one sentence. Who is about to start changes from one second to the next: that
+    somebody waits or comes later is part of what is confirmed, not who."""
+    for side in effect.stopped:
+        yield Break("stopped", _("%(who)s would be told to go.") % {"who": who(side)}, (side.claim,))
+    for side in effect.waiting:
+        text = _("%(who)s is about to start and would have to wait.")
+        yield Break("waits", text % {"who": who(side)})
+    for late in effect.late:
+        numbers = {"who": who(late.side), "now": clock_of(late.now)}
+        if late.then is None:
+            sentence = _("%(who)s is to start by %(now)s and would wait without a time.") % numbers
+        else:
+            text = _("%(who)s is to start by %(now)s and would start by %(then)s.")
+            sentence = text % (numbers | {"then": clock_of(late.then)})
+        yield Break("late", sentence)
+    for side in effect.impossible:
+        text = _("%(who)s waits and could never run any more.")
+        yield Break("impossible", text % {"who": who(side)}, (side.claim,))
+    for pool, units in effect.later:
+        text = _("%(later)s more in use would count as borrowed and could be called back.")
+        yield Break("recallable", text % {"later": amount(units, pool)}, (pool.slug, units))
+
+
+def who(side: ClaimSide) -> str:
+    """One claim in a list, as far as the reader may know it."""
+    name = side.name or (_("a recall") if side.own else _("a workload of another department"))
+    text = _("%(department)s: %(name)s, %(units)s")
+    return text % {"department": side.department.name, "name": name, "units": amount(side.units, side.pool)}
+
+
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def preview_of(effect: Effect, lines: Iterable[str] = ()) -> Preview:
-    """The effect as a headline and what else is to be said."""
+def preview_of(effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = ()) -> Preview:
+    """The effect as a headline, what else is to be said, and what else breaks."""
     sentence, *others = [*_sentences(effect), *lines]
-    return Preview(effect.stopped, effect.promised_at, sentence, tuple(others))
+    return Preview(effect.stopped, effect.promised_at, sentence, tuple(others), (*breaks_of(effect), *breaks))
 
 
 def _sentences(effect: Effect) -> list[str]:

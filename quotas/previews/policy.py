@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from django.utils import timezone
@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor
+from portal.infra.confirm import Break
 from portal.models import Department
 from portal.text.words import amount, duration
 from quotas.engine import types as e
@@ -37,7 +38,10 @@ def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
     changed = with_rules(snapshot, pool, rules)
-    return preview_of(effect_of(actor, what_if(snapshot, changed)), _rules_in_words(snapshot, changed, pool))
+    calls = list(_calls(snapshot, changed, Scope(None, pool)))
+    lines = [*_rules_in_words(snapshot, changed, pool), *(text for text, _breaks in calls)]
+    breaks = [*_less_protected(snapshot, changed, pool), *(each for _text, each in calls if each is not None)]
+    return preview_of(effect_of(actor, what_if(snapshot, changed)), lines, breaks)
 
 
 def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot:
@@ -61,13 +65,8 @@ def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot
 
 def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[str]:
     said = []
-    young, then = _young(before, pool), _young(after, pool)
-    if then != young:
-        text = ngettext(
-            "%(then)s running workload would be protected by the minimum runtime; now it is %(now)s.",
-            "%(then)s running workloads would be protected by the minimum runtime; now it is %(now)s.", then,
-        )  # fmt: skip
-        said.append(text % {"then": then, "now": young})
+    if _young(before, pool) != _young(after, pool):
+        said.append(_protected(before, after, pool))
     row = next(each for each in after.pools if each.id == pool.slug)
     kept = [claim for claim in _running(after, pool) if notice_of(claim, row, after.settings) != row.notice]
     if kept:
@@ -78,6 +77,21 @@ def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[s
         )  # fmt: skip
         said.append(text % {"count": len(kept), "longest": duration(longest)})
     return said
+
+
+def _protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> str:
+    now, then = _young(before, pool), _young(after, pool)
+    text = ngettext(
+        "%(then)s running workload would be protected by the minimum runtime; now it is %(now)s.",
+        "%(then)s running workloads would be protected by the minimum runtime; now it is %(now)s.", then,
+    )  # fmt: skip
+    return text % {"then": then, "now": now}
+
+
+def _less_protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> Iterator[Break]:
+    """Those who were told that they run undisturbed for so long, and would not any more."""
+    if (then := _young(after, pool)) < (now := _young(before, pool)):
+        yield Break("protection", _protected(before, after, pool), (pool.slug, now, then))
 
 
 def _running(snapshot: e.Snapshot, pool: Pool) -> list[e.Claim]:
@@ -106,8 +120,7 @@ def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Pr
         pairs.append((snapshot, with_policy(snapshot, scope, policy)))
     effect = effect_of(actor, *(what_if(before, after) for before, after in pairs))
     lines = [line for before, after in pairs for line in _calls(before, after, scope)]
-    broken = tuple(text for text, breaks in lines if breaks)
-    return replace(preview_of(effect, [text for text, _breaks in lines]), broken=broken)
+    return preview_of(effect, [text for text, _breaks in lines], [each for _text, each in lines if each is not None])
 
 
 def _groups(scope: Scope) -> list[PoolGroup]:
@@ -158,6 +171,12 @@ class Call:
     def comes_in_time(self) -> bool:
         return self.decision in (e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM)
 
+    def is_better_than(self, other: Call) -> bool:
+        """It finds its guarantee in time, and the other one later or not."""
+        if not self.comes_in_time or not other.comes_in_time:
+            return self.comes_in_time and not other.comes_in_time
+        return other.by is not None and (self.by is None or self.by < other.by)
+
     def in_words(self, pool: Pool) -> str:
         match self.decision:
             case e.DecisionKind.ADMIT:
@@ -176,9 +195,9 @@ class Call:
                 return _("has to wait until work ends by itself")
 
 
-def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[tuple[str, bool]]:
-    """For each department concerned whose call for the rest of its guarantee would go differently: how, and whether it
-    would then wait for what it was to have in time."""
+def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
+    """For each department concerned whose call for the rest of its guarantee would go differently: how; and what breaks
+    where it would come later, or have to wait for what it was to have in time."""
     pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools])}
     names = dict(Department.objects.values_list("slug", "name"))
     for pool in [scope.pool] if scope.pool is not None else pools.values():
@@ -197,4 +216,6 @@ def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterable[tupl
                     "department": names[id], "units": amount(left[id], pool), "pool": pool.name,
                     "now": today.in_words(pool), "then": then.in_words(pool),
                 }  # fmt: skip
-                yield text % numbers, today.comes_in_time and not then.comes_in_time
+                about = (id, pool.slug, left[id], then.decision.value)
+                sentence = text % numbers
+                yield sentence, Break("guarantee", sentence, about) if today.is_better_than(then) else None

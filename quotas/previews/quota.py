@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from portal.access import Actor, Right
+from portal.infra.confirm import Break
 from portal.models import Department
 from portal.text.words import amount
+from quotas.amounts import check_not_little
 from quotas.board.usage_now import read
 from quotas.engine import types as e
 from quotas.engine.what_if import what_if, with_claim, with_quota
 from quotas.lending import windows
 from quotas.lending.schedule import height
-from quotas.models import ClaimState, Pool, Quota
-from quotas.planning.snapshot import load_snapshot, quota_of, seconds
+from quotas.models import ClaimState, Pool, Quota, UserCap
+from quotas.planning.snapshot import load_snapshot, lowest_caps, quota_of, seconds
 from quotas.previews.blocking_policy import nothing_comes_back
 from quotas.previews.effects import Preview, effect_of, preview_of
 from quotas.rules.quotas import OWNERS_FIELDS, Lending, check_promises, check_sizes, split_of
 from quotas.rules.recalls import of_windows, recall_for_engine
+from quotas.tree import upwards
 from quotas.wording import clock_of, lends
 
 
@@ -59,14 +62,35 @@ def preview_quota(
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
     found = what_if(snapshot, changed)
-    lines = windows_lines(row, found.told, now=now)
+    lines, fall = windows_lines(row, found.told, now=now)
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
         text = _("%(parent)s would keep %(left)s of its own.")
         lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
         found = what_if(snapshot, changed)
-    return preview_of(effect_of(actor, found), lines)
+    breaks = [Break("called_back", fall, (row.lend_limit, *map(str, row.windows)))] if fall and lends_otherwise else ()
+    return preview_of(effect_of(actor, found), lines, breaks)
+
+
+def preview_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> Preview:
+    """Who could not start any more if each of the department's users might hold this much; None: no cap.
+
+    Nobody is stopped for a cap. Raises Forbidden, Invalid."""
+    actor.require(Right.STEER, department)
+    check_not_little(units or 0, pool)
+    snapshot = load_snapshot(pool.group, now=timezone.now())
+    caps = {cap.department_id: {e.PoolId(pool.slug): cap.units} for cap in UserCap.objects.filter(pool=pool)}
+    caps[department.pk] = {} if units is None else {e.PoolId(pool.slug): units}
+    tree = Department.objects.in_bulk()
+    lowest = {row.slug: lowest_caps(caps.get(above.pk, {}) for above in upwards(tree, row.pk)) for row in tree.values()}
+    changed = replace(snapshot, departments=tuple(_with_cap(row, pool, lowest[row.id]) for row in snapshot.departments))
+    return preview_of(effect_of(actor, what_if(snapshot, changed)))
+
+
+def _with_cap(department: e.Department, pool: Pool, cap: Mapping[e.PoolId, int]) -> e.Department:
+    others = {id: units for id, units in department.user_caps.items() if id != pool.slug}
+    return replace(department, user_caps={**others, **cap})
 
 
 def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
@@ -80,11 +104,12 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
     return changed
 
 
-def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> list[str]:
+def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
     """What the lending windows mean now, and when they next call back what is lent beside what goes at once: all that the
-    claims hold that are `told`, since what they leave too much is idle then. Nothing without windows."""
+    claims hold that are `told`, since what they leave too much is idle then. The latter once more by itself, or "".
+    Nothing without windows."""
     if not quota.windows:
-        return []
+        return [], ""
     schedule, pool = windows.schedule_of(quota), quota.pool
     said = [_("With this the department %(lends)s.") % {"lends": lends(quota, now=now)}]
     live = read([pool])
@@ -99,5 +124,6 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> l
     elif fall is not None and fall[1] is not None:
         lent = sum(entry.units for entry in entries)
         back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
-        said.append(_("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back)
-    return said
+        called_back = _("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back
+        return [*said, called_back], called_back
+    return said, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -17,7 +19,7 @@ from quotas.engine.what_if import what_if, with_claim
 from quotas.models import Pool
 from quotas.planning.snapshot import load_snapshot, moment, seconds
 from quotas.previews.blocking_policy import barred
-from quotas.previews.effects import Preview, effect_of
+from quotas.previews.effects import Preview, breaks_of, effect_of
 from quotas.rules.recalls import check_recall, recall_for_engine
 from quotas.wording import Teller, named_claims
 
@@ -33,7 +35,8 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     asked = with_claim(snapshot, recall)
     found = what_if(snapshot, asked)
     answer = next(each for each in found.after.decisions if each.claim == recall.id)
-    stopped = effect_of(actor, found).stopped
+    effect = effect_of(actor, found)
+    stopped, breaks = effect.stopped, tuple(each for each in breaks_of(effect) if each.kind == "stopped")
     if answer.decision is e.DecisionKind.ADMIT:
         text = _("Of what is idle %(department)s would have its %(units)s at once; nobody has to go.")
     elif answer.decision is e.DecisionKind.RECLAIM and stopped:
@@ -44,9 +47,9 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     elif answer.decision is e.DecisionKind.RECLAIM:
         text = _("%(department)s gets its %(units)s from what is leaving already.")
     else:
-        return _cannot_come_back(actor, department, pool, asked, answer)
+        return replace(_cannot_come_back(actor, department, pool, asked, answer), breaks=breaks)
     sentence = text % {"units": amount(units, pool), "count": len(stopped), "department": department.name}
-    return Preview(stopped, moment(answer.by) if answer.by is not None else None, sentence)
+    return Preview(stopped, moment(answer.by) if answer.by is not None else None, sentence, breaks=breaks)
 
 
 def _cannot_come_back(

@@ -35,10 +35,7 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Po
     with durable():
         locked_group(pool.group_id)
         pool = Pool.objects.get(pk=pool.pk)
-        versions.check({"nominal": pool.nominal}, seen)
-        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
-        if promised > nominal:
-            raise over_promised("nominal", pool, promised, nominal)
+        check_nominal(pool, nominal, seen=seen)
         audit.record(
             actor, "pool.nominal_changed", pool.slug, before={"nominal": pool.nominal}, after={"nominal": nominal}
         )
@@ -46,6 +43,14 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Po
         wake("quotas.plan", group_id=pool.group_id)
     pool.refresh_from_db()
     return pool
+
+
+def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
+    """Raises Conflict, OverPromised."""
+    versions.check({"nominal": pool.nominal}, seen)
+    promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+    if promised > nominal:
+        raise over_promised("nominal", pool, promised, nominal)
 
 
 def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:

@@ -7,16 +7,18 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
 from quotas.forms.quotas import CapForm
 from quotas.models import Pool, UserCap
+from quotas.previews.quota import preview_cap
 from quotas.rules import quotas
 from quotas.views.quotas import rule_of, rules_of
 
@@ -40,7 +42,13 @@ def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     form = CapForm(request.POST, prefix=pool, pool=rule.pool, initial=_initial(units))
     if form.is_valid():
         try:
+            versions.check({"units": units}, form.cleaned_data[versions.FIELD])
+            foreseen = preview_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
+            given = request.POST.get(confirm.FIELD, "")
+            confirm.require(foreseen.breaks, given, action=_("Set it all the same"))
             quotas.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
+        except confirm.Unconfirmed as problem:
+            form.asked = problem
         except Problem as problem:
             blame(form, problem)
     return _caps(request, actor, here, (rule.pool, form))
@@ -54,7 +62,7 @@ def _caps(
     request: HttpRequest, actor: Actor, department: Department, sent: tuple[Pool, CapForm] | None
 ) -> HttpResponse:
     units = dict(UserCap.objects.filter(department=department).values_list("pool_id", "units"))
-    bad = sent if sent is not None and sent[1].errors else None
+    bad = sent if sent is not None and (sent[1].errors or sent[1].asked) else None
     rows = [
         (
             rule.pool,
@@ -72,4 +80,5 @@ def _caps(
         "saved": sent[0] if sent and not bad else None,
         "may_steer": actor.may(Right.STEER, department),
     }
-    return render(request, "quotas/caps.html", context, status=conflicts.status_of(bad[1]) if bad else 200)
+    status = 200 if bad is None else 409 if bad[1].asked else conflicts.status_of(bad[1])
+    return render(request, "quotas/caps.html", context, status=status)

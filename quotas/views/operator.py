@@ -14,10 +14,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import Actor, actor_of
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
+from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
-from portal.web.confirm import mark_of, unless_confirmed
 from portal.web.forms import blame
 from quotas.board import soundness
 from quotas.board.card_map import pool_overview
@@ -26,7 +26,8 @@ from quotas.forms.policies import RulesForm
 from quotas.forms.quotas import NominalForm
 from quotas.models import Cluster, Node, Pool
 from quotas.previews.department_move import preview_department
-from quotas.previews.drain import preview_drain
+from quotas.previews.drain import preview_drain, preview_nominal
+from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies
 
@@ -75,9 +76,14 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     try:
         if sent == "rules" and rules.is_valid():
             version = rules.cleaned_data["version"]
+            check_fresh(row.version, version)
+            _require_confirmed(request, row, preview_rules(actor=actor, pool=row, rules=rules.rules()))
             policies.set_pool_rules(actor=actor, pool=row, rules=rules.rules(), expected_version=version)
             return _saved(request, row)
         if sent == "nominal" and nominal.is_valid():
+            capacity.check_nominal(row, nominal.cleaned_data["nominal"], seen=nominal.cleaned_data[versions.FIELD])
+            foreseen = preview_nominal(actor=actor, pool=row, nominal=nominal.cleaned_data["nominal"])
+            _require_confirmed(request, row, foreseen)
             capacity.set_nominal(actor=actor, pool=row, **nominal.cleaned_data)
             return _saved(request, row)
     except Problem as problem:
@@ -86,6 +92,13 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     shared = Pool.objects.filter(group=row.group).exclude(pk=row.pk)
     context = {"pool": row, "rules": rules, "nominal": nominal, "overview": overview, "shared": shared}
     return render(request, "quotas/operator_pool.html", context, status=conflicts.status_of(rules, nominal))
+
+
+def _require_confirmed(request: HttpRequest, pool: Pool, foreseen: Preview) -> None:
+    confirm.require(
+        foreseen.breaks, request.POST.get(confirm.FIELD, ""), asks=_("Change %(name)s?") % {"name": pool.name},
+        action=_("Change it all the same"),
+    )  # fmt: skip
 
 
 def _nominal(pool: Pool) -> dict[str, Any]:
@@ -131,22 +144,20 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     if request.method == "POST":
         drained = bool(request.POST.get("drained"))
-        foreseen = preview_drain(actor=actor, node=row) if drained and not row.drained else None
-        if foreseen is not None and foreseen.broken:
-            title = _("Drain %(node)s all the same?") % {"node": row.name}
-            asked = unless_confirmed(
-                request, title=title, consequences=[*foreseen.broken, foreseen.sentence, *foreseen.lines],
-                action=_("Drain it"), facts=foreseen.facts,
+        if drained and not row.drained:
+            foreseen = preview_drain(actor=actor, node=row)
+            confirm.require(
+                foreseen.breaks, request.POST.get(confirm.FIELD, ""), action=_("Drain it"),
+                asks=_("Drain %(node)s all the same?") % {"node": row.name},
+                also=[foreseen.sentence, *foreseen.lines],
             )  # fmt: skip
-            if asked is not None:
-                return asked
         capacity.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
         done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
         messages.success(request, done % {"node": row.name})
         return redirect("quotas:operator_nodes")
     cards = list(row.cards.select_related("pool"))
     preview = preview_drain(actor=actor, node=row)
-    context = {"node": row, "cards": cards, "preview": preview, "confirmed": mark_of(preview.facts)}
+    context = {"node": row, "cards": cards, "preview": preview, "confirmed": confirm.mark_of(preview.breaks)}
     context["seen"] = versions.mark({"drained": row.drained})
     return render(request, "quotas/operator_node.html", context)
 

@@ -15,9 +15,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import Actor
 from portal.errors import Problem
+from portal.infra import confirm
+from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
-from portal.web.confirm import unless_confirmed
 from portal.web.forms import blame
 from quotas.engine import types as e
 from quotas.engine.snapshot_json import policy_from_json
@@ -106,15 +107,12 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
         return _preview(request, actor, scope, form)
     if request.method == "POST" and form.is_valid():
         version = form.cleaned_data["version"]
-        preview = preview_policy(actor=actor, scope=scope, policy=form.policy())
-        if preview.broken and row.version == version:
-            asked = unless_confirmed(
-                request, title=_("Set this policy?"), consequences=preview.broken, action=_("Set it all the same"),
-                facts=preview.facts,
-            )  # fmt: skip
-            if asked is not None:
-                return asked
         try:
+            check_fresh(row.version, version)
+            confirm.require(
+                preview_policy(actor=actor, scope=scope, policy=form.policy()).breaks,
+                request.POST.get(confirm.FIELD, ""), asks=_("Set this policy?"), action=_("Set it all the same"),
+            )  # fmt: skip
             set_policy(actor=actor, scope=scope, policy=form.policy(), expected_version=version)
         except Problem as problem:
             blame(form, problem)

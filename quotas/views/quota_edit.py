@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
@@ -88,8 +88,16 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     forms = Forms.of(request.POST if request.method == "POST" else None, actor, here, rule)
     if request.method == "POST" and forms.are_valid:
         why = forms.quota.cleaned_data["why"]
+        asked: dict[str, Any] = {"actor": actor, "department": here, "pool": rule.pool, **forms.asked()}
         try:
-            quotas.set_quota(actor=actor, department=here, pool=rule.pool, why=why, **forms.asked())
+            quotas.check_quota(**asked)
+            confirm.require(
+                preview_quota(**asked).breaks, request.POST.get(confirm.FIELD, ""),
+                asks=_("Change the quota of %(department)s in %(pool)s?")
+                % {"department": here.name, "pool": rule.pool.name},
+                action=_("Change it all the same"),
+            )  # fmt: skip
+            quotas.set_quota(why=why, **asked)
         except Problem as problem:
             forms.blame(problem)
             if isinstance(problem, versions.Stale):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -13,15 +11,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.access import NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
+from portal.infra import confirm
 from portal.models import Department
 from portal.text.words import amount
-from portal.web.confirm import FIELD, mark_of, unless_confirmed
 from portal.web.forms import blame
 from quotas.amounts import written
 from quotas.board.usage import PoolUsage, department_usage
 from quotas.forms.quotas import RecallForm
-from quotas.models import Claim, Pool
-from quotas.previews.effects import Preview
+from quotas.models import Claim
 from quotas.previews.recall import preview_recall
 from quotas.rules import recalls
 
@@ -37,13 +34,11 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
         pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
         try:
             preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
-            asked = unless_confirmed(
-                request, title=_("Recall %(units)s of %(pool)s?") % {"units": amount(units, pool), "pool": pool.name},
-                consequences=[preview.sentence, *preview.lines, *_named(preview)], action=_("Recall"),
-                facts=shown_of(pool, units, preview),
+            confirm.require(
+                preview.breaks, request.POST.get(confirm.FIELD, ""), facts={"pool": pool.slug, "units": units},
+                asks=_("Recall %(units)s of %(pool)s?") % {"units": amount(units, pool), "pool": pool.name},
+                action=_("Recall"), also=[preview.sentence, *preview.lines],
             )  # fmt: skip
-            if asked is not None and (preview.stopped or FIELD in request.POST):
-                return asked
             recalls.create_recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
         except Problem as problem:
             blame(form, problem)
@@ -67,25 +62,11 @@ def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
         context |= {"pool": pool, "units": units}
         try:
             preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
-            context |= {"preview": preview, "confirmed": mark_of(shown_of(pool, units, preview)), "form_id": "recall"}
+            mark = confirm.mark_of(preview.breaks, {"pool": pool.slug, "units": units})
+            context |= {"preview": preview, "confirmed": mark, "form_id": "recall"}
         except Problem as problem:
             context["problem"] = problem
     return render(request, "quotas/preview.html", context)
-
-
-def shown_of(pool: Pool, units: int, preview: Preview) -> dict[str, Any]:
-    """What the reader was shown: who goes, for how much of what."""
-    return {"pool": pool.slug, "units": units, **preview.facts}
-
-
-def _named(preview: Preview) -> list[str]:
-    """Who would be told to go, as far as the reader may know it."""
-    text = _("%(department)s: %(name)s, %(units)s")
-    others = _("a workload of another department")
-    return [
-        text % {"department": side.department.name, "name": side.name or others, "units": amount(side.units, side.pool)}
-        for side in preview.stopped
-    ]
 
 
 @login_required

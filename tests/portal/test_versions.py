@@ -14,15 +14,18 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portal.access import Actor
 from portal.api.base import Moment
 from portal.infra import versions
-from portal.models import Membership, Role, User, Webhook
+from portal.models import Department, Membership, NoticePreference, Role, User, Webhook
 from portal.web import spreadsheets
-from quotas.models import Cluster, Quota, UserCap
+from quotas.models import Cluster, ClusterKind, Node, Pool, Quota, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, all_doors, build
 from tests.clients import confirmed, person
-from workloads.models import Image, Preset
+from workloads.actions import set_shared, shown_of_sharing
+from workloads.models import Image, Kind, Preset, Workload
+from workloads.nodes import cluster_registry as registry
 
 pytestmark = pytest.mark.django_db
 
@@ -78,12 +81,13 @@ ADDS_OR_ACTS = (
     # end of the address: what it does instead of editing
     ("/preferences/", "the reader's own switches"), ("/logout/", "ends"), ("/login/", "begins"), ("/invite/", "adds"),
     ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
-    ("/try/", "sends a test"), ("/remove/", "removes, after a page that says what"), ("/withdraw/", "withdraws"),
+    ("/try/", "sends a test"), ("-cluster/", "tests the connection; to switch it is a form of its own"),
+    ("/remove/", "of a webhook: after a dialog that names it; of a member it carries what was seen"), ("/withdraw/", "withdraws"),
     ("/recall/", "adds"), ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
-    ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/inbox/settings/", "the reader's own"), ("/revoke/", "ends"),
+    ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/sessions/end/", "ends"),
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
-    ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"), ("/share/", "says which"),
-    ("/pin/", "says which"), ("/files/", "adds"), ("/an-invitation-that-nobody-knows/", "joins"), ("/upload/", "adds"),
+    ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"),
+    ("/files/", "adds"), ("/an-invitation-that-nobody-knows/", "joins"), ("/upload/", "adds"),
 )  # fmt: skip
 
 
@@ -95,7 +99,7 @@ def test_every_form_that_edits_something_carries_what_was_seen_and_is_told_when_
     for page, action, fields in forms_of(world, who):
         marks = [name for name in fields if name.split("-")[-1] in ("seen", "version")]
         if not marks:
-            known = action.endswith(tuple(end for end, _why in ADDS_OR_ACTS)) or set(fields) <= {"csrfmiddlewaretoken"}
+            known = action.endswith(tuple(end for end, _why in ADDS_OR_ACTS))
             if not known and "password" not in str(fields.get("form", "")):
                 without.add(f"{page} → {action} {sorted(fields)}")
             continue
@@ -169,6 +173,63 @@ def test_the_second_tab_sees_both_and_may_then_replace(
         assert all(value in text for value in first.values())
         assert client.post(action, again).status_code in (200, 302)
         assert changed(kind, world) != kept
+
+
+def test_what_one_wants_to_be_told_is_not_overwritten_by_an_older_tab(world: World) -> None:
+    client, path = world.client("owner"), "/inbox/settings/"
+    one, two = sent(client, path), sent(client, path)
+    mail = next(name for name in one if name.startswith("mail:"))
+    assert client.post(path, {name: value for name, value in one.items() if name != mail}).status_code == 302
+    kept = list(NoticePreference.objects.order_by("kind").values("kind", "inbox", "mail"))
+    answer = client.post(path, two)
+    text = answer.content.decode()
+    assert (answer.status_code, "stored: off; yours: on" in text) == (409, True)
+    assert list(NoticePreference.objects.order_by("kind").values("kind", "inbox", "mail")) == kept
+    again = next(fields for to, fields in Forms(text, path).found if to == path)
+    assert mail in again
+    assert client.post(path, again).status_code == 302
+    assert NoticePreference.objects.get(kind=mail.removeprefix("mail:")).mail
+
+
+def test_a_member_whose_role_changed_meanwhile_is_not_removed(world: World) -> None:
+    client, path = world.client("operator"), "/d/vision/members/member/remove/"
+    fields = sent(client, path)
+    Membership.objects.filter(user__username="member").update(role=Role.OWNER)
+    answer = client.post(path, fields)
+    assert (answer.status_code, "data-conflict" in answer.content.decode()) == (409, True)
+    assert Membership.objects.filter(user__username="member").exists()
+    assert client.post(path, sent(client, path)).status_code == 302
+
+
+def test_a_notebook_that_another_tab_shared_is_not_switched_blindly(world: World) -> None:
+    author, vision, pool = (
+        User.objects.get(username="member"),
+        Department.objects.get(slug="vision"),
+        Pool.objects.get(),
+    )
+    book = Workload.objects.create(
+        kind=Kind.NOTEBOOK, name="book", author=author, department=vision, pool=pool, image=Image.objects.get(), units_per_pod=1,
+    )  # fmt: skip
+    actor = Actor(author)
+    seen = versions.mark(shown_of_sharing(book))
+    set_shared(actor=actor, workload=book, shared=True, seen=seen)
+    with pytest.raises(versions.Conflict):
+        set_shared(actor=actor, workload=book, shared=True, seen=seen)
+    book.refresh_from_db()
+    assert book.shared
+
+
+def test_a_pin_that_somebody_set_meanwhile_is_not_overwritten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "refresh", lambda cluster: None)
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    client, node = world.client("operator"), Node.objects.first()
+    assert node is not None
+    path, action = f"/operator/nodes/{node.pk}/mode/", f"/operator/nodes/{node.pk}/pin/"
+    one, two = sent(client, path, action), sent(client, path, action)
+    assert client.post(action, one | {"product": "NVIDIA-L20"}).status_code == 302
+    answer = client.post(action, two | {"product": "NVIDIA-L40"})
+    assert (answer.status_code, "NVIDIA-L20" in answer.content.decode()) == (409, True)
+    assert Cluster.objects.get().options["products"] == {node.name: "NVIDIA-L20"}
 
 
 def test_marks_differ_when_anything_differs() -> None:

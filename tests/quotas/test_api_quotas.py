@@ -132,7 +132,7 @@ def test_a_dry_run_says_who_is_affected_and_changes_nothing(
 ) -> None:
     answer = person(root).put(URL + "?dry_run=1", rule(6), headers={"If-Match": '"1"'})
     assert answer.status_code == 200
-    assert set(answer.json()) == {"unit", "stopped", "promised_at", "sentence", "lines"}
+    assert set(answer.json()) == {"unit", "stopped", "promised_at", "sentence", "lines", "breaks", "confirm"}
     assert Quota.objects.get(department=vision).guaranteed == 4
 
 

@@ -20,7 +20,7 @@ from quotas.rules import quotas, recalls
 from quotas.rules.quotas import Lending
 from quotas.rules.recalls import end_overdue
 from tests import builders as make
-from tests.clients import person
+from tests.clients import confirmed, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -318,7 +318,7 @@ def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
     assert "1 workload would be told to go, 7 cards in all." in text
     assert "lends at most 2 cards at all times" in text
     assert "secret-llm" not in text
-    assert client.post("/d/vision/quotas/a100/", form(**whole)).status_code == 302
+    assert confirmed(client, "/d/vision/quotas/a100/", form(**whole)).status_code == 302
     [window] = windows.schedule_of(Quota.objects.get()).windows
     assert window == Window(tuple(range(7)), 0, 24 * 60, 2)
     run_pass(group_id=pool.group_id)

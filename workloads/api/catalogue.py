@@ -13,7 +13,8 @@ from rest_framework.response import Response
 from portal.access import NotVisible
 from portal.api.base import ApiView, FreeText, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import IDEMPOTENCY_KEY, page_of
+from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
+from portal.infra import confirm
 from quotas.models import Cluster
 from workloads.api.fields import Cores
 from workloads.api.setups import SetupOut
@@ -123,8 +124,10 @@ class ClusterView(ApiView):
     def get(self, request: Request, cluster: str) -> Response:
         return Response(ClusterOut(self.cluster(cluster)).data)
 
-    @extend_schema(operation_id="clusters_change", request=ClusterChange, responses=ClusterOut)
+    @extend_schema(operation_id="clusters_change", request=ClusterChange, responses=ClusterOut, parameters=[CONFIRM])
     def patch(self, request: Request, cluster: str) -> Response:
         row = self.cluster(cluster)
         changes: dict[str, Any] = self.read(ClusterChange)
+        if row.active and changes.get("active") is False:
+            confirm.require(cluster_registry.breaks_of(row), self.confirmed)
         return Response(ClusterOut(cluster_registry.change_cluster(actor=self.actor, cluster=row, **changes)).data)

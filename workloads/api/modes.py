@@ -17,7 +17,9 @@ from rest_framework.response import Response
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import IDEMPOTENCY_KEY, page_of
+from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
+from portal.infra import confirm
+from quotas.api.quotas import BreakOut
 from quotas.models import Node
 from workloads.models import ModeChange
 from workloads.nodes import cluster_registry
@@ -26,6 +28,7 @@ from workloads.nodes.modes.changes import live, still_there
 from workloads.nodes.modes.previews import (
     BEST_ALIKE,
     BEST_EACH,
+    breaks_of,
     check_target,
     losses,
     modes_of,
@@ -114,6 +117,10 @@ class ModePreviewOut(serializers.Serializer[Any]):
     labels = serializers.DictField(child=serializers.CharField(allow_null=True), help_text="null: it is taken away.")
     diff = serializers.ListField(child=serializers.CharField(), help_text="Of the configuration that plugins read.")
     fault = serializers.CharField(allow_blank=True, help_text="Why it cannot be begun.")
+    breaks = BreakOut(many=True, help_text="What it takes from somebody; the first 100.")
+    confirm = serializers.CharField(
+        allow_null=True, help_text="Send it as `confirm` with the change itself; null: nothing needs to be confirmed."
+    )
 
 
 class ModeChangeOut(serializers.ModelSerializer[ModeChange]):
@@ -192,9 +199,11 @@ class NodeMode(OperatorView):
         target = target_of(row, **self.read(TargetIn))
         check_target(row, target)
         found = preview(row, target, actions.keeper_of(row))
+        breaks = breaks_of(self.actor, row, target)
         told = {
             "target": target.as_json(), "leavers": found.leavers, "empty_by": found.empty_by,
             "losses": losses(row, target), "labels": found.labels, "diff": found.diff, "fault": found.fault,
+            "breaks": confirm.as_json(breaks), "confirm": confirm.mark_of(breaks, target.as_json()) if breaks else None,
         }  # fmt: skip
         return Response(ModePreviewOut(told).data)
 
@@ -227,14 +236,17 @@ class ModeChanges(OperatorView):
         operation_id="mode_changes_start",
         request=ChangeIn,
         responses={202: ModeChangeOut},
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[IDEMPOTENCY_KEY, CONFIRM],
     )
     @idempotent
     def post(self, request: Request) -> Response:
         """Takes the node out of service and tells whoever runs there; the rest goes by itself."""
         values = self.read(ChangeIn)
         row = self.node(values.pop("node"))
-        change = actions.start(actor=self.actor, node=row, target=target_of(row, **values))
+        target = target_of(row, **values)
+        actions.check_start(row, target)
+        confirm.require(breaks_of(self.actor, row, target), self.confirmed, facts=target.as_json())
+        change = actions.start(actor=self.actor, node=row, target=target)
         location = reverse("api:mode-change", args=[change.public_id])
         return Response(ModeChangeOut(change).data, status=202, headers={"Location": location})
 

@@ -11,6 +11,7 @@ from portal import audit
 from portal.access import Actor
 from portal.errors import N_, Invalid
 from portal.infra import versions
+from portal.infra.confirm import Break
 from portal.infra.crypt import encrypt
 from portal.infra.locks import durable
 from portal.web.code_names import plain_error
@@ -89,8 +90,8 @@ def change_cluster(
     return cluster
 
 
-def without(cluster: Cluster) -> tuple[list[str], dict[str, int]]:
-    """What switching the cluster off brings with it: in words, and as numbers."""
+def breaks_of(cluster: Cluster) -> list[Break]:
+    """What switching the cluster off takes from whom."""
     claims = Claim.objects.filter(pool__group__cluster=cluster)
     running = claims.filter(state__in=["holding", "leaving"]).exclude(workload="").count()
     waiting = claims.filter(state="pending").exclude(workload="").count()
@@ -112,7 +113,7 @@ def without(cluster: Cluster) -> tuple[list[str], dict[str, int]]:
             "%(n)s departments cannot get what they are promised of %(pools)s.", departments,
         )  # fmt: skip
         lines.append(text % {"n": departments, "pools": pools})
-    return lines, {"running": running, "waiting": waiting, "departments": departments}
+    return [Break("cluster", line, (cluster.pk, running, waiting, departments)) for line in lines]
 
 
 def mark_of(cluster: Cluster) -> str:
@@ -129,12 +130,22 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
     return {"active": cluster.active, "options": cluster.options}
 
 
-def pin_node(*, actor: Actor, node: Node, system: str | None = None, product: str | None = None) -> Node:
+def pinned(cluster: Cluster, node: Node) -> dict[str, str]:
+    """What the operator has said of a node; "": its marks decide."""
+    return {name: cluster.options.get(key, {}).get(node.name, "") for key, name in PINS.items()}
+
+
+PINS = {"pins": "system", "products": "product"}  # {option of the cluster: what it says of a node}
+
+
+def pin_node(
+    *, actor: Actor, node: Node, system: str | None = None, product: str | None = None, seen: str = ""
+) -> Node:
     """Says which system a node runs and what product its cards are, or with "" that its marks decide; None leaves it.
-    Raises Invalid (field system or product), NotVisible for anybody else."""
+    Raises Invalid (field system or product), Conflict, NotVisible for anybody else."""
     actor.require_operator()
     cluster = node.cluster
-    said = {"pins": ("system", system), "products": ("product", product)}
+    said = {"system": system, "product": product}
     if cluster.kind == ClusterKind.EMBEDDED:
         field = "system" if product is None else "product"
         raise Invalid(N_("Declared nodes are what they are declared to be."), field=field)
@@ -145,13 +156,14 @@ def pin_node(*, actor: Actor, node: Node, system: str | None = None, product: st
         raise Invalid(text, field="product", product=product[:80])
     with durable():
         row = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
-        before = {name: row.options.get(key, {}).get(node.name, "") for key, (name, _) in said.items()}
-        for key, (_, value) in said.items():
-            if value is not None:
+        before = pinned(row, node)
+        versions.check(before, seen)
+        for key, name_of in PINS.items():
+            if (value := said[name_of]) is not None:
                 others = {name: one for name, one in row.options.get(key, {}).items() if name != node.name}
                 row.options = row.options | {key: others | ({node.name: value} if value else {})}
         row.save(update_fields=["options"])
-        after = {name: before[name] if value is None else value for name, value in said.values()}
+        after = {name: before[name] if value is None else value for name, value in said.items()}
         audit.record(actor, "node.pinned", node.name, before=before, after=after)
     refresh(row)
     node.refresh_from_db()

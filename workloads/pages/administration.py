@@ -16,10 +16,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.access import Actor, actor_of
 from portal.errors import Problem
-from portal.infra import versions
+from portal.infra import confirm, versions
 from portal.names import LineInput
 from portal.web import conflicts
-from portal.web.confirm import unless_confirmed
 from portal.web.forms import blame
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.quotas import PoolField, PoolSelect
@@ -99,11 +98,10 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
     if "active" in request.POST:
         cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
         if row.active and not request.POST["active"]:
-            lines, facts = cluster_registry.without(row)
-            title = _("Switch %(name)s off?") % {"name": row.name}
-            asked = unless_confirmed(request, title=title, consequences=lines, action=_("Switch off"), facts=facts)
-            if asked is not None:
-                return asked
+            confirm.require(
+                cluster_registry.breaks_of(row), request.POST.get(confirm.FIELD, ""), action=_("Switch off"),
+                asks=_("Switch %(name)s off?") % {"name": row.name},
+            )  # fmt: skip
         seen = request.POST.get(versions.FIELD, "")
         cluster_registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]), seen=seen)
         messages.success(request, _("%(name)s is changed.") % {"name": row.name})

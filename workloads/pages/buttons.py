@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import Problem
+from portal.infra import versions
 from workloads import actions
 from workloads.models import Workload
 from workloads.pages.rows import workload_for
@@ -34,7 +35,7 @@ def button(done: Callable[[Actor, Workload, HttpRequest], tuple[Workload, str]])
         try:
             row, text = done(actor, row, request)
             messages.success(request, text)
-        except (Forbidden, NotVisible):
+        except (Forbidden, NotVisible, versions.Conflict):
             raise
         except Problem as problem:
             messages.error(request, problem.detail)
@@ -73,7 +74,7 @@ def leave(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workl
 @button
 def share(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workload, str]:
     shared = request.POST.get("shared") == "1"
-    row = actions.set_shared(actor=actor, workload=workload, shared=shared)
+    row = actions.set_shared(actor=actor, workload=workload, shared=shared, seen=request.POST.get(versions.FIELD, ""))
     return row, _("Others of the department may open it now.") if shared else _("Only you may open it now.")
 
 

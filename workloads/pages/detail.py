@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, Right, actor_of, visible
+from portal.infra import versions
 from portal.models import Department, Event
 from portal.text.numbers import natural
 from portal.text.words import duration
@@ -22,7 +23,7 @@ from portal.web.navigation import address
 from portal.web.pages import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
-from workloads.actions import request_of
+from workloads.actions import request_of, shown_of_sharing
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks.access import origin_of
@@ -121,6 +122,7 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         "may_extend": steer and live and workload.max_runtime is not None,
         "may_rerun": submit and not live and (own or not workload.secret_env),
         "may_share": own and submit and workload.kind == Kind.NOTEBOOK,
+        "sharing_seen": versions.mark(shown_of_sharing(workload)),
         "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
         if notebook and (own or (workload.shared and submit))
         else "",

@@ -13,8 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from portal.access import Actor, NotVisible, actor_of
 from portal.errors import Problem
-from portal.text.words import amount
-from portal.web.confirm import unless_confirmed
+from portal.infra import confirm, versions
 from portal.web.pages import render_part
 from quotas.models import Node, Pool
 from workloads.mode_lifecycle import Stage
@@ -24,7 +23,7 @@ from workloads.nodes.modes import actions
 from workloads.nodes.modes.changes import live, outside_there, still_there
 from workloads.nodes.modes.forms import ModeForm
 from workloads.nodes.modes.keepers import Keeper
-from workloads.nodes.modes.previews import check_target, demand_on, losses, preview, table_of
+from workloads.nodes.modes.previews import breaks_of, check_target, demand_on, losses, preview, table_of
 from workloads.nodes.modes.recipes import Target
 from workloads.nodes.pools import make_pool
 from workloads.nodes.pools import unpooled as unpooled_kinds
@@ -52,43 +51,33 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
     keeper, why = _keeper(row)
     data = request.POST if request.method == "POST" else request.GET if "mode" in request.GET else None
     form = ModeForm(data, node=row, may_write_mig=keeper is not None and keeper.may_write("mig"))
-    pinned = row.cluster.options.get("pins", {}).get(row.name, "")
-    product = row.cluster.options.get("products", {}).get(row.name, "")
-    systems = [(key, _(system.ABOUT.title), key == pinned) for key, system in SYSTEMS.items()]
+    pinned = cluster_registry.pinned(row.cluster, row)
+    systems = [(key, _(system.ABOUT.title), key == pinned["system"]) for key, system in SYSTEMS.items()]
     context: dict[str, Any] = {
         "node": row, "form": form, "cannot": why, "live": live(row), "systems": systems,
-        "pinned_product": product, "product_field": PRODUCT,
+        "pinned_product": pinned["product"], "product_field": PRODUCT, "pin_seen": versions.mark(pinned),
     }  # fmt: skip
     if data is not None and form.is_valid():
         target = form.target()
         try:
             if request.method == "POST":
-                asked = _unless_promises_hold(request, row, target)
-                if asked is not None:
-                    return asked
+                actions.check_start(row, target)
+                confirm.require(
+                    breaks_of(actor, row, target), request.POST.get(confirm.FIELD, ""), action=_("Change it"),
+                    asks=_("Change %(node)s all the same?") % {"node": row.name}, facts=target.as_json(),
+                )  # fmt: skip
                 change = actions.start(actor=actor, node=row, target=target)
                 return redirect("workloads:mode_change", change.public_id)
             check_target(row, target)
+        except confirm.Unconfirmed:
+            raise
         except Problem as problem:
             form.add_error(problem.field if problem.field in form.fields else None, problem.detail)
         else:
             context |= _meaning(row, target, keeper)
+            context["breaks"] = breaks_of(actor, row, target)
+            context["confirmed"] = confirm.mark_of(context["breaks"], target.as_json())
     return render(request, "workloads/mode.html", context, status=422 if form.errors else 200)
-
-
-def _unless_promises_hold(request: HttpRequest, node: Node, target: Target) -> HttpResponse | None:
-    """A change that leaves less of a pool than is promised is confirmed with the numbers."""
-    short = [loss for loss in losses(node, target) if loss.short]
-    text = _("%(pool)s would have %(left)s, and %(short)s more than that are promised to departments.")
-    lines = [
-        text % {"pool": loss.pool.name, "left": amount(loss.after, loss.pool), "short": amount(loss.short, loss.pool)}
-        for loss in short
-    ]
-    if not lines:
-        return None
-    title = _("Change %(node)s all the same?") % {"node": node.name}
-    facts = [(loss.pool.slug, loss.short) for loss in short]
-    return unless_confirmed(request, title=title, consequences=lines, action=_("Change it"), facts=facts)
 
 
 def _keeper(node: Node) -> tuple[Keeper | None, str]:
@@ -178,8 +167,10 @@ def pin(request: HttpRequest, node: int) -> HttpResponse:
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     try:
         said = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
-        cluster_registry.pin_node(actor=actor, node=row, **said)
+        cluster_registry.pin_node(actor=actor, node=row, seen=request.POST.get(versions.FIELD, ""), **said)
         messages.success(request, _("%(node)s is looked at anew.") % {"node": row.name})
+    except versions.Conflict:
+        raise
     except Problem as problem:
         messages.error(request, problem.detail)
     return redirect("workloads:mode", row.pk)

@@ -91,7 +91,15 @@ def test_a_change_is_called_off_while_somebody_is_there_and_only_once_begun(node
     make.quota(vision, pool, 2)
     place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
     make.holding(vision, pool, own=1, workload="w1", notice=600, placement=place)
-    started = operator.post(CHANGES, {"node": node.pk, "mode": "timeslicing", "replicas": 4})
+    asked = {"node": node.pk, "mode": "timeslicing", "replicas": 4}
+    refused = operator.post(CHANGES, asked)
+    told = refused.json()
+    assert (refused.status_code, told["code"]) == (409, "needs_confirmation")
+    assert {each["kind"] for each in told["breaks"]} == {"stopped", "short"}
+    shown = operator.post(where(node), {name: asked[name] for name in ("mode", "replicas")}).json()
+    assert (shown["breaks"], shown["confirm"]) == (told["breaks"], told["confirm"])
+    assert not ModeChange.objects.exists()
+    started = operator.post(f"{CHANGES}?confirm={told['confirm']}", asked)
     again = operator.post(CHANGES, {"node": node.pk, "mode": "whole"})
     assert (again.status_code, again.json()["code"]) == (409, "change_under_way")
     assert again["Content-Type"] == "application/problem+json"

@@ -17,7 +17,7 @@ from quotas.planning.lock import locked_group
 from quotas.rules.draining import on_node, tell_to_go
 from workloads.mode_lifecycle import Stage
 from workloads.models import ModeChange
-from workloads.nodes.modes.changes import deadline_of, groups_of
+from workloads.nodes.modes.changes import deadline_of, groups_of, live
 from workloads.nodes.modes.keepers import Keeper, keeper_for
 from workloads.nodes.modes.previews import check_target
 from workloads.nodes.modes.recipes import Target, recipe
@@ -47,6 +47,14 @@ def keeper_of(node: Node) -> Keeper:
     except ClusterError as error:
         raise NoKeeper(why=plain_error(str(error))[:200]) from error
     return keeper
+
+
+def check_start(node: Node, target: Target) -> None:
+    """What `start` would refuse anyway is refused before anybody is asked. Raises Invalid, NoKeeper, ChangeUnderWay."""
+    check_target(node, target)
+    keeper_of(node)
+    if live(node) is not None:
+        raise ChangeUnderWay(node=node.name)
 
 
 def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
@@ -95,10 +103,10 @@ def cancel(*, actor: Actor, change: ModeChange) -> ModeChange:
     """
     actor.require_operator()
     with durable():
-        live = ModeChange.objects.filter(pk=change.pk, finished_at=None).exclude(stage=Stage.REVERTING)
-        if not live.exists():
+        running = ModeChange.objects.filter(pk=change.pk, finished_at=None).exclude(stage=Stage.REVERTING)
+        if not running.exists():
             raise TooLate
-        if live.filter(cancel_requested_at=None).update(cancel_requested_at=timezone.now()):
+        if running.filter(cancel_requested_at=None).update(cancel_requested_at=timezone.now()):
             audit.record(actor, "node.mode_change_cancelled", change.node.name, after={"change": change.public_id})
             wake("workloads.modes")
     change.refresh_from_db()

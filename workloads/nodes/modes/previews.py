@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
+from portal.access import Actor
 from portal.errors import N_, Invalid
+from portal.infra.confirm import Break
+from portal.text.words import amount
 from quotas.engine import types as e
 from quotas.engine.mig_layouts import (
     PRODUCTS,
@@ -25,6 +29,9 @@ from quotas.engine.mig_layouts import (
 from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.planning.snapshot import load_snapshot
+from quotas.previews.drain import preview_drain
+from quotas.previews.effects import Effect, side_of
+from quotas.previews.effects import breaks_of as breaks_of_effect
 from quotas.rules.draining import leaves_by, on_node
 from workloads.models import ModeChange
 from workloads.nodes.modes.keepers import Keeper
@@ -130,6 +137,25 @@ def losses(node: Node, target: Target) -> list[Loss]:
         promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
         found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
     return found
+
+
+def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
+    """What beginning the change takes from whom: who is told to leave, who starts later without the node, and of which
+    pools more is promised than is left. Whoever must not be stopped is waited for."""
+    leaving = [claim for claim in on_node(node) if claim.preemptible and claim.state == ClaimState.HOLDING]
+    text = _("%(pool)s would have %(left)s, and %(short)s more than that are promised to departments.")
+    short = [
+        Break(
+            "short",
+            text
+            % {"pool": loss.pool.name, "left": amount(loss.after, loss.pool), "short": amount(loss.short, loss.pool)},
+            (loss.pool.slug, loss.short),
+        )
+        for loss in losses(node, target)
+        if loss.short
+    ]
+    waits = [each for each in preview_drain(actor=actor, node=node).breaks if each.kind not in ("stopped", "short")]
+    return [*short, *breaks_of_effect(Effect(stopped=tuple(side_of(actor, claim) for claim in leaving))), *waits]
 
 
 def check_target(node: Node, target: Target) -> None:
