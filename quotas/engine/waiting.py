@@ -1,16 +1,7 @@
-"""Why a claim does not start: never (and the largest that could), not now whatever is free, or not yet and for what.
+"""Why a claim does not start, and what would help.
 
-The largest request of a claim's shape that could ever run: what `impossible` names.
-
-Shape means: no more pods, no more units in each, the same CPU, memory and domain, and for MIG any profile that is no
-larger. The quotas bound it, and an empty pool must have the places.
-
-Which moves would make room, where enough is free but not together.
-
-Nothing is moved: the answer is a hint to people. A move takes one running pod that may be stopped from its node and
-names another place for it. For each pod of the waiting claim the fewest moves on one node are looked for, one, two and
-three at a time, each moved pod going where something is free already. The search is bounded; when it finds nothing,
-more moves, or moves that wait for each other, might still do.
+`never` says why no state of the pool would let it run, and how large such a request could be at most; `not_now` why it does
+not start whatever is free; `waiting_reasons` what it waits for. `Consolidation` looks for pods that could move to make room.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,23 +34,22 @@ from quotas.engine.reasons import (
     WaitingForGang,
 )
 from quotas.engine.room import best_in, free_units, has_spot, largest_pod, nearest_machine, pods_that_fit
-from quotas.engine.space import Host, Places, Vector
-from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed
+from quotas.engine.space import Host, Vector
+from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed, Shape
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """No state of the pool would let the claim run: every limit that it passes, the quotas' first; and the `largest` request of
-    its shape that could, in units."""
+    """Why no state of the pool would let the claim run, the quotas' limits first, and the `largest` such request that could, in
+    units."""
 
     reasons: tuple[Reason, ...]
     largest: int
 
 
 def impossible(books: Books) -> dict[ClaimId, Decision]:
-    """The answers to those that could never run. They have no turn: their departments compete with the next claim, in every
-    pass."""
+    """The answers to the pending claims that could never run. They take no turn: their departments' next claims compete."""
     refused = {claim.id: never(books, claim) for claim in books.pending}
     return {
         id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=why.reasons, largest=why.largest)
@@ -69,44 +59,21 @@ def impossible(books: Books) -> dict[ClaimId, Decision]:
 
 
 def never(books: Books, claim: Claim) -> Never | None:
-    """Above its department's ceiling, a profile that does not exist, or larger than any node. While capacity is
-    missing nobody knows what nodes there will be, so then a claim waits instead."""
+    """Why the claim could never run: above its department's ceiling, a profile that does not exist, or larger than any node."""
     if not _profile_exists(books, claim):
         return Never((NoSuchProfile(),), 0 if books.pool.mig is None else largest(books, claim))
-    limits = _limits(books, claim)
-    if books.ledger.capacity < books.ledger.nominal or books.fits_when_empty(claim):
-        place = None
-    elif limits and (books.pool.nodes is None or claim.is_recall):
-        place = None  # there are no places beside the units
-    else:
-        machine = nearest_machine(claim, books.pool, books.empty)
-        place = Fragmented(books.ledger.capacity, largest(books, claim, by_quota=False), machine=machine, empty=True)
-    if place is not None and limits and place.largest_fit >= _allowed(books, claim):
-        place = None  # what the quotas allow has a place
-    if place is None and not limits:
+    reasons = _passed_quota(books, claim)
+    place = _no_place(books, claim, bool(reasons))
+    if not reasons and place is None:
         return None
     cap = books.departments[claim.department].user_caps.get(books.pool.id)
     if cap is not None and claim.units > cap and not claim.is_recall:
-        limits.append(UserCap(cap, books.used_by.get((claim.department, claim.user), 0)))
-    return Never((*limits, place) if place is not None else tuple(limits), largest(books, claim))
-
-
-def _limits(books: Books, claim: Claim) -> list[Reason]:
-    """The limits of the department's quota that the claim alone passes."""
-    account = books.ledger[claim.department]
-    if claim.units > account.ceiling:
-        return [AboveCeiling(account.ceiling)]
-    return [_outside(account, claim)] if claim.units > account.guaranteed and claim.must_stay_inside else []
-
-
-def _allowed(books: Books, claim: Claim) -> int:
-    """Units that the department's quota lets such a claim have."""
-    account = books.ledger[claim.department]
-    return min(account.ceiling, account.guaranteed) if claim.must_stay_inside else account.ceiling
+        reasons.append(UserCap(cap, books.used_by.get((claim.department, claim.user), 0)))
+    return Never((*reasons, *([place] if place else [])), largest(books, claim))
 
 
 def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """The reasons why a claim can never run, with what its department and its user use now."""
+    """The reasons why a claim could never run, with what its department and its user use now."""
     account, used = books.ledger[claim.department], books.used_by.get((claim.department, claim.user), 0)
 
     def now(reason: Reason) -> Reason:
@@ -117,37 +84,18 @@ def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> t
     return tuple(map(now, reasons))
 
 
-def _outside(account: Account, claim: Claim) -> Reason:
-    """What to say to a claim that must stay inside its guarantee and would not."""
-    if not claim.preemptible:
-        return NotPreemptible(account.guaranteed, account.usage + claim.units)
-    return OverBorrowLimit(0, claim.units - account.own_left)
-
-
-def _profile_exists(books: Books, claim: Claim) -> bool:
-    if books.pool.mig is None:
-        return claim.profile is None
-    if claim.is_recall:
-        return True
-    return profile_of(books.pool.mig, claim.profile) is not None
-
-
 def not_now(books: Books, claim: Claim) -> Reason | None:
-    """What keeps the claim from starting whatever is free: no hold is made for it and nobody is stopped."""
+    """Why the claim does not start whatever is free: nothing is held for it and nobody is preempted."""
     blocked = not_any_more(books, claim, itself_counted=False)
-    if (
-        blocked is None
-        and claim.backoff_until is not None
-        and claim.backoff_until > books.now
-        and not books.inside(claim)
-    ):
-        return BackoffUntil(claim.backoff_until)
+    backoff = claim.backoff_until
+    if blocked is None and backoff is not None and backoff > books.now and not books.inside(claim):
+        return BackoffUntil(backoff)
     return blocked
 
 
 def not_any_more(books: Books, claim: Claim, itself_counted: bool) -> Reason | None:
-    """The same for one that has a reservation: what its department took since does not make it wait for its back-off. What its
-    user has may count the claim itself."""
+    """The same for a claim with a reservation, which its back-off does not stop. With `itself_counted` its user's usage has the
+    claim in it."""
     if books.departments[claim.department].paused:
         return DepartmentPaused()
     above = books.above_cap(claim, itself_counted)
@@ -155,23 +103,61 @@ def not_any_more(books: Books, claim: Claim, itself_counted: bool) -> Reason | N
 
 
 def waiting_reasons(books: Books, claim: Claim) -> tuple[Reason, ...]:
-    """Why the claim waits, the most telling first."""
+    """Why the claim waits, the most telling reason first."""
     since = books.pool.cluster_unreachable_since
     if since is not None:
         return (ClusterUnreachable(since),)
     blocked = not_now(books, claim)
     if blocked is not None:
         return (blocked,)
-    return tuple(_by_right(books, claim) or _by_room(books, claim)) + tuple(_missing(books))
+    reasons = _by_right(books, claim) or list(_by_room(books, claim))
+    missing = books.ledger.nominal - books.ledger.capacity
+    return (*reasons, PoolShort(missing)) if missing > 0 else tuple(reasons)
+
+
+def _profile_exists(books: Books, claim: Claim) -> bool:
+    if books.pool.mig is None:
+        return claim.profile is None
+    return claim.is_recall or profile_of(books.pool.mig, claim.profile) is not None
+
+
+def _passed_quota(books: Books, claim: Claim) -> list[Reason]:
+    """The limits of its department's quota that the claim alone passes."""
+    account = books.ledger[claim.department]
+    if claim.units > account.ceiling:
+        return [AboveCeiling(account.ceiling)]
+    return [_outside(account, claim)] if claim.units > account.guaranteed and claim.must_stay_inside else []
+
+
+def _no_place(books: Books, claim: Claim, above_quota: bool) -> Fragmented | None:
+    """That even the empty pool has no place for the claim, unless what its quota allows has one. While capacity is missing nobody
+    knows what nodes there will be: then the claim waits."""
+    if books.ledger.capacity < books.ledger.nominal or books.fits_when_empty(claim):
+        return None
+    if above_quota and (books.pool.nodes is None or claim.is_recall):
+        return None  # there are no places beside the units
+    fits = largest(books, claim, by_quota=False)
+    if above_quota and fits >= _allowed(books, claim):
+        return None
+    machine = nearest_machine(claim, books.pool, books.empty)
+    return Fragmented(books.ledger.capacity, fits, machine=machine, empty=True)
+
+
+def _outside(account: Account, claim: Claim) -> Reason:
+    """The reason for a claim that must stay inside its department's guarantee and would not."""
+    if not claim.preemptible:
+        return NotPreemptible(account.guaranteed, account.usage + claim.units)
+    return OverBorrowLimit(0, claim.units - account.own_left)
 
 
 def _by_right(books: Books, claim: Claim) -> list[Reason]:
     """What the quotas say against it."""
     account, asked = books.ledger[claim.department], books.asked(claim)
-    if claim.must_stay_inside and not books.inside(claim):
+    inside = books.inside(claim)
+    if claim.must_stay_inside and not inside:
         return [_outside(account, claim)]
     before = books.inside_first(claim)
-    if before is not None and not books.inside(claim):
+    if before is not None and not inside:
         return [HeldFor(before)]
     passed = books.ledger.passed_limit(claim.department, asked)
     if passed is not None:
@@ -180,15 +166,10 @@ def _by_right(books: Books, claim: Claim) -> list[Reason]:
     short = asked - max(0, books.ledger.available(claim.department))
     if short <= 0:
         return []
-    mine = {each.id for each in account.upwards()}
-    keeper = max(
-        (other for other in books.ledger.keepers if other.id not in mine and other.kept > other.usage),
-        key=lambda other: (other.kept - other.usage, other.id),
-        default=None,
-    )
-    if keeper is not None and keeper.kept - keeper.usage >= short:
-        return [NotLent(keeper.id, keeper.kept - keeper.usage)]
-    return [NotEnough(books.pool.id, short)]
+    own = {each.id for each in account.upwards()}
+    kept = [(other.kept - other.usage, other.id) for other in books.ledger.keepers if other.id not in own]
+    most, keeper = max(kept, default=(0, account.id))
+    return [NotLent(keeper, most)] if most >= short else [NotEnough(books.pool.id, short)]
 
 
 def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
@@ -204,20 +185,20 @@ def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
         yield Fragmented(free, largest_pod(books.pool, books.free_now, claim))
 
 
-def _missing(books: Books) -> Iterator[Reason]:
-    missing = books.ledger.nominal - books.ledger.capacity
-    if missing > 0:
-        yield PoolShort(missing)
-
+# The largest request that could run -----------------------------------------------------------------------------------
 
 SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
 
 
 def largest(books: Books, claim: Claim, by_quota: bool = True) -> int:
-    """Units of the largest request like the claim that the quotas, the user's cap and the empty pool would hold; or the empty
-    pool alone."""
-    limit = _limit(books, claim) if by_quota else books.ledger.capacity
+    """Units of the largest request like the claim for which the empty pool has the places and, if `by_quota`, which the
+    quotas and the user's cap allow. Like it: no more pods, no more units in each, the same CPU, memory and domain, and for
+    MIG any profile that is no larger."""
+    limit = books.ledger.capacity
+    if by_quota:
+        cap = None if claim.is_recall else books.departments[claim.department].user_caps.get(books.pool.id)
+        limit = max(0, _allowed(books, claim) if cap is None else min(_allowed(books, claim), cap))
     if claim.is_recall:
         return limit
     if books.pool.nodes is None:
@@ -225,16 +206,10 @@ def largest(books: Books, claim: Claim, by_quota: bool = True) -> int:
     return max((_with_most_pods(books, pod, claim.pods, limit) for pod in _pods(books, claim, limit)), default=0)
 
 
-def _limit(books: Books, claim: Claim) -> int:
-    """Units that the department's ceiling, its guarantee for who must stay inside, and the user's cap allow."""
+def _allowed(books: Books, claim: Claim) -> int:
+    """Units that the department's quota lets such a claim have."""
     account = books.ledger[claim.department]
-    limits = [account.ceiling]
-    if claim.must_stay_inside:
-        limits.append(account.guaranteed)
-    cap = books.departments[claim.department].user_caps.get(books.pool.id)
-    if cap is not None and not claim.is_recall:
-        limits.append(cap)
-    return max(0, min(limits))
+    return min(account.ceiling, account.guaranteed) if claim.must_stay_inside else account.ceiling
 
 
 def _with_most_pods(books: Books, pod: Claim, pods: int, limit: int) -> int:
@@ -244,20 +219,16 @@ def _with_most_pods(books: Books, pod: Claim, pods: int, limit: int) -> int:
 
 
 def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
-    """Single pods worth trying: the claim's own, and the largest smaller ones."""
+    """Single pods worth trying: the claim's own, and the largest smaller ones; for MIG every profile that is no larger, or
+    every one when its own does not exist."""
     if books.pool.mig is not None:
-        yield from _profiles(books, claim)
+        for name, profile in profiles_of(books.pool.mig).items():
+            if not claim.on_card or profile.size <= claim.on_card:
+                yield resized(replace(claim, pods=1, profile=name), profile.size, books.pool)
         return
     for units in _sizes(books, claim, limit):
         if 0 < units <= claim.units_per_pod:
             yield _smaller(books, claim, units)
-
-
-def _profiles(books: Books, claim: Claim) -> Iterator[Claim]:
-    """Every profile no larger than the claim's; any when its own does not exist."""
-    for name, profile in profiles_of(books.pool.mig).items():
-        if not claim.on_card or profile.size <= claim.on_card:
-            yield resized(replace(claim, pods=1, profile=name), profile.size, books.pool)
 
 
 def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
@@ -266,18 +237,16 @@ def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
     for whole in {card.units for node in nodes for card in node.cards if card.units}:
         yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
         for pods in {*range(1, min(claim.pods, SOME_PODS) + 1), claim.pods} if whole > 1 else ():
-            like = replace(claim, pods=pods)
-            yield _largest_part(books, like, min(whole, claim.units_per_pod, limit // pods))
+            yield _largest_part(books, claim, pods, min(whole, claim.units_per_pod, limit // pods))
 
 
-def _largest_part(books: Books, like: Claim, most: int) -> int:
-    """Units, at most so many, that each pod of such a claim can be charged."""
-    return _most(most, lambda units: books.fits_when_empty(replace(_smaller(books, like, units), pods=like.pods)))
+def _largest_part(books: Books, claim: Claim, pods: int, most: int) -> int:
+    """Units, at most so many, that each of so many pods of the claim can be charged."""
+    return _most(most, lambda units: books.fits_when_empty(replace(_smaller(books, claim, units), pods=pods)))
 
 
 def _smaller(books: Books, claim: Claim, units: int) -> Claim:
-    """One pod of the claim that is charged so many units: with no more of a card's compute, and of the CPU and memory that
-    come with cards, than that pays for."""
+    """One pod of the claim that is charged `units`, with no more compute, CPU and memory than these pay for."""
     cores, whole = claim.cores_per_pod, card_units(books.pool)
     if cores is not None and whole:
         cores = min(cores, card_cores(books.pool) * units // whole)
@@ -306,6 +275,8 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
+# Moves that would make room -------------------------------------------------------------------------------------------
+
 MOST_MOVES = 3
 """For each pod that asks."""
 TRIES, LOOKS = 100, 5_000
@@ -326,19 +297,24 @@ class Running:
 
 
 class Consolidation:
-    """The hints of one pass, looked for when it is over."""
+    """The hints of one pass: which pods could move so that a claim finds room where enough is free, but not together.
+
+    Nothing is moved: the answer is for people. A move takes one running pod that may be preempted to a place that is free
+    already. For each pod of the waiting claim the fewest moves on one node are looked for, up to MOST_MOVES. The search is
+    bounded; when it finds nothing, more moves, or moves that wait for each other, might still do.
+    """
 
     def __init__(self, books: Books) -> None:
         self._books, self._pool, self._free = books, books.pool, books.free_now
         self._hosts = tuple(books.hosts.values())
         self._tries, self._looks = TRIES, LOOKS
-        self._known: dict[tuple[object, ...], tuple[Move, ...]] = {}
+        self._moves: dict[tuple[object, ...], tuple[Move, ...]] = {}
         self._machines: dict[tuple[object, ...], Machine | None] = {}
         self._running: dict[str, list[Running]] | None = None
 
     def hinted(self, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-        """The reasons why the claim waits; one that says "fragmented" also with the moves that would make room, and with the
-        nearest machine if it is CPU or memory that is missing."""
+        """The reasons why the claim waits; "fragmented" also says which moves would make room, and the nearest machine if CPU,
+        memory, pods or a device is missing there."""
         if not any(isinstance(reason, Fragmented) for reason in reasons):
             return reasons
         machine, moves = self.machine(claim), self.moves(claim)
@@ -356,27 +332,24 @@ class Consolidation:
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
         """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
         key = claim.shape, claim.pods, claim.same_domain
-        if key not in self._known:
+        if key not in self._moves:
             if not self._tries:
                 return None
-            found = [moves for hosts in self._parts(claim) if (moves := self._all_pods(claim, hosts)) is not None]
-            self._known[key] = min(found, key=len, default=())
-        return self._known[key]
-
-    def _parts(self, claim: Claim) -> list[tuple[Host, ...]]:
-        """The nodes that all pods of the claim may share: the whole pool, or each domain."""
-        if not claim.same_domain:
-            return [self._hosts]
-        domains = sorted({host.domain for host in self._hosts if host.domain is not None})
-        return [tuple(host for host in self._hosts if host.domain == domain) for domain in domains]
+            domains = [self._hosts]
+            if claim.same_domain:
+                names = sorted({host.domain for host in self._hosts if host.domain is not None})
+                domains = [tuple(host for host in self._hosts if host.domain == name) for name in names]
+            found = [moves for hosts in domains if (moves := self._all_pods(claim, hosts)) is not None]
+            self._moves[key] = min(found, key=len, default=())
+        return self._moves[key]
 
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
-        """Pod by pod: where one fits it goes there, else moves make room for it."""
+        """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
         one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._books.holds.get(claim.id)
         with ExitStack() as done:
             done.enter_context(self._free.also([hold.now] if hold else []))  # what is held for the claim itself
             for _ in range(claim.pods):
-                if self._take(one, hosts, done):
+                if self._take(one, hosts, done) is not None:
                     continue
                 made = self._room_for(one, hosts, {(move.claim, move.pod) for move in moves}, done)
                 if made is None:
@@ -384,19 +357,19 @@ class Consolidation:
                 moves += made
         return tuple(moves)
 
-    def _take(self, one: Claim, hosts: Sequence[Host], done: ExitStack) -> Places:
-        """The best place for a pod on these nodes, if there is any: taken until all is undone."""
+    def _take(self, one: Claim, hosts: Sequence[Host], done: ExitStack) -> Placed | None:
+        """The best place for a pod on these nodes, if there is any: taken until `done` is left."""
         everywhere = hosts is self._hosts
         spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, hosts, self._free.row)
         if spot is None:
-            return ()
+            return None
         done.enter_context(self._free.also([self._free.space.taken(one, (spot.placed,))], -1))
-        return (spot.placed,)
+        return spot.placed
 
     def _room_for(
         self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]], done: ExitStack
     ) -> list[Move] | None:
-        """The fewest moves that free a place for one more pod. They, and the pod, are done until all is undone."""
+        """The fewest moves that free a place for one more pod. They, and the pod, stand until `done` is left."""
         short = list(self._short(one, hosts, moved))
         for count in range(1, MOST_MOVES + 1):
             for host, pods in self._candidates(short, count):
@@ -411,14 +384,19 @@ class Consolidation:
     def _short(
         self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]]
     ) -> Iterator[tuple[Host, int, list[Running]]]:
-        """The nodes where moves could make room, those where least is lacking first: how many units are, and the pods that
-        could go elsewhere, small ones first."""
-        running, elsewhere = self._movable(), self._with_a_place()
+        """The nodes where moves could make room, those that lack least first: how many units they lack, and the pods that have a
+        place elsewhere, small ones first."""
+        running, has_place = self._movable(), dict[Shape, bool]()
         free = dict(zip(self._books.hosts, free_units(self._pool, self._free), strict=True))
         for host in sorted(hosts, key=lambda host: (-free[host.name], host.name)):
-            lacking, pods_here = one.on_card - free[host.name], running.get(host.name, [])
-            if sum(pod.claim.on_card for pod in pods_here[-MOST_MOVES:]) >= lacking:
-                yield host, lacking, [pod for pod in pods_here if pod.key not in moved and elsewhere(pod.claim)]
+            lacking, here = one.on_card - free[host.name], running.get(host.name, [])
+            if sum(pod.claim.on_card for pod in here[-MOST_MOVES:]) < lacking:
+                continue
+            here = [pod for pod in here if pod.key not in moved]
+            for pod in here:
+                if pod.claim.shape not in has_place:
+                    has_place[pod.claim.shape] = has_spot(self._free, pod.claim, self._pool)
+            yield host, lacking, [pod for pod in here if has_place[pod.claim.shape]]
 
     def _candidates(
         self, short: Iterable[tuple[Host, int, list[Running]]], count: int
@@ -434,48 +412,33 @@ class Consolidation:
                 if sum(pod.claim.on_card for pod in pods) >= lacking:
                     yield host, pods
 
-    def _with_a_place(self) -> Callable[[Claim], bool]:
-        """Whether a pod could go anywhere else as things are."""
-        known: dict[tuple[object, ...], bool] = {}
-
-        def has(pod: Claim) -> bool:
-            shape = pod.shape
-            if shape not in known:
-                known[shape] = has_spot(self._free, pod, self._pool)
-            return known[shape]
-
-        return has
+    def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
+        """The moves of these pods, if one more then fits on the node and each of them elsewhere; the largest choose first."""
+        with ExitStack() as tried:
+            tried.enter_context(self._free.also(pod.vector for pod in pods))
+            if self._take(one, [host], tried) is None:
+                return None
+            moves = []
+            for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
+                to = self._take(pod.claim, self._hosts, tried)
+                if to is None:
+                    return None
+                moves.append(Move(pod.claim.id, pod.placed.pod, pod.placed.node, to.node, to.cards, to.start))
+            done.enter_context(tried.pop_all())
+        return moves
 
     def _movable(self) -> dict[str, list[Running]]:
-        """Every pod that may be stopped, by node, smallest first. Pods of a gang in one domain stay together."""
+        """Every pod that may be preempted, by node, smallest first. Pods of a gang in one domain stay together."""
         if self._running is None:
             books, self._running = self._books, {}
             for claim in (claim for claims in books.holding.values() for claim in claims.values()):
-                if stoppable(books, False, claim) and not (claim.same_domain and claim.pods > 1):
-                    one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
-                    for placed in claim.placement or ():
-                        vector = (
-                            books.vectors[claim.id] if one is claim else books.space.taken(one, (placed,), one.units)
-                        )
-                        self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
+                if not stoppable(books, False, claim) or (claim.same_domain and claim.pods > 1):
+                    continue
+                one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
+                for placed in claim.placement or ():
+                    single = one is claim
+                    vector = books.vectors[claim.id] if single else books.space.taken(one, (placed,), one.units)
+                    self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))
         return self._running
-
-    def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
-        """The moves of these pods, if one more then fits on the node and each of them elsewhere."""
-        with ExitStack() as tried:
-            tried.enter_context(self._free.also(pod.vector for pod in pods))
-            moves = list(self._placed(one, host, pods, tried))
-            if len(moves) == len(pods):
-                done.enter_context(tried.pop_all())
-                return moves
-        return None
-
-    def _placed(self, one: Claim, host: Host, pods: Iterable[Running], tried: ExitStack) -> Iterator[Move]:
-        """The pod that asks goes to the node; then the largest pods choose first, as long as each finds a place."""
-        if not self._take(one, [host], tried):
-            return
-        for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
-            for placed in self._take(pod.claim, self._hosts, tried):
-                yield Move(pod.claim.id, pod.placed.pod, pod.placed.node, placed.node, placed.cards, placed.start)
