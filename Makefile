@@ -7,7 +7,8 @@ RUN := $(VENV)/bin/python
 MANAGE := $(RUN) manage.py
 # A development checkout needs no secrets; an installation sets these itself (.env.example).
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
-PYTEST_ARGS ?= -n auto --maxprocesses=4
+# More workers than two cores: the four long rows of tests/conftest.py (faults, cluster, demo, browser) mostly wait.
+PYTEST_ARGS ?= -n 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-reset serve test coverage mutation check format bench docs messages lock cluster cluster-stop install-demo install-dev
@@ -41,7 +42,7 @@ PURE_TESTS := tests/engine tests/sharing tests/workloads/test_lifecycle.py tests
 	$(addprefix tests/workloads/runtime/test_,rank_environment.py gangs.py last_lines.py) tests/workloads/requests/test_exports.py
 
 coverage: install-dev  ## every branch of the rooms that only compute is taken by a test (pyproject.toml, tool.coverage)
-	@QUICK=1 $(RUN) -m coverage run -m pytest -q -n 0 --hypothesis-seed=0 -p no:cacheprovider $(PURE_TESTS) && $(RUN) -m coverage report
+	@QUICK=1 $(RUN) -m coverage run -m pytest -q -n 0 -o timeout=600 --hypothesis-seed=0 -p no:cacheprovider $(PURE_TESTS) && $(RUN) -m coverage report
 
 MUTANTS ?=
 mutation: install-dev  ## changes the engine line by line and sees whether a test notices (docs/mutation.md); hours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from typing import Any
 
 import hypothesis
@@ -38,11 +39,18 @@ def pytest_report_header() -> list[str]:
 
 
 ONE_BY_ONE = {
-    "clusters": "cluster",
-    "faults": "browser",  # on a cluster of its own; long, and would come last by itself
-    "e2e": "browser",
-}  # folder → what the machine has once, or bears once
-ON_THE_CLUSTER_TOO = "tests/e2e/test_production.py"
+    "tests/faults/": "faults",  # on a cluster of its own
+    "tests/clusters/": "cluster",  # the machine has one
+    "tests/e2e/test_production.py": "cluster",
+    "tests/e2e/test_demo.py": "demo",
+    "tests/e2e/": "browser",
+}  # where a file lies → what goes one by one. In the order in which they begin: they take longest, and mostly wait.
+
+
+def room_of(nodeid: str) -> str:
+    """What is run by one worker: a file, or all that uses what the machine has once."""
+    file = nodeid.split("::", 1)[0]
+    return next((room for start, room in ONE_BY_ONE.items() if file.startswith(start)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -52,14 +60,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return "cluster" if file == ON_THE_CLUSTER_TOO else ONE_BY_ONE.get(file.split("/")[-2], file)
+            return room_of(nodeid)
 
+    config.option.loadscopereorder = False  # the order is that of the items, below
     return ByRoom(config, log)
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """For several workers: what goes one by one first, then the files with the most tests; the small ones fill the end."""
+    count = Counter(room_of(item.nodeid) for item in items)
+    rooms = list(dict.fromkeys(ONE_BY_ONE.values()))
+    first = {room: index - len(rooms) for index, room in enumerate(rooms)}
+    return sorted(items, key=lambda item: (first.get(room := room_of(item.nodeid), 0), -count[room], room))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In CI a test that cannot run is a failure, elsewhere it is skipped and said."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = in_order(items)
     if os.environ["DATABASE_URL"].startswith("postgres") or os.environ.get("CI"):
         return
     for item in items:
