@@ -48,23 +48,26 @@ ROLE_FOR = {
 class NotVisible(Problem):
     status = 404
     code = "not_found"
-    message = N_("There is nothing here that you may see.")
+    message = N_("Not found, or you do not have access.")
 
 
 class Forbidden(Problem):
     status = 403
     code = "forbidden"
-    message = N_("This needs the role %(role)s.")
+    message = N_("This requires the role %(role)s.")
 
 
 class ScopeMissing(Forbidden):
     code = "scope_missing"
-    message = N_("This token lacks the scope %(scope)s.")
+    message = N_("This token does not have the scope %(scope)s.")
 
 
 class TokenOfDepartment(Forbidden):
     code = "token_of_department"
-    message = N_("This token acts in %(department)s only. What concerns the whole installation needs a token for that.")
+    message = N_(
+        "This token is valid in %(department)s only. Operations on the whole installation need a "
+        "token for the whole installation."
+    )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Problem(Exception):
 
     status = 409
     code = "conflict"
-    message = N_("This is not possible now.")
+    message = N_("This is not possible at present.")
     plural = ""
 
     def __init__(self, message: str = "", *, code: str = "", field: str = "", **numbers: Any) -> None:
@@ -64,5 +64,5 @@ class Busy(Problem):
 
     status = 503
     code = "busy"
-    message = N_("The system is busy. Nothing was changed; try again in a few seconds.")
+    message = N_("The system is busy. Nothing was changed. Try again in a few seconds.")
     retry_after = 3

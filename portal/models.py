@@ -29,7 +29,7 @@ class User(AbstractUser):
         _("theme"),
         max_length=5,
         blank=True,
-        choices=[("", _("as the system")), ("light", _("light")), ("dark", _("dark"))],
+        choices=[("", _("same as system")), ("light", _("light")), ("dark", _("dark"))],
     )
     time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
     sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all were ended at once

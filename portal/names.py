@@ -42,7 +42,8 @@ def line(text: Any) -> None:
             told = {"code": f"U+{ord(sign):04X}", "place": place}
             raise ValidationError(
                 _(
-                    "Character %(place)s (%(code)s) cannot be seen: a line break, a control or a direction mark. Leave it out."
+                    "Character %(place)s (%(code)s) is invisible: a line break, a control character or a "
+                    "direction mark. Remove it."
                 ),
                 code="hidden_character",
                 params=told,
@@ -73,7 +74,8 @@ def _one_script(text: str, replaced: Callable[[str], str]) -> None:
         if len(word) > 1 and drawn != word and drawn.isascii():
             raise ValidationError(
                 _(
-                    "“%(word)s” has letters that look like those of “%(drawn)s”, but are others. Write it with one script."
+                    "“%(word)s” contains letters that look like those of “%(drawn)s” but are different. Use a "
+                    "single script."
                 ),
                 code="look_alike",
                 params={"word": word, "drawn": drawn},
@@ -146,7 +148,7 @@ def login(text: str) -> str:
     _refuse(line, text, "username")
     _refuse(lambda text: _one_script(text, latin), text, "username")
     if text and not any(sign.isalnum() for sign in text):
-        raise Invalid(N_("A login name has a letter or a digit."), field="username")
+        raise Invalid(N_("A login name must contain a letter or a digit."), field="username")
     return text
 
 

@@ -45,13 +45,13 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
     if units is None:
         text, examples = text.strip()[:60], examples_of(pool)
         raise Invalid(
-            N_("“%(text)s” is not an amount here. Write %(examples)s."), code="shape", field="units", text=text,
+            N_("“%(text)s” is not a valid amount here. Examples: %(examples)s."), code="shape", field="units", text=text,
             examples=examples,
         )  # fmt: skip
     if units < least:
-        raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units")
+        raise Invalid(N_("The amount must be greater than zero."), code="too_little", field="units")
     if units > LARGEST:
-        raise Invalid(N_("That is more than can be counted."), code="too_many", field="units")
+        raise Invalid(N_("The amount is too large."), code="too_many", field="units")
     return -(-units.numerator // units.denominator)
 
 
@@ -60,7 +60,8 @@ def check_not_little(units: int | None, pool: Pool, field: str = "units") -> Non
     if pool.unit == "MiB" and units and units < LEAST_MIB:
         meant = units if units * 1024 <= pool.units_per_card else 1
         raise Invalid(
-            N_("%(units)s MiB of GPU memory is very little: did you mean %(meant)s GiB? The least is %(least)s MiB."),
+            N_("%(units)s MiB of GPU memory is very little: did you mean %(meant)s GiB? The minimum is "
+                "%(least)s MiB."),
             code="very_little", field=field, units=units, meant=meant, least=LEAST_MIB,
         )  # fmt: skip
 

@@ -66,11 +66,11 @@ class Pool(models.Model):
         null=True, blank=True
     )  # millicores: an even share of its nodes, the least
     memory_per_card = models.PositiveIntegerField(null=True, blank=True)  # MiB of the machine, likewise
-    beside_percent = models.PositiveIntegerField(_("CPU and memory of a card (%)"), default=100)  # 0: nobody is charged
+    beside_percent = models.PositiveIntegerField(_("CPU and memory per card (%)"), default=100)  # 0: nobody is charged
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
     min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
-    max_reclaims = models.PositiveIntegerField(_("reclaims before it stops"), default=10)
+    max_reclaims = models.PositiveIntegerField(_("maximum recalls"), default=10)
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # of notice … policy: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -102,7 +102,7 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     schedule, pool = schedule_of(quota), quota.pool
     limit, change = schedule.at(now), schedule.next_change(now)
     if change is None:
-        always = _("lends all of it at all times"), _("lends at most %(limit)s at all times"), _("never lends anything")
+        always = _("lends all of it at any time"), _("lends at most %(limit)s at any time"), _("never lends")
         return _lent(limit, pool, *always)
     texts = _("lends all of it now"), _("lends at most %(limit)s now"), _("lends nothing now")
     thens = _("all of it from %(at)s"), _("at most %(limit)s from %(at)s"), _("nothing from %(at)s")
@@ -113,9 +113,9 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
 def goes_back(found: Return, pool: Pool) -> str:
     """What a borrower has to know of the next lending window that closes on it."""
     text = (
-        _("From %(at)s %(lender)s lends at most %(limit)s: what is above that goes back by then.")
+        _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")
         if found.limit
-        else _("From %(at)s %(lender)s lends nothing: what is borrowed from it goes back by then.")
+        else _("From %(at)s, %(lender)s lends nothing: anything borrowed from it is recalled by then.")
     )
     return text % {"at": clock_of(found.at), "lender": found.lender.name, "limit": amount(found.limit, pool)}
 
@@ -129,22 +129,28 @@ def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: st
 def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
     """One sentence for each of the three rules."""
     reclaim = {
-        "any": _("Inside the guarantee it takes back any work of who borrows."),
-        "lower_priority": _("Inside the guarantee it takes back borrowers' work of lower priority only."),
-        "never": _("Inside the guarantee it takes nothing back: it waits until borrowers end."),
+        "any": _("Within its guaranteed quota, it reclaims from any borrower."),
+        "lower_priority": _(
+            "Within its guaranteed quota, it reclaims only from borrowers' workloads of lower priority."
+        ),
+        "never": _("Within its guaranteed quota, it reclaims nothing: it waits until borrowers end."),
     }
     within = {
-        "lower_priority": _("In its own department it stops work of lower priority."),
-        "lower_or_newer_equal": _("In its own department it stops work of lower priority, and newer work of the same."),
-        "never": _("In its own department it stops nothing."),
+        "lower_priority": _("In its own department, it preempts workloads of lower priority."),
+        "lower_or_newer_equal": _(
+            "In its own department, it preempts workloads of lower priority, and newer ones of the same priority."
+        ),
+        "never": _("In its own department, it preempts nothing."),
     }
     preempt = policy.borrow_preempt
     if preempt is None:
-        borrowing = _("While it borrows it takes nothing from others.")
+        borrowing = _("While borrowing, it preempts nothing of other departments.")
     elif preempt.max_priority is None:
-        borrowing = _("While it borrows it takes other borrowers' work of lower priority.")
+        borrowing = _("While borrowing, it preempts other borrowers' workloads of lower priority.")
     else:
-        text = _("While it borrows it takes other borrowers' work of lower priority, at most %(priority)s.")
+        text = _(
+            "While borrowing, it preempts other borrowers' workloads of lower priority, up to priority %(priority)s."
+        )
         borrowing = text % {"priority": preempt.max_priority}
     return reclaim[policy.reclaim], within[policy.within], borrowing
 

@@ -79,8 +79,8 @@ def submit(
 class QueueFull(Invalid):
     code = "queue_full"
     message = N_(
-        "You have %(waiting)s workloads waiting already; at most %(most)s may. Submit again when some have started, or stop "
-        "some of them."
+        "You already have %(waiting)s workloads in the queue; the maximum is %(most)s. Submit again "
+        "when some have started, or stop some of them."
     )
 
 
@@ -155,7 +155,7 @@ def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] 
     """The same again, as the actor's own new workload. Secret values go along only to their author."""
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
-        raise Invalid(N_("Only its author can run it again: it has secret values."), code="has_secrets")
+        raise Invalid(N_("It has secret variables, so only its author can run it again."), code="has_secrets")
     return submit(actor=actor, department=workload.department, request=request, also=also)
 
 
@@ -167,10 +167,11 @@ def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
         if row.is_final:
             raise AlreadyFinished(name=row.name, state=row.state)
         if row.max_runtime is None:
-            raise Invalid(N_("It has no time limit; there is nothing to extend."), code="no_limit")
+            raise Invalid(N_("It has no time limit, so there is nothing to extend."), code="no_limit")
         if not (seconds > 0 and row.max_runtime + seconds <= LONGEST):
             raise Invalid(
-                N_("It may run %(limit)s s now and %(most)s s at most: extend by up to %(left)s s."),
+                N_("Its maximum runtime is %(limit)s s and can be at most %(most)s s: extend by up to %(left)s "
+                    "s."),
                 field="seconds", limit=row.max_runtime, most=LONGEST, left=LONGEST - row.max_runtime,
             )  # fmt: skip
         before, after = row.max_runtime, row.max_runtime + seconds
@@ -191,7 +192,7 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
     actor.require_own_or_steer(workload.department, workload.author)
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
-        raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
+        raise Invalid(N_("It is not being recalled."), code="not_recalled")
     said_ready(attempt, now=now or timezone.now(), by=actor)
     workload.refresh_from_db()
     return workload
@@ -210,7 +211,7 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
     if attempt is None or not token:
         raise NotVisible
     if attempt.workload.state not in {State.RECALLED, State.STOPPING}:
-        raise Invalid(N_("Nobody has asked for its capacity back."), code="not_recalled")
+        raise Invalid(N_("It is not being recalled."), code="not_recalled")
     said_ready(attempt, now=now or timezone.now())
     return attempt
 
@@ -226,7 +227,10 @@ def set_shared(*, actor: Actor, workload: Workload, shared: bool, seen: str = ""
         raise NotVisible
     actor.require(Right.SUBMIT, workload.department)
     if shared and workload.settings.user_volume:
-        raise Invalid(N_("It mounts your own volume, which others of the department may not open."), code="user_volume")
+        raise Invalid(
+            N_("It mounts your personal volume, which other members of the department may not access."),
+            code="user_volume",
+        )
     with durable():
         stored = Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
         versions.check(shown_of_sharing(stored), seen)

@@ -31,7 +31,7 @@ class State(models.TextChoices):
     ADMITTED = S.ADMITTED.value, _("admitted")
     STARTING = S.STARTING.value, _("starting")
     RUNNING = S.RUNNING.value, _("running")
-    RECALLED = S.RECALLED.value, _("going back")
+    RECALLED = S.RECALLED.value, _("restoring")
     STOPPING = S.STOPPING.value, _("stopping")
     SUCCEEDED = S.SUCCEEDED.value, _("succeeded")
     FAILED = S.FAILED.value, _("failed")
@@ -188,7 +188,7 @@ class Workload(models.Model):
 class StopCause(models.TextChoices):
     RECALLED = "recalled", _("recalled")
     CANCELLED = "cancelled", _("cancelled")
-    EXPIRED = "expired", _("ran as long as it asked for")
+    EXPIRED = "expired", _("reached its maximum runtime")
     STUCK = "stuck", _("could not be started")
 
 
@@ -246,7 +246,7 @@ class Attempt(models.Model):
         """How it ended, as a word."""
         words = {
             "succeeded": _("succeeded"), "failed": _("failed"), "recalled": _("recalled"), "cancelled": _("cancelled"),
-            "lost": _("was lost"),
+            "lost": _("node or pod lost"),
         }  # fmt: skip
         return str(words.get(self.outcome, self.outcome))
 
@@ -288,10 +288,10 @@ class ModeStage(models.TextChoices):
     DRAINING = mode_lifecycle.Stage.DRAINING.value, _("draining")
     APPLYING = mode_lifecycle.Stage.APPLYING.value, _("writing")
     VERIFYING = mode_lifecycle.Stage.VERIFYING.value, _("waiting for the cluster")
-    REVERTING = mode_lifecycle.Stage.REVERTING.value, _("going back")
+    REVERTING = mode_lifecycle.Stage.REVERTING.value, _("restoring")
     DONE = mode_lifecycle.Stage.DONE.value, _("done")
     CANCELLED = mode_lifecycle.Stage.CANCELLED.value, _("cancelled")
-    REVERTED = mode_lifecycle.Stage.REVERTED.value, _("as it was before")
+    REVERTED = mode_lifecycle.Stage.REVERTED.value, _("restored")
     FAILED = mode_lifecycle.Stage.FAILED.value, _("failed")
 
 

@@ -26,19 +26,19 @@ RESERVED = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"
 class DepartmentStale(Problem):
     status = 412
     code = "stale"
-    message = N_("%(department)s was changed by somebody else meanwhile. Look at it again, then save.")
+    message = N_("%(department)s was changed by somebody else in the meantime. Review it, then save again.")
 
 
 class DepartmentInUse(Problem):
     code = "in_use"
-    message = N_("%(department)s has teams, quota or a history. Pause it instead.")
+    message = N_("%(department)s has teams, quota or history and cannot be deleted. Pause it instead.")
 
 
 class HasWork(Problem):
     code = "department_has_work"
     message, plural = ngettext_noop(
-        "%(department)s has %(count)s workload that waits or runs. Only departments without teams have workloads.",
-        "%(department)s has %(count)s workloads that wait or run. Only departments without teams have workloads.",
+        "%(department)s has %(count)s queued or running workload. Only departments without teams can have workloads.",
+        "%(department)s has %(count)s queued or running workloads. Only departments without teams can have workloads.",
     )
 
 
@@ -51,7 +51,7 @@ def create_department(
     check_slug(slug)
     with durable():
         if Department.objects.filter(slug=slug).exists():
-            raise Invalid(N_("There is a department %(slug)s already."), field="slug", slug=slug)
+            raise Invalid(N_("Department %(slug)s already exists."), field="slug", slug=slug)
         if parent is not None:
             _require_no_work(parent)
         _require_own_name(name)
@@ -159,7 +159,7 @@ def _checked(name: str, weight: int) -> str:
     """The name as it is kept."""
     name = names.checked(name)
     if not name:
-        raise Invalid(N_("A department needs a name."), field="name")
+        raise Invalid(N_("Enter a name for the department."), field="name")
     check_weight(weight)
     return name
 
@@ -167,10 +167,11 @@ def _checked(name: str, weight: int) -> str:
 def check_slug(slug: str) -> None:
     """Raises Invalid for what cannot be an address and a namespace, or would be another department's namespace."""
     if not SLUG.fullmatch(slug):
-        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="slug")
+        raise Invalid(N_("Use 1 to 40 lowercase letters, digits and hyphens."), field="slug")
     if slug.endswith(RESERVED_END) or slug in RESERVED:
         raise Invalid(
-            N_("%(slug)s is reserved: %(reserved)s, and names that end in %(end)s, mean something to the cluster."),
+            N_("%(slug)s is reserved: %(reserved)s and names that end in %(end)s have a special meaning in "
+                "the cluster."),
             field="slug", slug=slug, reserved=", ".join(sorted(RESERVED)), end=RESERVED_END,
         )  # fmt: skip
 
@@ -180,13 +181,13 @@ def _require_own_name(name: str, beside: int = 0) -> None:
     others = Department.objects.exclude(pk=beside).exclude(name=name).values_list("name", flat=True)
     alike = "" if name.isascii() else names.same_looking(name, [other for other in others if not other.isascii()])
     if alike:
-        raise Invalid(N_("That looks like the department %(other)s."), field="name", other=alike)
+        raise Invalid(N_("This looks the same as the department %(other)s."), field="name", other=alike)
 
 
 def check_weight(weight: int) -> None:
     """Raises Invalid."""
     if weight < 1:
-        raise Invalid(N_("The weight is 1 or more."), field="weight")
+        raise Invalid(N_("The weight must be at least 1."), field="weight")
 
 
 def check_move(department: Department, parent: Department | None) -> None:
@@ -203,13 +204,15 @@ def _lock_tree() -> None:
 
 def _require_no_loop(department: Department, parent: Department) -> None:
     if department.pk == parent.pk:
-        message = N_("%(department)s cannot belong to itself: choose another department, or none.")
+        message = N_("%(department)s cannot be its own parent. Choose another department, or none.")
         raise Invalid(message, field="parent", department=department.name)
     above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
     while above is not None:
         if above.pk == department.pk:
             raise Invalid(
-                N_("%(parent)s belongs to %(department)s: choose a department that does not, or none."),
+                N_(
+                    "%(parent)s is part of %(department)s and cannot be its parent. Choose another department, or none."
+                ),
                 field="parent",
                 parent=parent.name,
                 department=department.name,

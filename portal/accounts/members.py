@@ -28,27 +28,30 @@ INVITATION_LIVES = dt.timedelta(days=7)
 class NoSuchUser(Problem):
     status = 422
     code = "no_such_user"
-    message = N_("There is no user %(username)s here. Send an invitation link instead.")
+    message = N_("There is no user %(username)s. Send an invitation link instead.")
 
 
 class AlreadyMember(Problem):
     code = "already_member"
-    message = N_("%(username)s is already in %(department)s, as %(role)s.")
+    message = N_("%(username)s is already a member of %(department)s with the role %(role)s.")
 
 
 class LastOwner(Problem):
     code = "last_owner"
-    message = N_("%(username)s is the last quota owner of %(department)s. Make somebody else owner first.")
+    message = N_("%(username)s is the last quota owner of %(department)s. Assign another quota owner first.")
 
 
 class InvitationOver(Problem):
     status = 410
     code = "invitation_over"
-    message = N_("This invitation was used, withdrawn or has expired. Ask %(inviter)s for a new one.")
+    message = N_("This invitation was used or withdrawn, or has expired. Ask %(inviter)s for a new one.")
 
 
 class InvitationRevoked(InvitationOver):
-    message = N_("Who made this invitation may not invite any more. Ask a quota owner of %(department)s for a new one.")
+    message = N_(
+        "The person who created this invitation may no longer invite. Ask a quota owner of "
+        "%(department)s for a new one."
+    )
 
 
 def digest_of(secret: str) -> str:

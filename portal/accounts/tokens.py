@@ -31,12 +31,12 @@ ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 class TooManyTokens(Problem):
     code = "too_many_tokens"
-    message = N_("%(holder)s has %(count)s live tokens, which is the most. Revoke one first.")
+    message = N_("%(holder)s already has %(count)s active tokens, the maximum. Revoke one first.")
 
 
 class ParentEnded(Problem):
     code = "token_ended"
-    message = N_("The token that this was asked with has ended meanwhile.")
+    message = N_("The token used for this request is no longer valid.")
 
 
 def create_token(
@@ -61,7 +61,7 @@ def create_token(
     require_making(actor, department, holder)
     name = names.checked(name)
     if not name:
-        raise Invalid(N_("A token needs a name."), field="name")
+        raise Invalid(N_("Enter a name for the token."), field="name")
     wanted = checked_scopes(actor, department, holder, scopes)
     networks = checked_addresses(actor, addresses)
     check_expiry(actor, expires_at)
@@ -132,10 +132,10 @@ def checked_scopes(actor: Actor, department: Department | None, holder: User, sc
     beyond = [scope for scope in wanted if Right(scope) not in theirs.rights_in(department)]
     beyond += [scope for scope in wanted if Right(scope) not in actor.scopes and scope not in beyond]
     if actor.token is not None and Right.MAKE_TOKENS in wanted:
-        raise Invalid(N_("A token made by a token makes no tokens itself: leave out “tokens”."), field="scopes")
+        raise Invalid(N_("A token created by a token cannot create tokens: omit “tokens”."), field="scopes")
     if beyond:
         raise Invalid(
-            N_("%(holder)s may not %(scopes)s in this department at present."),
+            N_("%(holder)s currently does not have these scopes in this department: %(scopes)s."),
             field="scopes", holder=holder.username, scopes=", ".join(beyond),
         )  # fmt: skip
     return wanted
@@ -152,10 +152,10 @@ def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
         try:
             network = ipaddress.ip_network(text.strip())
         except ValueError:
-            raise Invalid(N_("%(text)s is not an address or network."), field="addresses", text=text) from None
+            raise Invalid(N_("%(text)s is not an IP address or network."), field="addresses", text=text) from None
         if bounds and not any(_lies_in(network, ipaddress.ip_network(bound)) for bound in bounds):
             raise Invalid(
-                N_("%(text)s is outside of the addresses of the token that makes this one: %(bounds)s."),
+                N_("%(text)s is outside the addresses allowed for the token that creates this one: %(bounds)s."),
                 field="addresses", text=text, bounds=", ".join(bounds),
             )  # fmt: skip
         networks.append(str(network))
@@ -173,12 +173,14 @@ def _lies_in(network: Network, bound: Network) -> bool:
 def check_expiry(actor: Actor, expires_at: dt.datetime) -> None:
     now = timezone.now()
     if expires_at <= now:
-        raise Invalid(N_("The expiry lies in the past."), field="expires_at")
+        raise Invalid(N_("The expiry is in the past."), field="expires_at")
     if expires_at > now + LONGEST:
-        raise Invalid(N_("A token lives at most one year."), field="expires_at", latest=now + LONGEST)
+        raise Invalid(N_("A token is valid for at most one year."), field="expires_at", latest=now + LONGEST)
     if actor.token is not None and expires_at > actor.token.expires_at:
         raise Invalid(
-            N_("A token made by a token cannot outlive it."), field="expires_at", latest=actor.token.expires_at
+            N_("A token created by a token cannot expire later than that token."),
+            field="expires_at",
+            latest=actor.token.expires_at,
         )
 
 
@@ -245,13 +247,13 @@ def create_service_account(*, actor: Actor, department: Department, name: str, r
     """A member of the department that cannot log in and acts through tokens only. Raises Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     if not ACCOUNT.fullmatch(name):
-        raise Invalid(N_("Use 1 to 40 small letters, digits and dashes."), field="name")
+        raise Invalid(N_("Use 1 to 40 lowercase letters, digits and hyphens."), field="name")
     username = f"{department.slug}.{name}"
     if role not in {Role.VIEWER, Role.MEMBER}:
-        raise Invalid(N_("A service account is a viewer or a member."), field="role")
+        raise Invalid(N_("A service account can only be a viewer or a member."), field="role")
     with durable():
         if User.objects.filter(username=username).exists():
-            raise Invalid(N_("There is a service account %(username)s already."), field="name", username=username)
+            raise Invalid(N_("Service account %(username)s already exists."), field="name", username=username)
         account = User(username=username, service_of=department)
         account.set_unusable_password()
         account.save()

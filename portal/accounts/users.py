@@ -18,7 +18,7 @@ from portal.models import ApiToken, User
 
 class LastOperator(Problem):
     code = "last_operator"
-    message = N_("%(username)s is the last operator. Make somebody else operator first.")
+    message = N_("%(username)s is the last operator. Assign another operator first.")
 
 
 def create_user(*, actor: Actor, username: str, email: str = "", operator: bool = False) -> tuple[User, str]:
@@ -46,7 +46,7 @@ def require_free(username: str) -> None:
         beyond_ascii = User.objects.filter(username__regex="[^ -~]").values_list("username", flat=True)
         taken = names.same_looking(username, beyond_ascii) or None
     if taken is not None:
-        raise Invalid(N_("The name %(username)s is taken."), field="username", username=taken)
+        raise Invalid(N_("The login name %(username)s is taken."), field="username", username=taken)
 
 
 def reset_password(*, actor: Actor, user: User) -> str:

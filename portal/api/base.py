@@ -32,7 +32,7 @@ from portal.text.numbers import LARGEST, natural
 class PreconditionMissing(Problem):
     status = 428
     code = "precondition_missing"
-    message = N_("Send If-Match with the ETag you have seen, or If-None-Match: * to create.")
+    message = N_("Send If-Match with the ETag you last received, or If-None-Match: * to create.")
 
 
 class FirstRenderer(DefaultContentNegotiation):
@@ -75,21 +75,21 @@ class BoundedJSON(JSONParser):
     """Refuses what JSON can spell and nothing behind it can hold: half a letter (\\ud800), thousands of levels."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        too_deep = _("Lists and objects inside each other go deeper than %(levels)s levels.") % {"levels": DEEPEST}
+        too_deep = _("Lists and objects are nested more than %(levels)s levels deep.") % {"levels": DEEPEST}
         try:
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:
             raise ParseError(too_deep) from None
         except ParseError as error:
             if "set_int_max_str_digits" in str(error.detail):  # Python's own words are for its programmers
-                raise ParseError(_("A number has more digits than anything here can hold.")) from None
+                raise ParseError(_("A number has too many digits.")) from None
             raise
         if depth(data) > DEEPEST:
             raise ParseError(too_deep)
         try:
             json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ParseError(_("A text contains half a letter (a lone surrogate).")) from None
+            raise ParseError(_("A text contains an incomplete character (a lone surrogate).")) from None
         return data
 
 
@@ -156,7 +156,7 @@ class ApiView(APIView):
         """A yes-or-no query parameter, such as `dry_run=1`."""
         text = self.request.query_params.get(name, "")
         if text not in {"", "0", "1", "true", "false"}:
-            raise Invalid(N_("%(name)s is 1 or 0."), field=name, name=name)
+            raise Invalid(N_("%(name)s must be 1 or 0."), field=name, name=name)
         return text in {"1", "true"}
 
     def version(self) -> int | None:
@@ -169,7 +169,7 @@ class ApiView(APIView):
         text = match.removeprefix("W/").strip('"')
         version = natural(text)
         if version is None:
-            raise Invalid(N_('If-Match holds the ETag of the last answer, such as "3".'), field="If-Match")
+            raise Invalid(N_('If-Match must be the ETag of the last response, such as "3".'), field="If-Match")
         return version
 
     def number(self, name: str, default: int | None = None, maximum: int = LARGEST) -> int | None:
@@ -178,7 +178,9 @@ class ApiView(APIView):
             return default
         number = natural(text, maximum)
         if number is None:
-            raise Invalid(N_("%(name)s is a whole number up to %(maximum)s."), field=name, name=name, maximum=maximum)
+            raise Invalid(
+                N_("%(name)s must be a whole number up to %(maximum)s."), field=name, name=name, maximum=maximum
+            )
         return number
 
 
@@ -189,7 +191,7 @@ class FreeText(serializers.CharField):
 class Moment(serializers.DateTimeField):
     """A time with its zone: whoever leaves it out means some clock, and nobody knows which."""
 
-    default_error_messages = {"zone": _("Say the zone of this time too, such as 2026-01-31T18:00:00Z or …+08:00.")}
+    default_error_messages = {"zone": _("Include the time zone, such as 2026-01-31T18:00:00Z or …+08:00.")}
 
     def enforce_timezone(self, value: Any) -> Any:
         if timezone.is_naive(value):
@@ -215,6 +217,6 @@ class Strict(serializers.Serializer[Any]):
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
         if unknown:
             raise serializers.ValidationError(
-                {str(name): ErrorDetail(str(_("There is no such field.")), "unknown_field") for name in unknown}
+                {str(name): ErrorDetail(str(_("Unknown field.")), "unknown_field") for name in unknown}
             )
         return super().to_internal_value(data)

@@ -49,14 +49,14 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 class InFlight(Problem):
     code = "idempotency_in_flight"
-    message = N_("A request with this Idempotency-Key is still being worked on. Ask again in a moment.")
+    message = N_("A request with this Idempotency-Key is still being processed. Try again in a moment.")
     retry_after = 2
 
 
 class OtherBody(Problem):
     status = 422
     code = "idempotency_key_reused"
-    message = N_("This Idempotency-Key was used for another request. Take a new key for a new request.")
+    message = N_("This Idempotency-Key was used for a different request. Use a new key for a new request.")
 
 
 @dataclass
@@ -157,7 +157,7 @@ def settle(lease: Lease, response: Response) -> None:
 def replay(row: IdempotencyKey) -> HttpResponse:
     headers = {"Content-Type": "application/json"} | row.headers | {"Idempotency-Replayed": "true"}
     return HttpResponse(
-        decrypt(row.body, N_("The answer kept for the Idempotency-Key %(name)s"), row.key),
+        decrypt(row.body, N_("The response kept for the Idempotency-Key %(name)s"), row.key),
         status=row.status,
         headers=headers,
     )

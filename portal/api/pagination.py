@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from portal.text.numbers import natural
 
 LIMIT = 500
-NO_CURSOR = _("This is not a cursor of this list.")
+NO_CURSOR = _("This cursor is not valid for this list.")
 
 
 class CursorPages(CursorPagination):
@@ -30,7 +30,7 @@ class CursorPages(CursorPagination):
         text = request.query_params.get("limit", str(self.page_size))
         size = natural(text, LIMIT)
         if not size:
-            raise exceptions.ValidationError({"limit": _("A whole number from 1 to 500.")})
+            raise exceptions.ValidationError({"limit": _("Must be a whole number from 1 to 500.")})
         return size
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: APIView) -> tuple[str, ...]:

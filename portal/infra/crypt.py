@@ -34,8 +34,8 @@ class Undecryptable(Problem):
     status = 409
     code = "undecryptable"
     message = N_(
-        "%(what)s cannot be read: encrypted with a key that this installation no longer has. An operator can put the old "
-        "key back into ENCRYPTION_KEYS; otherwise it has to be entered again."
+        "%(what)s cannot be read: it is encrypted with a key that is no longer configured. An "
+        "operator can restore the old key in ENCRYPTION_KEYS; otherwise it must be entered again."
     )
 
     @property

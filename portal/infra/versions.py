@@ -23,7 +23,8 @@ class Conflict(Problem):
 
     code = "changed_meanwhile"
     message = N_(
-        "Somebody else changed this since your page was loaded. Nothing was saved: compare both, then save again."
+        "Somebody else changed this after your page was loaded. Nothing was saved. Compare both "
+        "versions, then save again."
     )
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
@@ -50,7 +51,9 @@ def check(stored: Mapping[str, Any], seen: str) -> None:
 class Stale(Problem):
     status = 412
     code = "stale"
-    message = N_("Somebody changed this meanwhile (version %(current)s, you had %(given)s). Look again, then decide.")
+    message = N_(
+        "Somebody changed this in the meantime (version %(current)s, you had %(given)s). Review it, then decide."
+    )
 
 
 def check_fresh(current: int | None, given: int | None) -> None:

@@ -34,32 +34,34 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "workload.recalled": Kind(
-        N_("My work has to give capacity back"),
-        N_("%(name)s has to give its capacity back: SIGTERM comes at %(reclaim_at)s. Save now; it is queued again."),
+        N_("My workload is being recalled"),
+        N_("%(name)s is being recalled: it receives SIGTERM at %(reclaim_at)s. Save your work now; it "
+            "will be queued again."),
         mail=True,
     ),
     "workload.withdrawn": Kind(
-        N_("A recall was withdrawn"), N_("%(name)s may stay: nobody needs its capacity any more.")
+        N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
     ),
     "workload.requeued": Kind(
-        N_("My work was stopped and queued again"),
-        N_("%(name)s has given its capacity back and is queued again (attempt %(attempt)s has ended)."),
+        N_("My workload was stopped and queued again"),
+        N_("%(name)s has released its capacity and is queued again (attempt %(attempt)s ended)."),
     ),
     "workload.lost": Kind(
-        N_("My work was lost with its machine"),
-        N_("%(name)s was lost with its machine or pod and is queued again (attempt %(attempt)s has ended)."),
+        N_("My workload was lost with its node"),
+        N_("%(name)s was lost with its node or pod and is queued again (attempt %(attempt)s ended)."),
     ),
     "workload.retried": Kind(
-        N_("My work has failed and begins again"),
-        N_("%(name)s has failed (%(reason)s) and is queued again, as its restarts allow (attempt %(attempt)s has ended)."),
+        N_("My workload failed and is restarting"),
+        N_("%(name)s failed (%(reason)s) and is queued again: it has restarts left (attempt %(attempt)s "
+            "ended)."),
     ),
-    "workload.succeeded": Kind(N_("My work has finished"), N_("%(name)s has finished.")),
-    "workload.failed": Kind(N_("My work has failed"), N_("%(name)s has failed: %(reason)s."), mail=True),
+    "workload.succeeded": Kind(N_("My workload succeeded"), N_("%(name)s succeeded.")),
+    "workload.failed": Kind(N_("My workload failed"), N_("%(name)s failed: %(reason)s."), mail=True),
     "workload.rejected": Kind(
-        N_("My work will not start"), N_("%(name)s will not start: %(reason)s."), mail=True
+        N_("My workload will not start"), N_("%(name)s will not start: %(reason)s."), mail=True
     ),
     "recall.done": Kind(
-        N_("Capacity we recalled is back"), N_("%(units)s %(unit)s of %(pool)s are back for %(department)s.")
+        N_("Capacity that we recalled is available"), N_("%(units)s %(unit)s of %(pool)s are available again to %(department)s.")
     ),
     "member.invited": Kind(
         N_("I was added to a department"), N_("You are now %(role)s of %(department)s."), mail=True
@@ -69,26 +71,26 @@ KINDS: dict[str, Kind] = {
     ),
     "quota.changed": Kind(
         N_("Our quota was changed"),
-        N_("The quota of %(department)s in %(pool)s is now %(guaranteed)s guaranteed, borrow limit %(borrow_limit)s, "
-           "lend limit %(lend_limit)s."),
+        N_("The quota of %(department)s in %(pool)s is now: guaranteed %(guaranteed)s, borrow limit "
+            "%(borrow_limit)s, lend limit %(lend_limit)s."),
     ),
     "token.expiring": Kind(
-        N_("One of my tokens is about to end"), N_("Your token %(name)s ends at %(expires_at)s."), mail=True
+        N_("One of my tokens expires soon"), N_("Your token %(name)s expires at %(expires_at)s."), mail=True
     ),
     "token.ended": Kind(
-        N_("Tokens of our service accounts have ended"),
-        N_("Tokens of service accounts of %(department)s have ended with the right of %(person)s, who made them: %(tokens)s. "
-           "Make new ones where they are needed."),
+        N_("Tokens of our service accounts are no longer valid"),
+        N_("Tokens of service accounts of %(department)s are no longer valid because %(person)s, who "
+            "created them, lost the required role: %(tokens)s. Create new ones where needed."),
         mail=True,
     ),
     "webhook.failing": Kind(
-        N_("A webhook of ours does not take what it is sent"),
-        N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). It is left alone for a "
-           "while and then tried again; what waits is kept for 30 days."),
+        N_("One of our webhooks is failing"),
+        N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). "
+            "Delivery pauses for a while and is then retried; undelivered messages are kept for 30 days."),
         mail=True, webhooks=False,
     ),
     "webhook.test": Kind(
-        N_("Test of a webhook"), N_("This is a test from %(department)s. Nothing has happened."), mail=False
+        N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."), mail=False
     ),
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
@@ -97,10 +99,10 @@ AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit"}  # in the pool's unit, th
 REASONS: dict[str, str] = {
     "max_runtime": N_("its time limit was reached"),
     "max_reclaims": N_("it was recalled more often than the pool allows"),
-    "max_wait": N_("it waited longer than its longest wait"),
-    "unknown_image": N_("its image is not available there"),
+    "max_wait": N_("it waited longer than its maximum waiting time"),
+    "unknown_image": N_("its image cannot be pulled"),
     "OOMKilled": N_("it ran out of memory"),
-    "Error": N_("its command ended with an error"),
+    "Error": N_("its command exited with an error"),
     "DeadlineExceeded": N_("its time limit was reached"),
 }
 
@@ -185,7 +187,7 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
 def shown(key: str, value: Any) -> str:
     if key == "reason":
         reason = str(value)
-        return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command ended with an error")
+        return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
     if key == "unit":
         return unit_name(str(value))
     if key == "role":

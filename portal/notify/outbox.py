@@ -197,7 +197,7 @@ def letter(item: InboxItem, user: User) -> EmailMessage:
     with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
         text = notices.sentence(item.kind, item.data)
         address = link(item.department.slug if item.department else "", item.workload)
-        foot = gettext("You can choose in your inbox's settings which of these come by mail.")
+        foot = gettext("You can choose in the inbox settings which of these are sent by mail.")
     body = "\n\n".join(part for part in (text, address, foot) if part)
     subject = printable(text)
     subject = subject if len(subject) <= 100 else subject[:97] + "…"

@@ -33,7 +33,7 @@ class TooSlow(OSError):
 
 class NotAllowed(Invalid):
     code = "host_not_allowed"
-    message = N_("%(host)s is not among the hosts the operator allows for webhooks: %(allowed)s.")
+    message = N_("%(host)s is not among the hosts that the operator allows for webhooks: %(allowed)s.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ def check(url: str) -> Rule:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError:
-        raise Invalid(N_("This is not an address."), field="url") from None
+        raise Invalid(N_("This is not a valid address."), field="url") from None
     if parts.scheme not in {"https", "http"} or not host:
-        raise Invalid(N_("Give an address that begins with https://."), field="url")
+        raise Invalid(N_("The address must begin with https://."), field="url")
     if parts.username or parts.password:
-        raise Invalid(N_("The address must not hold a user name or password."), field="url")
+        raise Invalid(N_("The address must not contain a user name or password."), field="url")
     port = port or (80 if parts.scheme == "http" else 443)
     for rule in rules():
         if rule.allows(parts.scheme, host, port):

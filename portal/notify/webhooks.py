@@ -19,19 +19,19 @@ MOST = 20
 
 class TooManyWebhooks(Problem):
     code = "too_many_webhooks"
-    message = N_("%(department)s has %(count)s webhooks, which is the most. Remove one first.")
+    message = N_("%(department)s already has %(count)s webhooks, the maximum. Delete one first.")
 
 
 def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
     """The name as it is kept. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
     name = names.checked(name)
     if not name:
-        raise Invalid(N_("A webhook needs a name."), field="name")
+        raise Invalid(N_("Enter a name for the webhook."), field="name")
     if shape not in WebhookShape.values:
-        raise Invalid(N_("Choose one of the shapes %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
+        raise Invalid(N_("Choose one of the formats %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
     unknown = sorted(set(kinds) - set(notices.SETTABLE))
     if unknown:
-        raise Invalid(N_("There are no notices called %(kinds)s."), field="kinds", kinds=", ".join(unknown))
+        raise Invalid(N_("There are no notifications of type %(kinds)s."), field="kinds", kinds=", ".join(unknown))
     safe_http.check(url)
     return name
 
@@ -81,7 +81,7 @@ def change_webhook(
     actor.require(Right.STEER, webhook.department)
     name = checked(name, url, shape, kinds)
     if secret is None and safe_http.host_of(url) != safe_http.host_of(webhook.url) and webhook.secret:
-        raise Invalid(N_("Another host gets its own secret: give it again."), field="secret")
+        raise Invalid(N_("For another host, enter the secret again."), field="secret")
     was_active = webhook.active
     with durable():
         before = _shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))

@@ -51,7 +51,7 @@ Receive = Callable[[], Awaitable[Message]]
 class TooLarge(Problem):
     status = 413
     code = "too_large"
-    message = N_("The request is larger than is accepted here: at most %(limit)s bytes.")
+    message = N_("The request is too large: at most %(limit)s bytes are accepted.")
 
 
 class TooSlow(Problem):
@@ -65,7 +65,7 @@ class TooMany(Problem):
 
     status = 429
     code = "too_many_open"
-    message = N_("You have %(most)s of these open already. Close some, then try again.")
+    message = N_("You already have %(most)s of these connections open. Close some, then try again.")
     retry_after = 10
 
 

@@ -51,6 +51,7 @@ for plain in (
     code_names.plain_error,
     code_names.technical,
     words.amount,
+    words.guarantee,
     words.memory,
     words.file_size,
     words.listed,
@@ -194,7 +195,7 @@ def pool_bar(
         ("borrowed", _("borrowed"), borrowed),
         ("outside", _("outside the quota"), outside),
         ("held", _("held"), held),
-        ("away", _("not present"), away),
+        ("away", _("offline"), away),
     ]
     total, at, drawn = max(capacity, own + borrowed + outside + held + away, 1), 0, []
     for kind, label, units in kinds:

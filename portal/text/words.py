@@ -27,6 +27,11 @@ def amount(units: int | None, pool: Any) -> str:
     return memory(units)
 
 
+def guarantee(units: int, pool: Any) -> str:
+    """An amount of guaranteed quota; a department that has none is told so instead of "0 GiB"."""
+    return amount(units, pool) if units else _("none")
+
+
 def part(units: int, pool: Any) -> str:
     """What stands before "of 16 cards": `15`; before "of 30 GiB": "15 GiB", since memory means nothing without unit."""
     return memory(units) if pool.unit == "MiB" else f"{units:,}"

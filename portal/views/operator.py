@@ -145,7 +145,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
             context["refusal"] = problem
         else:
             if not password:
-                messages.success(request, _("%(name)s is changed.") % {"name": row.label})
+                messages.success(request, _("%(name)s was saved.") % {"name": row.label})
                 return redirect("portal:operator_user", username)
             if request.user == row:  # else the new password would be shown to nobody
                 update_session_auth_hash(request, User.objects.get(pk=row.pk))
@@ -173,16 +173,23 @@ def _require_confirmed(request: HttpRequest, row: User) -> None:
         case "lock" if row.is_active:
             title, action = _("Lock %(name)s?") % name, _("Lock")
             text = ngettext(
-                "Every session ends at once, and %(n)s token with it: pipelines that use it stop working.",
-                "Every session ends at once, and %(n)s tokens with it: pipelines that use them stop working.", tokens,
+                "All sessions end at once and %(n)s token is revoked: pipelines that use it stop working.",
+                "All sessions end at once and %(n)s tokens are revoked: pipelines that use them stop working.", tokens,
             )  # fmt: skip
-            lines = [text % {"n": tokens}, _("What runs goes on; nobody can log in as %(name)s until unlocked.") % name]
+            lines = [
+                text % {"n": tokens},
+                _("Running workloads continue. Nobody can log in as %(name)s until the account is unlocked.") % name,
+            ]
             lines += [_("Member of %(departments)s.") % {"departments": ", ".join(roles)}] if roles else []
         case "operator" if not row.is_operator:
-            title, action = _("Make %(name)s an operator?") % name, _("Make operator")
+            title, action = _("Grant the operator role to %(name)s?") % name, _("Grant operator role")
             lines = [
-                _("%(name)s will see every department's workloads, logs and files.") % name,
-                _("%(name)s may change quotas, policies, clusters and accounts, and make others operator.") % name,
+                _("%(name)s will be able to see the workloads, logs and files of all departments.") % name,
+                _(
+                    "%(name)s will be able to change quotas, policies, clusters and accounts, and to grant the "
+                    "operator role."
+                )
+                % name,
             ]
         case _other:
             return
@@ -207,21 +214,23 @@ def _change(actor: Actor, row: User, change: str, seen: str) -> str:
 
 class DepartmentForm(forms.Form):
     slug = LineInput(
-        label=gettext_lazy("Short name"), max_length=40, help_text=gettext_lazy("Stands in addresses; stays.")
+        label=gettext_lazy("Short name"),
+        max_length=40,
+        help_text=gettext_lazy("Used in addresses. Cannot be changed later."),
     )
     name = NameInput(label=gettext_lazy("Name"), max_length=100)
     parent = forms.ModelChoiceField(
-        label=gettext_lazy("Part of"),
+        label=gettext_lazy("Parent department"),
         queryset=Department.objects.all(),
         required=False,
-        empty_label=gettext_lazy("nothing"),
+        empty_label=gettext_lazy("none"),
     )
     weight = forms.IntegerField(
         label=gettext_lazy("Weight"),
         min_value=1,
         max_value=1_000_000,
         initial=1,
-        help_text=gettext_lazy("Orders departments that borrow."),
+        help_text=gettext_lazy("Share of borrowed capacity relative to other departments."),
     )
 
 
@@ -231,8 +240,8 @@ class DepartmentChangeForm(DepartmentForm):
         label=gettext_lazy("May lock memory (RDMA)"),
         required=False,
         help_text=gettext_lazy(
-            "Work that asks for it runs as root with the capability IPC_LOCK, in a second namespace without the Pod"
-            " Security Standard “restricted”."
+            "Workloads that request it run as root with the capability IPC_LOCK, in a second namespace "
+            "without the Pod Security Standard “restricted”."
         ),
     )
     version = forms.IntegerField(widget=forms.HiddenInput)
@@ -250,7 +259,9 @@ def departments(request: HttpRequest) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s is made. Give it a quota and an owner next.") % {"name": made.name})
+            messages.success(
+                request, _("%(name)s was created. Next, set its quota and add a quota owner.") % {"name": made.name}
+            )
             return redirect("portal:operator_departments")
     context = {"tree": tree(), "form": form}
     return render(request, "portal/operator_departments.html", context, status=422 if form.errors else 200)
@@ -292,7 +303,7 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s is changed.") % {"name": data["name"]})
+            messages.success(request, _("%(name)s was saved.") % {"name": data["name"]})
             return redirect("portal:operator_departments")
     context = {"department": row, "form": form}
     return render(request, "portal/operator_department.html", context, status=conflicts.status_of(form))

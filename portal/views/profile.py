@@ -34,7 +34,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
     language = forms.ChoiceField(
         label=gettext_lazy("Language"),
         required=False,
-        choices=[("", gettext_lazy("as the browser")), ("en", "English"), ("zh-hans", "简体中文")],
+        choices=[("", gettext_lazy("same as browser")), ("en", "English"), ("zh-hans", "简体中文")],
     )
     time_zone = forms.ChoiceField(label=gettext_lazy("Time zone"), required=False)
     seen = conflicts.SeenField()
@@ -45,7 +45,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        here = _("as the browser; in mails %(zone)s") % {"zone": settings.TIME_ZONE}
+        here = _("same as browser; %(zone)s in mail") % {"zone": settings.TIME_ZONE}
         choices = [("", here), *zones.CHOICES]
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
 
@@ -80,7 +80,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         if wants_password:
             update_session_auth_hash(request, user)
         with override(user.language or None):
-            messages.success(request, _("Password changed.") if wants_password else _("Saved."))
+            messages.success(request, _("The password was changed.") if wants_password else _("Saved."))
         return redirect("portal:profile")
     status = 422 if request.method == "POST" else 200
     return render(request, "portal/profile.html", {"form": form, "password": password}, status=status)
@@ -94,7 +94,7 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
     if actor.user is not None:
         users.end_sessions(actor=actor, user=actor.user)
     logout(request)
-    messages.success(request, _("You are logged out everywhere."))
+    messages.success(request, _("You were logged out everywhere."))
     return redirect("portal:login")
 
 

@@ -29,11 +29,11 @@ from portal.views.members import membership_for
 from portal.web import one_time_secrets
 
 SCOPES = [
-    (Right.SEE.value, gettext_lazy("read: see boards, workloads and logs")),
-    (Right.SUBMIT.value, gettext_lazy("submit: start and steer own workloads")),
-    (Right.STEER.value, gettext_lazy("quota: members, caps, recalls, stop anyone's")),
-    (Right.MAKE_TOKENS.value, gettext_lazy("tokens: make others that may no more, and revoke")),
-    (Right.OPERATE.value, gettext_lazy("admin: what operators may")),
+    (Right.SEE.value, gettext_lazy("read: view boards, workloads and logs")),
+    (Right.SUBMIT.value, gettext_lazy("submit: submit and manage own workloads")),
+    (Right.STEER.value, gettext_lazy("quota: manage members, caps and recalls; stop any workload")),
+    (Right.MAKE_TOKENS.value, gettext_lazy("tokens: create tokens with no more scopes than its own, and revoke them")),
+    (Right.OPERATE.value, gettext_lazy("admin: everything an operator may do")),
 ]
 LIVES = [
     (7, gettext_lazy("7 days")),
@@ -48,18 +48,20 @@ def words_of(text: str) -> list[str]:
 
 
 class TokenForm(forms.Form):
-    name = NameInput(label=gettext_lazy("Name"), max_length=80, help_text=gettext_lazy("What uses it: nightly-ci"))
+    name = NameInput(
+        label=gettext_lazy("Name"), max_length=80, help_text=gettext_lazy("What it is used for, for example nightly-ci")
+    )
     department = forms.ModelChoiceField(
         Department.objects.none(), label=gettext_lazy("Department"), to_field_name="slug", empty_label=None
     )
     scopes = forms.MultipleChoiceField(
-        label=gettext_lazy("It may"), choices=SCOPES, widget=forms.CheckboxSelectMultiple, initial=["read", "submit"]
+        label=gettext_lazy("Scopes"), choices=SCOPES, widget=forms.CheckboxSelectMultiple, initial=["read", "submit"]
     )
-    days = forms.TypedChoiceField(label=gettext_lazy("It ends after"), choices=LIVES, coerce=int, initial=90)
+    days = forms.TypedChoiceField(label=gettext_lazy("Valid for"), choices=LIVES, coerce=int, initial=90)
     addresses = LineInput(
-        label=gettext_lazy("Only from these addresses"),
+        label=gettext_lazy("Allowed addresses"),
         required=False,
-        help_text=gettext_lazy("Networks like 10.0.0.0/8, separated by commas; empty: from anywhere"),
+        help_text=gettext_lazy("Networks such as 10.0.0.0/8, separated by commas. Leave empty to allow any address."),
     )
 
     def __init__(self, *args: Any, actor: Actor, row: Membership | None = None, **kwargs: Any) -> None:
@@ -184,7 +186,7 @@ def revoke(request: HttpRequest, prefix: str) -> HttpResponse:
     if token is None or not (own or actor.may(Right.STEER, token.department)):
         raise NotVisible
     revoke_token(actor=actor, token=token)
-    messages.success(request, _("%(name)s is revoked: nothing can use it any more.") % {"name": token.name})
+    messages.success(request, _("%(name)s was revoked and can no longer be used.") % {"name": token.name})
     if own:
         return redirect("portal:tokens")
     if token.department is None:

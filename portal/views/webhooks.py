@@ -29,19 +29,19 @@ DELIVERIES_SHOWN = 20
 class WebhookForm(forms.Form):
     name = NameInput(label=gettext_lazy("Name"), max_length=80)
     url = forms.URLField(label=gettext_lazy("Address"), max_length=500, assume_scheme="https")
-    shape = forms.ChoiceField(label=gettext_lazy("Shape"), choices=WebhookShape.choices)
+    shape = forms.ChoiceField(label=gettext_lazy("Format"), choices=WebhookShape.choices)
     secret = forms.CharField(
         label=gettext_lazy("Secret"),
         max_length=200,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text=gettext_lazy("Signs what is sent; kept encrypted and never shown again."),
+        help_text=gettext_lazy("Signs the messages. Stored encrypted and never shown again."),
     )
     kinds = forms.MultipleChoiceField(
-        label=gettext_lazy("Tells of"),
+        label=gettext_lazy("Notifications"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("None chosen: everything."),
+        help_text=gettext_lazy("Leave empty to receive all notifications."),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ def webhooks(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("Added. Try it now."))
+            messages.success(request, _("The webhook was added. You can test it now."))
             return redirect("portal:webhooks", here.slug)
     return _page(request, here, form, status=422 if form.errors else 200)
 
@@ -94,7 +94,7 @@ def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     hook = _hook(actor, department, webhook)
     actions.try_webhook(actor=actor, webhook=hook)
     messages.success(
-        request, _("A test is on its way to %(name)s: what comes back stands below.") % {"name": hook.name}
+        request, _("A test message was sent to %(name)s. The response appears below.") % {"name": hook.name}
     )
     return redirect("portal:webhooks", department)
 
@@ -125,7 +125,7 @@ def remove(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     actor = actor_of(request)
     hook = _hook(actor, department, webhook)
     actions.remove_webhook(actor=actor, webhook=hook)
-    messages.success(request, _("%(name)s is removed.") % {"name": hook.name})
+    messages.success(request, _("%(name)s was removed.") % {"name": hook.name})
     return redirect("portal:webhooks", department)
 
 

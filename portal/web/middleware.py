@@ -86,7 +86,7 @@ class OnlyForms(Problem):
 
     status = 405
     code = "method_not_allowed"
-    message = N_("This address only takes what a form sends. Go back to the page with the form, and send it again.")
+    message = N_("This address only accepts form submissions. Return to the page with the form and submit it again.")
 
 
 def problems(get_response: GetResponse) -> GetResponse:

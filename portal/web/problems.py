@@ -39,12 +39,12 @@ log = structlog.get_logger(__name__)
 
 class AlreadyThere(Problem):
     code = "already_exists"
-    message = N_("Something with these values exists already.")
+    message = N_("A record with these values already exists.")
 
 
 class InUse(Problem):
     code = "in_use"
-    message = N_("Something else still needs this, so it cannot be removed.")
+    message = N_("This is still in use and cannot be deleted.")
 
 
 class NotAllowed(Problem):
@@ -62,19 +62,19 @@ class NullCharacter(Problem):
 class Malformed(Problem):
     status = 400
     code = "bad_request"
-    message = N_("The request cannot be understood.")
+    message = N_("The request is malformed.")
 
 
 class TooLarge(Problem):
     status = 413
     code = "too_large"
-    message = N_("The request is larger than is accepted here.")
+    message = N_("The request is too large.")
 
 
 class Failed(Problem):
     status = 500
     code = "internal_error"
-    message = N_("Something went wrong on our side. It was written to the log with the request id %(request_id)s.")
+    message = N_("Internal error. It was logged with the request ID %(request_id)s.")
 
 
 def handler(exc: Exception, context: dict[str, Any]) -> Response | None:

@@ -23,7 +23,7 @@ class TimeOfDay(serializers.CharField):
     def to_internal_value(self, data: Any) -> Any:
         text = super().to_internal_value(data)
         if not TIME.fullmatch(text):
-            raise serializers.ValidationError(_("Write a time of day such as 09:00 or 24:00."), "invalid_time")
+            raise serializers.ValidationError(_("Enter a time of day such as 09:00 or 24:00."), "invalid_time")
         return int(text[:2]) * 60 + int(text[3:])
 
 

@@ -37,7 +37,7 @@ def faults(live: Live) -> Iterator[Fault]:
 def _promises(live: Live, pool: Pool) -> Iterator[Fault]:
     promised = sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool.pk)
     if promised > pool.nominal:
-        message = N_("%(pool)s: %(promised)s promised, %(nominal)s there to promise")
+        message = N_("%(pool)s: %(promised)s guaranteed, but only %(nominal)s of capacity")
         yield Fault(message, {"pool": pool.name, "promised": promised, "nominal": pool.nominal})
 
 
@@ -64,7 +64,7 @@ def _ledger(live: Live) -> Iterator[Fault]:
     for claim in live.all_claims():
         held = claim.units if claim.state in OCCUPYING and not claim.is_recall else 0
         if held != written[claim.pk]:
-            message = N_("claim %(claim)s holds %(held)s, the ledger says %(written)s")
+            message = N_("claim %(claim)s holds %(held)s, but the ledger records %(written)s")
             yield Fault(message, {"claim": claim.public_id, "held": held, "written": written[claim.pk]})
 
 

@@ -2,7 +2,7 @@
 pods as it can give, and the cheapest nodes that give all pods together are chosen.
 
 Whatever the number of candidates: if a permitted set of victims makes room, one is found (docs/quota-rules.md,
-"Exactness"). The sets that a node can be cleared with come from options.py, what may be taken from whom from
+    "Exactness"). The sets that a node can be cleared with come from options.py, what may be taken from whom from
 allowances.py; `permitted` and `makes_room` have the last word.
 """
 

@@ -20,55 +20,60 @@ class RulesForm(forms.Form):
         label=_("Notice (s)"),
         min_value=0,
         max_value=86_400,
-        help_text=_("Between telling a workload to go and its SIGTERM."),
+        help_text=_("Time between announcing a recall and SIGTERM."),
     )
     grace = forms.IntegerField(
-        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Between SIGTERM and SIGKILL.")
+        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Time between SIGTERM and SIGKILL.")
     )
     min_runtime = forms.IntegerField(
-        label=_("Minimum runtime (s)"), min_value=0, max_value=604_800, help_text=_("Nobody is told to go before.")
+        label=_("Minimum runtime (s)"),
+        min_value=0,
+        max_value=604_800,
+        help_text=_("A workload is not recalled before it has run this long."),
     )
     max_reclaims = forms.IntegerField(
-        label=_("Most reclaims"),
+        label=_("Maximum recalls"),
         min_value=1,
         max_value=1_000,
-        help_text=_("A workload recalled more often stops for good."),
+        help_text=_("A workload recalled more often than this is stopped for good."),
     )
     beside_percent = forms.IntegerField(
-        label=_("CPU and memory of a card (%)"),
+        label=_("CPU and memory per card (%)"),
         min_value=0,
         max_value=10_000,
         required=False,
         widget=forms.NumberInput(attrs={"placeholder": BESIDE_PERCENT}),
         help_text=_(
-            "Of an even share of its node. Who asks for more is charged for more cards; 0: nobody is. Above 100 the CPU can be"
-            " gone before the cards are."
+            "Percentage of an even share of the node. Requests above it are charged as more cards; 0: "
+            "never charged. Above 100, CPU may run out before the cards do."
         ),
     )
     fair_sharing = forms.ChoiceField(
         label=_("Fair sharing"),
         required=False,
-        help_text=_("Who borrows least for its weight goes first, and may take from who borrows more."),
+        help_text=_(
+            "The department that borrows least for its weight starts first, and may preempt those that borrow more."
+        ),
     )
     starvation_after = forms.IntegerField(
         label=_("Starvation after (s)"),
         min_value=0,
         max_value=604_800,
         required=False,
-        help_text=_("A borrower that waited longer keeps what becomes free until it fits."),
+        help_text=_("A borrowing workload that has waited longer holds capacity as it becomes free until it fits."),
     )
     restart_cost = forms.IntegerField(
         label=_("Restart cost (s)"),
         min_value=0,
         max_value=86_400,
         required=False,
-        help_text=_("What stopping a workload costs beyond the work since its last checkpoint."),
+        help_text=_("Cost of preempting a workload, in addition to the work since its last checkpoint."),
     )
     version = forms.IntegerField(widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, defaults: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        usual = _("as the installation: on") if defaults["fair_sharing"] else _("as the installation: off")
+        usual = _("same as installation: on") if defaults["fair_sharing"] else _("same as installation: off")
         choice = self.fields["fair_sharing"]
         if isinstance(choice, forms.ChoiceField):
             choice.choices = [(DEFAULT, usual), (ON, _("on")), (OFF, _("off"))]
@@ -97,37 +102,37 @@ class PolicyForm(forms.Form):
     own = forms.ChoiceField(
         label=_("Policy"),
         widget=forms.RadioSelect,
-        choices=[("", _("none of its own: the next wider one counts")), ("1", _("its own:"))],
+        choices=[("", _("not set: inherit")), ("1", _("set here:"))],
         required=False,
     )
     reclaim = forms.ChoiceField(
-        label=_("Inside the guarantee: from who borrows"),
+        label=_("Within guaranteed quota: from borrowers"),
         required=False,
         choices=[
-            ("any", _("takes back any work")),
-            ("lower_priority", _("takes back work of lower priority only")),
-            ("never", _("takes nothing back: waits until it ends")),
+            ("any", _("reclaims any workload")),
+            ("lower_priority", _("reclaims workloads of lower priority only")),
+            ("never", _("reclaims nothing: waits until they end")),
         ],
     )
     within = forms.ChoiceField(
         label=_("In its own department"),
         required=False,
         choices=[
-            ("lower_priority", _("stops work of lower priority")),
-            ("lower_or_newer_equal", _("stops work of lower priority, and newer work of the same")),
-            ("never", _("stops nothing")),
+            ("lower_priority", _("preempts workloads of lower priority")),
+            ("lower_or_newer_equal", _("preempts workloads of lower priority, and newer ones of the same priority")),
+            ("never", _("preempts nothing")),
         ],
     )
     borrow_preempt = forms.ChoiceField(
-        label=_("While it borrows: from other borrowers"),
+        label=_("While borrowing: from other borrowers"),
         required=False,
         choices=[
-            (NEVER, _("takes nothing")),
-            (LOWER, _("takes work of lower priority")),
-            (UP_TO, _("takes work of lower priority, at most this one:")),
+            (NEVER, _("preempts nothing")),
+            (LOWER, _("preempts workloads of lower priority")),
+            (UP_TO, _("preempts workloads of lower priority, up to:")),
         ],
     )
-    max_priority = forms.IntegerField(label=_("Highest priority it may take"), required=False)
+    max_priority = forms.IntegerField(label=_("Highest priority it may preempt"), required=False)
     version = forms.IntegerField(widget=forms.HiddenInput)
 
     @staticmethod
@@ -143,7 +148,7 @@ class PolicyForm(forms.Form):
         data = self.cleaned_data
         wanted = data.get("own") and data.get("borrow_preempt") == UP_TO
         if wanted and "max_priority" in data and data["max_priority"] is None:
-            self.add_error("max_priority", _("Say which priority."))
+            self.add_error("max_priority", _("Enter the priority."))
         return data
 
     def policy(self) -> e.Policy | None:

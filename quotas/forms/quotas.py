@@ -93,12 +93,12 @@ class RecallForm(forms.Form):
         widget=PoolSelect({"data-resets": "units"}),
     )  # fmt: skip
     units = LineInput(
-        label=_("How much"),
+        label=_("Amount"),
         max_length=LONGEST,
-        help_text=_("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+        help_text=_("In the unit shown beside the pool, or with a unit: 10 GiB, 2 cards, half a card, 25 %."),
     )
     hours = forms.TypedChoiceField(
-        label=_("Keep them for"),
+        label=_("Keep for"),
         coerce=int,
         empty_value=None,
         required=False,
@@ -109,7 +109,7 @@ class RecallForm(forms.Form):
             ("168", _("7 days")),
             ("", _("until withdrawn")),
         ],
-        help_text=_("Your workloads draw from them. What you do not use by then goes back to the pool."),
+        help_text=_("Your department's workloads use this capacity. What is unused by then returns to the pool."),
     )
 
     def __init__(self, *args: Any, pools: list[Pool], **kwargs: Any) -> None:
@@ -136,18 +136,23 @@ class RecallForm(forms.Form):
 class QuotaForm(AmountsForm):
     """All three amounts; `version` is what the reader saw (blank: there was no quota yet)."""
 
-    guaranteed = AmountField(label=_("Guaranteed"), help_text=_("Always there when asked for."))
+    guaranteed = AmountField(label=_("Guaranteed"), help_text=_("Available to the department whenever it requests it."))
     borrow_limit = AmountField(
         label=_("Borrow limit"),
         required=False,
-        help_text=_("How far above its guarantee it may go while others are idle. Empty: no limit."),
+        help_text=_(
+            "How much the department may use above its guaranteed quota while others are idle. Leave "
+            "empty for no limit."
+        ),
     )
     lend_limit = AmountField(
         label=_("Lend limit"),
         required=False,
-        help_text=_("How much of it others may use while it is idle. Empty: all of it; 0: nothing."),
+        help_text=_(
+            "How much of the guaranteed quota others may borrow while it is idle. Leave empty for all; 0 for none."
+        ),
     )
-    why = LineInput(label=_("Why"), max_length=200, required=False, help_text=_("Stands in the history."))
+    why = LineInput(label=_("Reason"), max_length=200, required=False, help_text=_("Recorded in the history."))
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, only_lend: bool = False, **kwargs: Any) -> None:
@@ -188,10 +193,10 @@ class WindowForm(AmountsForm):
         data = self.cleaned_data
         if not self.errors and self.has_changed():
             if not data.get("days"):
-                self.add_error("days", _("Choose the days on which it begins."))
+                self.add_error("days", _("Choose the weekdays on which the window begins."))
             for name in ("start", "end"):
                 if data.get(name) is None:
-                    self.add_error(name, _("Say a time, such as 09:00."))
+                    self.add_error(name, _("Enter a time such as 09:00."))
         return data
 
     def window(self) -> Window | None:
@@ -217,15 +222,17 @@ WindowForms = forms.formset_factory(
 
 
 class ZoneForm(forms.Form):
-    zone = forms.ChoiceField(label=_("By the clock of"), choices=zones.CHOICES)
+    zone = forms.ChoiceField(label=_("Time zone"), choices=zones.CHOICES)
 
 
 class CapForm(AmountsForm):
-    units = AmountField(label=_("Each user may hold"), required=False)
+    units = AmountField(label=_("Cap per user"), required=False)
     seen = SeenField()
     asked: Any = None  # what breaks, and is to be confirmed first
 
 
 class NominalForm(AmountsForm):
-    nominal = AmountField(label=_("May be promised"), help_text=_("Guarantees never add up to more."))
+    nominal = AmountField(
+        label=_("Capacity for guarantees"), help_text=_("The sum of all guaranteed quotas cannot exceed this.")
+    )
     seen = SeenField()

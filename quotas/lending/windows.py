@@ -47,22 +47,22 @@ def to_json(window: Window) -> dict[str, Any]:
 
 class OverlappingWindows(Invalid):
     code = "overlapping_windows"
-    message = N_("Two windows are in force at the same time: %(one)s and %(other)s.")
+    message = N_("Two lending windows overlap: %(one)s and %(other)s.")
 
 
 def check(windows: tuple[Window, ...], zone: str) -> None:
     """Raises OverlappingWindows, Invalid (windows, zone) for what cannot be meant."""
     for window in windows:
         if not window.days or not set(window.days) <= set(range(7)) or len(set(window.days)) != len(window.days):
-            raise Invalid(N_("Say on which days the window begins, each once."), field="windows")
+            raise Invalid(N_("List the weekdays on which the window begins, each once."), field="windows")
         if not (0 <= window.start < DAY and 0 < window.end <= DAY) or window.start == window.end:
-            raise Invalid(N_("A window begins and ends at two different times of the day."), field="windows")
+            raise Invalid(N_("A window must begin and end at different times of day."), field="windows")
         if window.lend_limit is not None and window.lend_limit < 0:
-            raise Invalid(N_("A lend limit is 0 or more, or none."), field="windows")
+            raise Invalid(N_("A lend limit must be 0 or more, or not set."), field="windows")
     if len(windows) > MOST_WINDOWS:
-        raise Invalid(N_("At most %(most)s windows."), field="windows", most=MOST_WINDOWS)
+        raise Invalid(N_("At most %(most)s lending windows."), field="windows", most=MOST_WINDOWS)
     if windows and zone not in available_timezones():
-        raise Invalid(N_("There is no time zone %(zone)s; write it like Asia/Shanghai."), field="zone", zone=zone)
+        raise Invalid(N_("Unknown time zone %(zone)s. Example: Asia/Shanghai."), field="zone", zone=zone)
     both = overlap(windows)
     if both is not None:
         raise OverlappingWindows(field="windows", one=when_of(both[0]), other=when_of(both[1]))

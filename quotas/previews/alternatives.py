@@ -57,40 +57,46 @@ def _why(found: Alternative, pool: Pool, *, numbers: bool) -> str:
     if not found.answer.victims:
         return _unless_others_go(found.answer)
     if found.worse_in is None:
-        return _("By itself it costs no more, but with the other answers of the same pass it was not to be had.")
+        return _("On its own it costs no more, but other decisions of the same planning pass use that capacity.")
     if found.worse_in is Criterion.SHARES:
-        return _("Who borrows most for its weight would give less.")
+        return _("The department that borrows most for its weight would release less.")
     if found.worse_in is Criterion.ORDER:
-        return _("It is as good: among equals the places they leave decide, and then their ids.")
+        return _("Equally good: between equals, the freed places decide, then the IDs.")
     chosen, instead = found.chosen or 0, found.instead or 0
     if found.worse_in is Criterion.PRIORITY:
-        text = _("It stops work of higher priority: %(instead)s instead of %(chosen)s.")
-        return text % {"instead": instead, "chosen": chosen} if numbers else _("It stops work of higher priority.")
+        text = _("It would preempt workloads of higher priority: %(instead)s instead of %(chosen)s.")
+        return (
+            text % {"instead": instead, "chosen": chosen}
+            if numbers
+            else _("It would preempt workloads of higher priority.")
+        )
     if found.worse_in is Criterion.LOST_WORK:
-        text = _("It loses more work: %(instead)s instead of %(chosen)s.")
+        text = _("More computing time would be lost: %(instead)s instead of %(chosen)s.")
         hours = {"instead": _gpu_hours(instead, pool), "chosen": _gpu_hours(chosen, pool)}
-        return text % hours if numbers else _("It loses more work.")
+        return text % hours if numbers else _("More computing time would be lost.")
     if found.worse_in is Criterion.COUNT:
         text = ngettext(
-            "It stops %(instead)s workload instead of %(chosen)s.",
-            "It stops %(instead)s workloads instead of %(chosen)s.", instead,
+            "It would preempt %(instead)s workload instead of %(chosen)s.",
+            "It would preempt %(instead)s workloads instead of %(chosen)s.", instead,
         )  # fmt: skip
         return text % {"instead": instead, "chosen": chosen}
     text = {
-        Criterion.OWN: _("It stops more of the asking department's own work: %(instead)s instead of %(chosen)s."),
-        Criterion.OTHERS: _("It takes more from others: %(instead)s instead of %(chosen)s."),
-        Criterion.BELOW_GUARANTEE: _(
-            "It leaves departments further below their guarantee: by %(instead)s instead of %(chosen)s."
+        Criterion.OWN: _(
+            "It would preempt more workloads of the requesting department itself: %(instead)s instead of %(chosen)s."
         ),
-        Criterion.UNITS: _("It stops more than is needed: %(instead)s instead of %(chosen)s."),
+        Criterion.OTHERS: _("It would take more from other departments: %(instead)s instead of %(chosen)s."),
+        Criterion.BELOW_GUARANTEE: _(
+            "Departments would fall further below their guaranteed quota: by %(instead)s instead of %(chosen)s."
+        ),
+        Criterion.UNITS: _("It would free more than is needed: %(instead)s instead of %(chosen)s."),
     }[found.worse_in]
     return text % {"instead": amount(instead, pool), "chosen": amount(chosen, pool)}
 
 
 def _unless_others_go(answer: e.Decision) -> str:
     if answer.decision is e.DecisionKind.WAIT:
-        return _("Nobody else can make room: it would wait.")
-    return _("Nobody else has to go: what is free, or leaves in any case, would be enough.")
+        return _("No other workload can make room: the request would wait.")
+    return _("No other workload has to be preempted: free and departing capacity would be enough.")
 
 
 def _gpu_hours(unit_seconds: int, pool: Pool) -> str:

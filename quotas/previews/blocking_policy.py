@@ -36,7 +36,7 @@ class Barred:
             "department": department.name,
             "pool": pool.name,
         }.get(self.source, _("this installation"))
-        text = _("%(rule)s That is the policy of %(where)s; the operator can change it.")
+        text = _("%(rule)s This is the policy of %(where)s; an operator can change it.")
         return text % {"rule": policy_sentences(self.policy)[RULES.index(self.rule)], "where": where}
 
 

@@ -82,9 +82,9 @@ def with_place(snapshot: e.Snapshot, department: Department, parent: Department 
 def _owners(department: Department, parent: Department | None) -> Iterator[str]:
     """An owner's role reaches down the tree."""
     if parent is not None and parent.pk != department.parent_id:
-        yield _("The quota owners of %(parent)s would steer it too.") % {"parent": parent.name}
+        yield _("The quota owners of %(parent)s would also manage it.") % {"parent": parent.name}
     if department.parent is not None and (parent is None or parent.pk != department.parent_id):
-        yield _("The quota owners of %(parent)s would no longer steer it.") % {"parent": department.parent.name}
+        yield _("The quota owners of %(parent)s would no longer manage it.") % {"parent": department.parent.name}
 
 
 def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
@@ -93,13 +93,14 @@ def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> It
     for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):
         old, new = usage_of(before, e.PoolId(pool.slug)), usage_of(after, e.PoolId(pool.slug))
         if old[id].ceiling != new[id].ceiling:
-            text = _("Of %(pool)s it could have at most %(then)s; now it is %(now)s.")
+            text = _("It could use at most %(then)s of %(pool)s; now it is %(now)s.")
             most = {"now": amount(old[id].ceiling, pool), "then": amount(new[id].ceiling, pool)}
             yield text % (most | {"pool": pool.name}), None
         over = min(-new.available(id), new[id].usage - new[id].guaranteed)
         if over > 0 and old.available(id) >= 0:
             text = _(
-                "Of %(pool)s it uses %(over)s more than its new place allows: nothing is stopped, but nothing new starts."
+                "It uses %(over)s more of %(pool)s than its new position allows: no workload is stopped, but "
+                "no new one starts."
             )
             sentence = text % {"pool": pool.name, "over": amount(over, pool)}
             yield sentence, Break("over", sentence, (pool.slug, over))

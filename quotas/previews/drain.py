@@ -39,8 +39,8 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
     otherwise = preview_of(effect) if effect.stopped or effect.staying or effect.starting or effect.waiting else None
     lines = (otherwise.sentence, *otherwise.lines) if otherwise else ()
     text = ngettext(
-        "%(count)s workload runs here and stays until it ends; nothing new starts on %(node)s.",
-        "%(count)s workloads run here and stay until they end; nothing new starts on %(node)s.", len(here),
+        "%(count)s workload runs here and continues until it ends; no new workload starts on %(node)s.",
+        "%(count)s workloads run here and continue until they end; no new workload starts on %(node)s.", len(here),
     )  # fmt: skip
     said = text % {"count": len(here), "node": node.name}
     breaks = (*breaks_of(effect), *_shorter(node))
@@ -58,7 +58,7 @@ def _shorter(node: Node) -> Iterator[Break]:
         left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
         promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
         if promised > left:
-            text = _("%(pool)s would have %(left)s, and %(promised)s are promised to departments: %(short)s too few.")
+            text = _("%(pool)s would have %(left)s, but %(promised)s are guaranteed to departments: %(short)s too few.")
             numbers = {
                 "left": amount(left, pool),
                 "promised": amount(promised, pool),

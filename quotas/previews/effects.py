@@ -204,24 +204,24 @@ def _sentences(effect: Effect) -> list[str]:
     said = []
     if effect.stopped:
         text = ngettext(
-            "%(count)s workload would be told to go, %(units)s in all.",
-            "%(count)s workloads would be told to go, %(units)s in all.", len(effect.stopped),
+            "%(count)s workload would have to release %(units)s in total.",
+            "%(count)s workloads would have to release %(units)s in total.", len(effect.stopped),
         )  # fmt: skip
         said.append(text % {"count": len(effect.stopped), "units": units_of(effect.stopped)})
     if effect.staying:
         text = ngettext(
-            "%(count)s workload that is going now would stay, %(units)s.",
-            "%(count)s workloads that are going now would stay, %(units)s.", len(effect.staying),
+            "%(count)s workload that is being recalled would keep its %(units)s.",
+            "%(count)s workloads that are being recalled would keep their %(units)s.", len(effect.staying),
         )  # fmt: skip
         said.append(text % {"count": len(effect.staying), "units": units_of(effect.staying)})
     if effect.starting:
         text = ngettext(
-            "Nobody has to go; %(starting)s waiting workload would start.",
-            "Nobody has to go; %(starting)s waiting workloads would start.", len(effect.starting),
+            "No workload has to be preempted; %(starting)s queued workload would start.",
+            "No workload has to be preempted; %(starting)s queued workloads would start.", len(effect.starting),
         )  # fmt: skip
         also = ngettext(
-            "%(starting)s waiting workload would start.",
-            "%(starting)s waiting workloads would start.", len(effect.starting),
+            "%(starting)s queued workload would start.",
+            "%(starting)s queued workloads would start.", len(effect.starting),
         )  # fmt: skip
         said.append((also if said else text) % {"starting": len(effect.starting)})
     if effect.waiting:
@@ -231,10 +231,12 @@ def _sentences(effect: Effect) -> list[str]:
         )  # fmt: skip
         said.append(text % {"count": len(effect.waiting)})
     for pool, units in effect.later:
-        text = _("Nobody has to go now; %(later)s more in use would count as borrowed and could be called back.")
-        also = _("%(later)s more in use would count as borrowed and could be called back.")
+        text = _(
+            "No workload has to be preempted now; %(later)s more in use would count as borrowed and could be recalled."
+        )
+        also = _("%(later)s more in use would count as borrowed and could be recalled.")
         said.append((also if said else text) % {"later": amount(units, pool)})
-    return said or [_("Nobody is affected now.")]
+    return said or [_("No workload is affected now.")]
 
 
 def units_of(sides: Iterable[ClaimSide]) -> str:

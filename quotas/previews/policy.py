@@ -72,8 +72,8 @@ def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[s
     if kept:
         longest = max(notice_of(claim, row, after.settings) for claim in kept)
         text = ngettext(
-            "%(count)s running workload keeps the notice it was told (%(longest)s).",
-            "%(count)s running workloads keep the notice they were told (at most %(longest)s).", len(kept),
+            "%(count)s running workload keeps the notice it started with (%(longest)s).",
+            "%(count)s running workloads keep the notice they started with (at most %(longest)s).", len(kept),
         )  # fmt: skip
         said.append(text % {"count": len(kept), "longest": duration(longest)})
     return said
@@ -180,11 +180,11 @@ class Call:
     def in_words(self, pool: Pool) -> str:
         match self.decision:
             case e.DecisionKind.ADMIT:
-                return _("has them at once")
+                return _("would have them at once")
             case e.DecisionKind.RECLAIM:
                 text = ngettext(
-                    "has them by %(by)s, when %(count)s workload with %(units)s has left",
-                    "has them by %(by)s, when %(count)s workloads with %(units)s have left", self.stopped,
+                    "would have them by %(by)s, after %(count)s workload has released %(units)s",
+                    "would have them by %(by)s, after %(count)s workloads have released %(units)s", self.stopped,
                 )  # fmt: skip
                 return text % {
                     "by": clock_of(self.by or timezone.now()),
@@ -192,7 +192,7 @@ class Call:
                     "units": amount(self.units, pool),
                 }
             case _:
-                return _("has to wait until work ends by itself")
+                return _("would have to wait until workloads end by themselves")
 
 
 def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
@@ -209,8 +209,8 @@ def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tupl
             today, then = Call.of(before, probe), Call.of(after, probe)
             if today != then:
                 text = _(
-                    "If %(department)s called now for the other %(units)s of %(pool)s that it is guaranteed:"
-                    " today it %(now)s; with this it %(then)s."
+                    "If %(department)s requested the other %(units)s of its guaranteed quota in %(pool)s now: "
+                    "today it %(now)s; after this change it %(then)s."
                 )
                 numbers = {
                     "department": names[id], "units": amount(left[id], pool), "pool": pool.name,

@@ -38,14 +38,16 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     effect = effect_of(actor, found)
     stopped, breaks = effect.stopped, tuple(each for each in breaks_of(effect) if each.kind == "stopped")
     if answer.decision is e.DecisionKind.ADMIT:
-        text = _("Of what is idle %(department)s would have its %(units)s at once; nobody has to go.")
+        text = _("%(department)s would have its %(units)s at once from idle capacity; no workload has to be preempted.")
     elif answer.decision is e.DecisionKind.RECLAIM and stopped:
         text = ngettext(
-            "%(count)s workload would be told to go; then %(department)s has its %(units)s.",
-            "%(count)s workloads would be told to go; then %(department)s has its %(units)s.", len(stopped),
+            "%(count)s workload would have to release its capacity; then %(department)s has its "
+                "%(units)s.",
+            "%(count)s workloads would have to release their capacity; then %(department)s has its "
+                "%(units)s.", len(stopped),
         )  # fmt: skip
     elif answer.decision is e.DecisionKind.RECLAIM:
-        text = _("%(department)s gets its %(units)s from what is leaving already.")
+        text = _("%(department)s gets its %(units)s from capacity that is already being released.")
     else:
         return replace(_cannot_come_back(actor, department, pool, asked, answer), breaks=breaks)
     sentence = text % {"units": amount(units, pool), "count": len(stopped), "department": department.name}
@@ -62,15 +64,17 @@ def _cannot_come_back(
     words |= {"in_use": amount(account.usage, pool), "guaranteed": amount(account.guaranteed, pool)}
     lines: list[str] = []
     if account.usage + recall.units > account.guaranteed:
-        text = _("%(units)s cannot come back now: %(department)s itself uses %(in_use)s of its %(guaranteed)s.")
+        text = _("%(units)s cannot be recalled now: %(department)s itself uses %(in_use)s of its %(guaranteed)s.")
         if left := max(0, account.guaranteed - account.usage):
-            lines.append(_("At most %(left)s can.") % {"left": amount(left, pool)})
+            lines.append(_("At most %(left)s can be recalled.") % {"left": amount(left, pool)})
     elif rule := barred(asked, answer.claim):
-        text = _("%(units)s cannot come back now: a policy does not let %(department)s take them.")
+        text = _("%(units)s cannot be recalled now: a policy does not allow %(department)s to reclaim them.")
         lines.append(rule.sentence(department, pool))
     else:
-        text = _("%(units)s cannot come back now, though %(department)s uses only %(in_use)s of its %(guaranteed)s.")
+        text = _(
+            "%(units)s cannot be recalled now, although %(department)s uses only %(in_use)s of its %(guaranteed)s."
+        )
         reasons = list(map(reason_to_json, answer.reasons))
         lines += [why for why, _advice in Teller(actor, named_claims(reasons)).reasons(reasons, pool)]
-    lines.append(_("Recalled all the same, it waits and takes what becomes free."))
+    lines.append(_("If you recall anyway, the recall waits and takes capacity as it becomes free."))
     return Preview((), None, text % words, tuple(lines))

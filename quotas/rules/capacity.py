@@ -19,7 +19,9 @@ from quotas.planning.lock import locked_group
 class OverPromised(Problem):
     code = "over_promised"
     field = "guaranteed"
-    message = N_("Departments would be promised %(promised_size)s of %(pool)s, which has %(nominal_size)s.")
+    message = N_(
+        "The guarantees of all departments would add up to %(promised_size)s, but %(pool)s has only %(nominal_size)s."
+    )
 
 
 def over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPromised:

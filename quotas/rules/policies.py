@@ -31,7 +31,7 @@ GROUPS_OWN = ("fair_sharing", "starvation_after", "restart_cost")
 class NoQuota(Problem):
     status = 404
     code = "no_quota"
-    message = N_("%(department)s has no quota in %(pool)s that could have a policy of its own.")
+    message = N_("%(department)s has no quota in %(pool)s, so it cannot have a policy there.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,15 @@ from quotas.rules.recalls import end_windows
 
 class BelowNonPreemptible(Problem):
     code = "below_non_preemptible"
-    message = N_("Work that must not be stopped holds %(holding_size)s; the guarantee cannot go below that.")
+    message = N_("Non-preemptible workloads hold %(holding_size)s; the guaranteed quota cannot be lower.")
 
 
 class NothingToSplit(Problem):
     code = "nothing_to_split"
     field = "guaranteed"
     message = N_(
-        "%(parent)s has %(left_size)s of its own left to give; this takes %(needed_size)s. The operator can promise more."
+        "%(parent)s has only %(left_size)s of its own guaranteed quota left to distribute; this "
+        "needs %(needed_size)s. An operator can raise the guarantee."
     )
 
 

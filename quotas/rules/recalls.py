@@ -24,7 +24,7 @@ from quotas.planning.lock import locked_group
 
 class OfWindow(Problem):
     code = "of_lending_window"
-    message = N_("A lending window of %(department)s called this back. Change the window instead.")
+    message = N_("This recall belongs to a lending window of %(department)s. Change the lending window instead.")
 
 
 def create_recall(
@@ -90,7 +90,8 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
     if units < 1 or units + running > guaranteed:
         most = max(guaranteed - running, 0)
         raise Invalid(
-            N_("You can call back at most %(most_size)s (guaranteed: %(guaranteed_size)s, already recalled: %(running_size)s)."),
+            N_("You can recall at most %(most_size)s (guaranteed: %(guaranteed_size)s, already being "
+                "recalled: %(running_size)s)."),
             field="units", most=most, guaranteed=guaranteed, running=running, unit=pool.unit, most_size=exact(most, pool),
             guaranteed_size=exact(guaranteed, pool), running_size=exact(running, pool),
         )  # fmt: skip
@@ -99,7 +100,7 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
 def check_end(until: dt.datetime | None, *, now: dt.datetime) -> None:
     """None: it ends when it is withdrawn. Raises Invalid."""
     if until is not None and until <= now:
-        raise Invalid(N_("The end of the recall lies in the past."), field="until")
+        raise Invalid(N_("The end of the recall is in the past."), field="until")
 
 
 def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:

@@ -60,7 +60,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
     pools = dict(Pool.objects.values_list("slug", "name"))
     names = dict(Department.objects.values_list("slug", "name"))
     facets = [
-        facet(request, rows, PATHS, "kind", _("Answer"), kinds()),
+        facet(request, rows, PATHS, "kind", _("Decision"), kinds()),
         facet(request, rows, PATHS, "pool", _("Pool"), pools),
         facet(request, rows, PATHS, "department", _("Department"), names),
     ]
@@ -70,11 +70,11 @@ def decisions(request: HttpRequest) -> HttpResponse:
 
 def kinds() -> dict[str, str]:
     return {
-        "admit": _("starts"),
-        "reclaim": _("reclaims"),
-        "wait": _("waits"),
-        "impossible": _("cannot run"),
-        "withdraw": _("stays after all"),
+        "admit": _("started"),
+        "reclaim": _("reclaiming"),
+        "wait": _("waiting"),
+        "impossible": _("impossible"),
+        "withdraw": _("recall withdrawn"),
     }
 
 
@@ -139,8 +139,8 @@ def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
 
 def unreadable(error: Exception) -> str:
     if isinstance(error, NotKept):
-        return _("Its snapshot is not kept any more.")
-    return _("Its snapshot cannot be read any more: %(error)s") % {"error": error}
+        return _("Its snapshot is no longer kept.")
+    return _("Its snapshot can no longer be read: %(error)s") % {"error": error}
 
 
 def again(plan_pass: PlanPass) -> str:
@@ -152,10 +152,10 @@ def again(plan_pass: PlanPass) -> str:
     if replayed.kept is None:
         return _("Its plan was not kept, so there is nothing to compare with.")
     if replayed.same:
-        return _("Planned again from its snapshot: the same plan, bit for bit.")
+        return _("Replayed from its snapshot: the plan is identical.")
     count = len(replayed.differing)
     text = ngettext(
-        "Planned again from its snapshot: %(count)s answer differs.",
-        "Planned again from its snapshot: %(count)s answers differ.", count,
+        "Replayed from its snapshot: %(count)s decision differs.",
+        "Replayed from its snapshot: %(count)s decisions differ.", count,
     )  # fmt: skip
     return text % {"count": count}

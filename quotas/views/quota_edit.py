@@ -103,7 +103,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
             if isinstance(problem, versions.Stale):
                 rule = rule_of(here, pool)
         else:
-            messages.success(request, _("The quota of %(pool)s is changed.") % {"pool": rule.pool.name})
+            messages.success(request, _("The quota of %(pool)s was saved.") % {"pool": rule.pool.name})
             return redirect("quotas:quotas", here.slug)
     context = {
         "department": here, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,

@@ -78,7 +78,9 @@ def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse
     if claim is None:
         raise NotVisible
     recalls.withdraw_recall(actor=actor, claim=claim)
-    messages.success(request, _("Withdrawn: %(units)s given back.") % {"units": amount(claim.units, claim.pool)})
+    messages.success(
+        request, _("The recall was withdrawn; %(units)s released.") % {"units": amount(claim.units, claim.pool)}
+    )
     return redirect("quotas:department", here.slug)
 
 

@@ -68,14 +68,14 @@ def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: N
     bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "3"}}}, "/status")
     inventory.refresh(bed.cluster)
     assert healthy() == 3
-    assert "1 card less than promised" in board()
+    assert "1 card less than guaranteed" in board()
     late = bed.submit(bed.alice, bed.vision, "train", cards=4)
     bed.turn()
     assert bed.state(late) == "queued"
     bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status")
     inventory.refresh(bed.cluster)
     assert healthy() == 4
-    assert "less than promised" not in board()
+    assert "less than guaranteed" not in board()
     bed.until(lambda: bed.state(late) == "running")
 
 

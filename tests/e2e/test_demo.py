@@ -279,21 +279,23 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     alice.goto(alice.url.split("/d/")[0] + "/d/vision/workloads/new/?preset=train-1")  # 3
     alice.fill("#id_units_per_pod", "16")
     verdict = alice.locator("#verdict")
-    expect(verdict.locator(".verdict-headline")).to_have_text("Cannot run as asked.")
+    expect(verdict.locator(".verdict-headline")).to_have_text("Cannot run as requested.")
     expect(verdict).to_contain_text("never have more than 14 cards")
-    expect(verdict).to_contain_text("Largest that can: 8 cards.")
+    expect(verdict).to_contain_text("The largest request that can run is 8 cards.")
 
     bob = arrive("bob")  # 4
     for name in ("fold-a", "fold-b"):
         opened(bob, name)
         expect(bob.page.locator("#now[data-state=running]")).to_contain_text("2 cards borrowed from Computer Vision")
     opened(bob, "fold-c")
-    expect(bob.page.locator("#now[data-state=queued]")).to_contain_text("would borrow 6 cards; its limit is 4 cards")
+    expect(bob.page.locator("#now[data-state=queued]")).to_contain_text(
+        "would borrow 6 cards, above its borrow limit of 4 cards"
+    )
 
     olivia = arrive("olivia")  # 5
     four_cards_called_back(olivia, expect)
     bob.go("/")  # 6
-    expect(bob.page.locator(".notice", has_text="goes back to Computer Vision")).to_have_count(2)
+    expect(bob.page.locator(".notice", has_text="is being recalled by Computer Vision")).to_have_count(2)
     expect(bob.page.locator(".notice time[data-time=countdown]").first).to_be_visible()
     expect(olivia.page.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
     opened(bob, "fold-a")
@@ -309,7 +311,9 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     two_cards_recalled_and_given_up(olivia, expect)  # 7
     oscar = arrive("oscar")  # 8
     oscar.go("/d/vision/quotas/a100/").fill("#id_guaranteed", "9")
-    refused = "Departments would be promised 17 cards of A100 80GB, whole cards, which has 16 cards."
+    refused = (
+        "The guarantees of all departments would add up to 17 cards, but A100 80GB, whole cards has only 16 cards."
+    )
     expect(oscar.page.locator("#preview")).to_contain_text(refused)
     oscar.page.get_by_role("button", name="Save").click()
     expect(oscar.page.locator("#quota")).to_contain_text(refused)
@@ -322,7 +326,7 @@ def opened(who: Person, name: str) -> None:
 
 def stop(page: Any) -> None:
     page.get_by_role("button", name="Stop", exact=True).click()
-    page.locator("dialog#stop").get_by_role("button", name="Stop it").click()
+    page.locator("dialog#stop").get_by_role("button", name="Stop").click()
 
 
 def one_card_of_its_own(page: Any, expect: Any) -> None:
@@ -371,6 +375,6 @@ def two_cards_recalled_and_given_up(olivia: Person, expect: Any) -> None:
     page.get_by_role("button", name="Recall").click()
     notice = page.locator("#now .notice", has_text="Recall")
     expect(notice).to_contain_text("Recall: 0 of 2 cards")
-    expect(notice).to_contain_text("are back and held for you", timeout=90_000)
+    expect(notice).to_contain_text("returned and held for you", timeout=90_000)
     notice.get_by_role("button", name="Withdraw").click()
-    expect(page.locator(".toast")).to_contain_text("given back")
+    expect(page.locator(".toast")).to_contain_text("released")

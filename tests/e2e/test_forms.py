@@ -92,4 +92,4 @@ def test_an_amount_begins_again_with_a_pool_of_another_unit(person: Callable[...
     page.select_option("#id_pool", units["cards"][0])
     expect(page.locator("#id_units_per_pod")).to_have_value("1")
     page.fill("#id_units_per_pod", "1.5")
-    expect(page.locator("[data-becomes]")).to_have_text("“1.5” becomes 2 cards here.")
+    expect(page.locator("[data-becomes]")).to_have_text("“1.5” is interpreted as 2 cards here.")

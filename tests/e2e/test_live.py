@@ -70,7 +70,7 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     page = bob.go("/inbox/settings/")  # no part of it is live
     chooser = page.locator("[data-notify]")
     expect(chooser).to_contain_text("Off.")
-    chooser.get_by_role("button", name="Notify me in this browser").click()
+    chooser.get_by_role("button", name="Turn on browser notifications").click()
     expect(chooser).to_contain_text("On:")
     page.evaluate("window.notReloaded = true; document.hasFocus = () => false")
     plain = page.title()
@@ -85,7 +85,7 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     form.fill("#id_units", "9")
     expect(form.locator("#preview")).to_contain_text("at most 8")  # what is shown next is of the amount filled in next
     form.fill("#id_units", "6")  # all that is lent: of less any two borrowers go, and something of the loan may stay
-    expect(form.locator("#preview")).to_contain_text("All back by")
+    expect(form.locator("#preview")).to_contain_text("All released by")
     form.get_by_role("button", name="Recall").click()
     form.wait_for_url("**/d/vision/")
     form.close()
@@ -95,21 +95,23 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     count = int(badge.inner_text())
     shown = page.evaluate("window.shown")
     assert shown[0][0] == "GPU quota portal"
-    assert re.search(r"fold-[ab] has to give its capacity back", shown[-1][1])
+    assert re.search(r"fold-[ab] is being recalled", shown[-1][1])
     assert len({tag for _title, _body, tag in shown}) == len(shown)  # each once
     assert page.evaluate("window.notReloaded") is True
 
-    message = bob.go("/inbox/?show=unread").get_by_role("link", name=re.compile(r"^fold-[ab] has to give")).first
+    message = bob.go("/inbox/?show=unread").get_by_role("link", name=re.compile(r"^fold-[ab] is being recalled")).first
     name = message.inner_text().split()[0]
     message.click()
     expect(page.locator("h1")).to_have_text(name)
     expect(page).to_have_title(re.compile(rf"^(\({count - 1}\) )?(0:\d\d .*)?{name} · "), timeout=40_000)
-    page.get_by_role("link", name=re.compile("^The decision for Computer Vision|^Why it was called back")).first.click()
+    page.get_by_role(
+        "link", name=re.compile("^View the decision for Computer Vision|^Why it was recalled")
+    ).first.click()
     expect(page.locator("h1")).to_contain_text("Computer Vision: 6 cards")
-    expect(page.get_by_role("heading", name="Told to go")).to_be_visible()
+    expect(page.get_by_role("heading", name="Must release")).to_be_visible()
 
     board.bring_to_front()
-    expect(loan).to_contain_text("given back", timeout=120_000)
+    expect(loan).to_contain_text("returned", timeout=120_000)
     assert board.evaluate("window.notReloaded") is True
 
 

@@ -21,7 +21,7 @@ def test_a_cell_runs_in_jupyter_on_an_origin_that_reaches_nothing_of_the_portal(
     alice = person("alice")
     page = alice.go("/d/vision/workloads/new/?preset=notebook")
     page.get_by_role("button", name="Submit").click()
-    button = page.get_by_role("button", name="Open the notebook")
+    button = page.get_by_role("button", name="Open notebook")
     expect(button).to_be_visible(timeout=40_000)
     workload = page.url.rstrip("/").rsplit("/", 1)[1]
     with page.expect_popup() as opened:

@@ -31,28 +31,28 @@ PAGES = [
 
 def test_the_first_page_says_that_the_system_is_well(person: Arrive) -> None:
     page = person("oscar").go("/operator/")
-    expect(page.locator("#system")).to_contain_text("Claims, ledger, cards and promises agree.")
+    expect(page.locator("#system")).to_contain_text("Claims, ledger, cards and guaranteed quotas are consistent.")
     expect(page.locator("#system")).to_contain_text("reachable")
-    job = page.locator("#processes tr", has_text="planning passes")
-    expect(job).to_contain_text(re.compile("well|running"), timeout=60_000)  # the beat may only just have begun
+    job = page.locator("#processes tr", has_text="Planning")
+    expect(job).to_contain_text(re.compile("OK|running"), timeout=60_000)  # the beat may only just have begun
 
 
 def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) -> None:
     page = person("oscar").go("/operator/nodes/")
     row = page.locator("tr", has_text="dgx-2")
     row.get_by_role("link", name="Drain").click()
-    expect(page.locator("main")).to_contain_text("nothing new starts on dgx-2")
+    expect(page.locator("main")).to_contain_text("no new workload starts on dgx-2")
     page.get_by_role("button", name="Drain dgx-2").click()
     expect(page.locator("tr", has_text="dgx-2")).to_contain_text("drained")
     page.get_by_role("link", name="Overview").click()
-    expect(page.locator("#system .notice", has_text="whole cards")).to_contain_text("less than promised")
+    expect(page.locator("#system .notice", has_text="whole cards")).to_contain_text("less than guaranteed")
     page.get_by_role("link", name="Nodes").click()
-    page.locator("tr", has_text="dgx-2").get_by_role("button", name="Take back in").click()
-    expect(page.locator("tr", has_text="dgx-2")).to_contain_text("takes work")
+    page.locator("tr", has_text="dgx-2").get_by_role("button", name="Undrain").click()
+    expect(page.locator("tr", has_text="dgx-2")).to_contain_text("in service")
     page.get_by_role("link", name="Audit log").click()
-    expect(page.locator("tbody")).to_contain_text("a node was drained")
+    expect(page.locator("tbody")).to_contain_text("Node drained")
     with page.expect_download() as download:
-        page.get_by_role("link", name="As CSV").click()
+        page.get_by_role("link", name="Export CSV").click()
     assert "node.returned" in download.value.path().read_text()
 
 
@@ -70,7 +70,7 @@ def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
     page = person("oscar").go("/operator/departments/")
     page.fill("#id_slug", "optics")
     page.fill("#id_name", "Optics")
-    page.get_by_role("button", name="Make").click()
+    page.get_by_role("button", name="Create").click()
     row = page.locator("tr", has_text="optics")
     row.get_by_role("link", name="Quotas").click()
     page.locator("tr", has_text="T4").get_by_role("link", name="Set").click()
@@ -134,7 +134,7 @@ def test_a_change_of_mode_asks_only_for_what_the_mode_has_a_use_for(person: Arri
     page.select_option("#id_mode", "timeslicing")
     expect(page.locator("#id_config")).to_be_hidden()
     page.fill("#id_replicas", "4")
-    page.get_by_role("button", name="Show what it would mean").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator("main")).to_contain_text("failRequestsGreaterThanOne: true")
     expect(page.locator("#id_replicas")).to_be_visible()
     assert page.locator("form[method=post] input[name=rename]").get_attribute("value") == "True"

@@ -202,7 +202,7 @@ def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str
     page.get_by_label("CPU cores").fill("0.5")  # the node is a part of this machine
     page.get_by_label("Memory", exact=True).fill("1 GiB")
     page.get_by_role("button", name="Submit").click()
-    button = page.get_by_role("button", name="Open the notebook")
+    button = page.get_by_role("button", name="Open notebook")
     expect(button).to_be_visible(timeout=120_000)
     with page.expect_popup() as opened:
         button.click()

@@ -43,11 +43,12 @@ def test_one_move_makes_room_for_a_whole_node() -> None:
 def test_the_moves_are_said_in_words_and_survive_json() -> None:
     [reason] = answers(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4)))["w"].reasons
     assert sentence(reason) == (
-        "5 are free, but not together: the largest request that fits is 2. It would fit if moved: x from n1 to n3."
+        "5 are free but fragmented: the largest request that fits is 2. It would fit after these "
+        "moves: x from n1 to n3."
     )
     assert reason_from_json(reason_to_json(reason)) == reason
-    assert "No move of a few running pods was found" in sentence(Fragmented(4, 2, ()))
-    assert sentence(Fragmented(4, 2)) == "4 are free, but not together: the largest request that fits is 2."
+    assert "No small set of moves" in sentence(Fragmented(4, 2, ()))
+    assert sentence(Fragmented(4, 2)) == "4 are free but fragmented: the largest request that fits is 2."
     assert reason_to_json(Fragmented(4, 2)) == {"code": "fragmented", "free_units": 4, "largest_fit": 2}
 
 
@@ -223,9 +224,7 @@ def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Sna
 
 def test_what_fits_into_no_empty_pool_is_said_to_and_offered_nothing_to_wait_for() -> None:
     reason = Fragmented(16, 8, empty=True)
-    assert (
-        sentence(reason) == "The machines have no place for it, even with nothing running: for at most 8 of this shape."
-    )
-    assert advices([reason]) == ["Ask for fewer units in each pod."]
+    assert sentence(reason) == "The nodes have no room for it, even with nothing running: at most 8 of this shape fit."
+    assert advices([reason]) == ["Request fewer units per pod."]
     assert advices([reason], less_is_offered=True) == []
     assert reason_from_json(reason_to_json(reason)) == reason

@@ -62,9 +62,9 @@ def test_of_two_limits_both_are_named_with_what_sets_each() -> None:
     assert decided.reasons == (AboveCeiling(14), UserCap(4, 0), Fragmented(16, 8, empty=True))
     assert decided.largest == 4
     assert [sentence(reason) for reason in decided.reasons] == [
-        "By its quota the department can never have more than 14 of this pool.",
-        "The department allows each user 4, and you use 0.",
-        "The machines have no place for it, even with nothing running: for at most 8 of this shape.",
+        "The department's quota allows at most 14 of this pool.",
+        "The department's per-user cap is 4, and you use 0.",
+        "The nodes have no room for it, even with nothing running: at most 8 of this shape fit.",
     ]
 
 

@@ -82,10 +82,10 @@ def test_cpu_or_memory_that_no_machine_has_beside_the_cards_is_named_with_the_ne
     assert reason == Fragmented(22, 2, machine=Machine("n3", 32_000, 64_000, 48_000, 48_000), empty=True)
     assert reason_from_json(reason_to_json(reason)) == reason
     assert sentence(reason) == (
-        "Its pods find the cards, but not 48 CPU and 48000 MiB of memory beside them:"
-        " n3 comes nearest, with 32 and 64000 MiB."
+        "There are enough cards, but no node has 48 CPU and 48000 MiB of memory beside them: the "
+        "closest is n3 with 32 and 64000 MiB."
     )
-    assert advice(reason).startswith("Ask for less CPU or memory")
+    assert advice(reason).startswith("Request less CPU or memory")
 
 
 def test_where_cards_are_free_and_the_machine_s_memory_is_not_it_says_so() -> None:
@@ -124,8 +124,8 @@ def test_a_node_that_is_full_of_pods_takes_no_more_however_much_of_its_card_is_f
     assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(21, 0, (), machine),))
     [reason] = decision.reasons
     assert reason_from_json(reason_to_json(reason)) == reason
-    assert "takes one more pod: g4dn comes nearest" in sentence(reason)
-    assert "fewer pods" in advice(reason)
+    assert "their pod limit: the closest is g4dn" in sentence(reason)
+    assert "fewer, larger pods" in advice(reason)
 
 
 def test_a_gang_of_more_pods_than_its_nodes_take_can_never_run() -> None:
@@ -156,7 +156,7 @@ def test_a_device_that_the_node_has_no_more_of_is_named() -> None:
     more = replace(asked, devices={"rdma/hca": 2})
     waiting = answers(a_snapshot(pool, [a_department("a", 8)], [replace(holder, preemptible=False), more]))["w"]
     assert sentence(waiting.reasons[0]).startswith(
-        "Its pods find the cards, but not 2 × rdma/hca beside them: n1 comes nearest, with 1."
+        "There are enough cards, but no node has 2 × rdma/hca beside them: the closest is n1 with 1."
     )
     never = replace(asked, devices={"rdma/hca": 3})
     assert answers(a_snapshot(pool, [a_department("a", 8)], [never]))["w"].decision is IMPOSSIBLE

@@ -71,18 +71,18 @@ def test_each_advice_is_given_once_and_less_is_not_advised_where_it_is_offered()
     short, above = NotEnough("a100", 2), AboveCeiling(4)
     assert advices([short, short, above]) == [NotEnough.advice, AboveCeiling.advice]
     assert advices([short, BackoffUntil(9)], str.upper, less_is_offered=True) == [
-        "OR WAIT UNTIL SOMETHING ENDS.", "NOTHING TO DO: IT TRIES AGAIN BY ITSELF.",
+        "OR WAIT UNTIL ANOTHER WORKLOAD ENDS.", "NO ACTION NEEDED: IT IS RETRIED AUTOMATICALLY.",
     ]  # fmt: skip
 
 
 def test_sentences_carry_the_numbers_as_the_reader_writes_them() -> None:
     reader = Reader(time=lambda t: f"{t // 60}:00", units=lambda n: f"{n} cards", claim=str.upper, pool=str.title)
-    assert sentence(NotEnough("a100", 2), reader=reader) == "Pool A100 is short of 2 cards for this."
+    assert sentence(NotEnough("a100", 2), reader=reader) == "Not enough free capacity: A100 is short of 2 cards."
     returning = LentOutReturning(("w1", "w2"), 720)
-    assert sentence(returning, reader=reader) == "What it needs is lent out and comes back by 12:00: W1, W2."
-    assert sentence(WaitingForGang(1, 2)) == "All pods start together: there is room for 1 of 2."
-    assert sentence(NotLent("nlp", 4), str.lower) == "nlp keeps 4 idle for itself and does not lend them."
-    assert advice(returning) == "Nothing to do: it starts then."
+    assert sentence(returning, reader=reader) == "The capacity is lent out and returns by 12:00: W1, W2."
+    assert sentence(WaitingForGang(1, 2)) == "All pods start together: only 1 of 2 fit now."
+    assert sentence(NotLent("nlp", 4), str.lower) == "nlp keeps 4 of its idle quota and does not lend it."
+    assert advice(returning) == "No action needed: it starts then."
 
 
 def test_every_decision_has_a_sentence() -> None:
@@ -97,15 +97,15 @@ def test_every_decision_has_a_sentence() -> None:
     ]
     decided = answers(a_snapshot(a_pool(7), departments, claims))
     assert {id: decision_sentence(decision) for id, decision in decided.items()} == {
-        "first": "Starts now, from its own quota.",
-        "second": "Waits, first in line.",
-        "third": "Waits, position 2, behind second.",
-        "fourth": "Cannot run as asked; the largest request that can is 5.",
+        "first": "Starts now, from guaranteed quota.",
+        "second": "Waiting, first in the queue.",
+        "third": "Waiting at position 2, behind second.",
+        "fourth": "Cannot run as requested; the largest request that can run is 5.",
     }
     borrowing = answers(a_snapshot(a_pool(9), departments, [pending("w", "a", 4)]))["w"]
-    assert decision_sentence(borrowing) == "Starts now, with 2 borrowed from the unpromised rest."
+    assert decision_sentence(borrowing) == "Starts now, with 2 borrowed from unassigned capacity."
     reclaim = answers(a_snapshot(a_pool(6), departments, [holding("h", "a", 5), pending("w", "b", 4)], notice=60))["w"]
-    assert decision_sentence(reclaim) == "Starts by 60 at the latest, when h have left."
+    assert decision_sentence(reclaim) == "Starts by 60 at the latest, after h have been released."
 
 
 def test_what_draws_from_a_recall_takes_no_more_of_its_department() -> None:

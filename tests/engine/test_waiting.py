@@ -184,7 +184,7 @@ def test_a_borrow_limit_further_up_is_named_with_whose_it_is() -> None:
         claims = [holding("h", "b", 2), pending("w", "a", 2)]
         [reason] = answers(a_snapshot(a_pool(8), [*tree, rest], claims))["w"].reasons
         assert reason == OverBorrowLimit(1, 2, "x")
-        assert sentence(reason) == "x, of which the department is a part, would borrow 2; its limit is 1."
+        assert sentence(reason) == "The parent department x would borrow 2, above its borrow limit of 1."
 
 
 def test_what_a_department_keeps_is_not_kept_from_its_own_team() -> None:

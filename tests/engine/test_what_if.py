@@ -71,8 +71,8 @@ def sentences(snapshot: Snapshot, *changes: str) -> list[str]:
 
 def test_another_request_is_said_with_whom_it_would_stop() -> None:
     assert sentences(a_busy_pool(), "request vision gpu units_per_pod=2") == [
-        "what-if-1: Starts by 60 at the latest, when i have left.",
-        "i would be told to go.",
+        "what-if-1: Starts by 60 at the latest, after i have been released.",
+        "i would have to release its capacity.",
     ]
 
 
@@ -86,16 +86,14 @@ def test_a_changed_quota_keeps_what_is_not_said() -> None:
     assert changed.departments[0].quotas == {"gpu": Quota(1, borrow_limit=2)}
     changed = changed_as_said(changed, ["quota", "vision", "gpu", "borrow_limit=null", "lend_limit=0"])
     assert changed.departments[0].quotas == {"gpu": Quota(1, lend_limit=0)}
-    assert sentences(a_busy_pool(), "quota nlp gpu guaranteed=2 lend_limit=0") == [
-        "nlp would borrow 2 more of gpu as things stand."
-    ]
-    assert sentences(changed, "quota nlp gpu guaranteed=6")[-1] == "nlp would borrow 2 less of gpu as things stand."
+    assert sentences(a_busy_pool(), "quota nlp gpu guaranteed=2 lend_limit=0") == ["nlp would borrow 2 more of gpu."]
+    assert sentences(changed, "quota nlp gpu guaranteed=6")[-1] == "nlp would borrow 2 less of gpu."
 
 
 def test_a_drained_node_is_said_with_whom_it_would_stop() -> None:
     assert sentences(a_busy_pool(), "drain n2") == [
-        "w: Starts by 60 at the latest, when h have left. Before: Starts now, from its own quota.",
-        "h would be told to go.",
+        "w: Starts by 60 at the latest, after h have been released. Before: Starts now, from guaranteed quota.",
+        "h would have to release its capacity.",
     ]
 
 
@@ -118,8 +116,8 @@ def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
     )
     without = a_snapshot(a_pool(4), snapshot.departments, snapshot.claims[:1])
     assert difference_sentences(what_if(snapshot, without)) == [
-        "w is not asked any more; before: Starts by 0 at the latest, when h have left.",
-        "h would not be told to go.",
+        "w is no longer requested; before: Starts by 0 at the latest, after h have been released.",
+        "h would no longer have to release its capacity.",
     ]
 
 

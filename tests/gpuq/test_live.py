@@ -184,7 +184,7 @@ def test_a_wait_that_is_too_long_gives_123(site: Site) -> None:
 
 def test_a_wrong_request_gives_2_and_names_the_field(site: Site) -> None:
     code, _out, err = site.run(*site.job("pass", "--image", "none"))
-    assert (code, "image: There is no image none here." in err) == (2, True), err
+    assert (code, "image: There is no image none." in err) == (2, True), err
     assert site.run("list", GPUQ_TOKEN="gqp_no_no")[0] == 2
 
 

@@ -39,7 +39,7 @@ def refused(ran: Any, *told: str) -> None:
     "url",
     [
         "gpu.example.org", "ftp://gpu.example.org", "https://", "http:///path", "https://gpu.example.org:port",
-        "https://gpu.example.org:99999", "https://[::1", "not an address", "https://gpu example.org", "file:///etc/passwd",
+        "https://gpu.example.org:99999", "https://[::1", "not an IP address", "https://gpu example.org", "file:///etc/passwd",
         "https://gpu.example.org/?a=b", "https://gpu.example.org/#a", "https://me:secret@gpu.example.org", "//gpu.example.org",
         "https://gpu\x1b[2J.example.org", "localhost:8000", "https://gpu.example.org\nHost: b", TOKEN, f"https://{TOKEN}",
     ],

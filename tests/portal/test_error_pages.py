@@ -56,10 +56,10 @@ def client(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 @pytest.mark.parametrize(
     ("address", "status", "words"),
     [
-        ("/no/such/page/", 404, "There is nothing here that you may see."),
-        ("/d/no-such-department/", 404, "There is nothing here that you may see."),
-        ("/missing/", 404, "There is nothing here that you may see."),
-        ("/denied/", 403, "You may not do this."),
+        ("/no/such/page/", 404, "Not found, or you do not have access."),
+        ("/d/no-such-department/", 404, "Not found, or you do not have access."),
+        ("/missing/", 404, "Not found, or you do not have access."),
+        ("/denied/", 403, "You do not have permission to do this."),
         ("/broken/", 500, "Something broke on our side"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_notice_is_one_unread_line_for_each_person(vision: Department, alice: 
     notices.tell("workload.succeeded", to=[alice, alice], department=vision, workload="w1", name="train")
     line = InboxItem.objects.get()
     assert (line.user, line.kind, line.read_at, line.mail_due_at) == (alice, "workload.succeeded", None, None)
-    assert notices.sentence(line.kind, line.data) == "train has finished."
+    assert notices.sentence(line.kind, line.data) == "train succeeded."
 
 
 def test_an_unknown_kind_is_a_mistake_of_the_caller(alice: User) -> None:
@@ -81,12 +81,12 @@ def test_each_person_chooses_for_each_kind(
 def test_the_sentence_names_times_in_the_readers_zone_and_reasons_in_words(vision: Department) -> None:
     facts = {"name": "train", "reclaim_at": "2066-11-23T14:00:00+00:00", "reason": "max_wait"}
     with timezone.override("Asia/Shanghai"):
-        assert "SIGTERM comes at 2066-11-23 22:00 CST" in notices.sentence("workload.recalled", facts)
-    assert notices.sentence("workload.rejected", facts).endswith("it waited longer than its longest wait.")
+        assert "it receives SIGTERM at 2066-11-23 22:00 CST" in notices.sentence("workload.recalled", facts)
+    assert notices.sentence("workload.rejected", facts).endswith("it waited longer than its maximum waiting time.")
 
 
 def test_a_line_written_before_a_fact_existed_still_reads(vision: Department) -> None:
-    assert notices.sentence("workload.recalled", {"name": "train"}).startswith("train has to give its capacity back")
+    assert notices.sentence("workload.recalled", {"name": "train"}).startswith("train is being recalled")
     assert notices.sentence("something.of.old", {}) == "something.of.old"
 
 
@@ -96,7 +96,7 @@ def test_mail_goes_out_once_in_the_readers_language(vision: Department, alice: U
     assert outbox.send_due() == 0
     [letter] = mailbox.outbox
     assert letter.to == ["alice@example.org"]
-    assert letter.subject == "train has failed: it ran out of memory."
+    assert letter.subject == "train failed: it ran out of memory."
     assert InboxItem.objects.get().mailed_at is not None
 
 

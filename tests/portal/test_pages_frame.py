@@ -195,13 +195,13 @@ def test_search_finds_only_departments_of_the_reader(page: Client) -> None:
 def test_an_unknown_address_is_a_page_in_the_frame(page: Client) -> None:
     response = page.get("/no/such/page/")
     assert response.status_code == 404
-    assert "There is nothing here that you may see." in text(response)
+    assert "Not found, or you do not have access." in text(response)
 
 
 def test_an_address_that_only_takes_forms_says_so_when_it_is_looked_at(page: Client) -> None:
     response = page.get("/inbox/read/")
     assert (response.status_code, response["Allow"]) == (405, "POST")
-    assert "only takes what a form sends" in text(response)
+    assert "only accepts form submissions" in text(response)
     told = page.put("/api/v1/departments/")
     assert (told.status_code, told["Content-Type"]) == (405, "application/problem+json")
 

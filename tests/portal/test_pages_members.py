@@ -66,7 +66,7 @@ def test_a_link_is_shown_once_mailed_and_opens_the_door(client, world, mailoutbo
     nina = User.objects.get(username="nina")
     assert client.session["_auth_user_id"] == str(nina.pk)
     assert Membership.objects.get(user=nina).role == Role.MEMBER
-    assert "was used, withdrawn or has expired" in text(client.get(link), 410)
+    assert "was used or withdrawn, or has expired" in text(client.get(link), 410)
 
 
 def test_somebody_with_an_account_joins_with_one_click(client, world):
@@ -91,7 +91,7 @@ def test_a_withdrawn_link_is_dead(client, world):
 def test_wrong_input_comes_back_beside_its_field(client, world):
     client.force_login(world["olga"])
     page = text(client.post("/d/vision/members/add/", {"add-username": "nobody", "add-role": "member"}), 422)
-    assert "There is no user nobody here" in page
+    assert "There is no user nobody" in page
     assert 'value="nobody"' in page
     assert "last quota owner" in text(client.post("/d/vision/members/olga/role/", {"role": "member"}), 409)
     assert text(client.post("/d/vision/members/mia/role/", {"role": "king"}), 422)
@@ -102,7 +102,7 @@ def test_a_member_is_added_changed_and_removed_and_told_so(client, world):
     assert client.post("/d/vision/members/add/", {"add-username": "sam", "add-role": "viewer"}).status_code == 302
     client.post("/d/vision/members/sam/role/", {"role": "member"})
     assert Membership.objects.get(user=world["sam"], department=world["vision"]).role == Role.MEMBER
-    assert "Tokens that end at once" in text(client.get("/d/vision/members/sam/remove/"))
+    assert "Tokens revoked at once" in text(client.get("/d/vision/members/sam/remove/"))
     client.post("/d/vision/members/sam/remove/")
     assert not Membership.objects.filter(user=world["sam"], department=world["vision"]).exists()
     assert [item.kind for item in InboxItem.objects.order_by("pk")] == ["member.invited", "member.removed"]
@@ -141,14 +141,14 @@ def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
     theirs = InboxItem.objects.get(user=world["olga"])
     client.force_login(world["mia"])
     page = text(client.get("/inbox/"))
-    assert "of-mia has finished." in page
+    assert "of-mia succeeded." in page
     assert "of-olga" not in page
     client.post("/inbox/read/", {"item": theirs.pk})
     client.post("/inbox/read/", {"up_to": theirs.pk + 100})
     theirs.refresh_from_db()
     assert theirs.read_at is None
     assert not InboxItem.objects.filter(user=world["mia"], read_at=None).exists()
-    assert "Everything is read" in text(client.get("/inbox/?show=unread"))
+    assert "No unread messages" in text(client.get("/inbox/?show=unread"))
 
 
 def test_what_to_be_told_is_chosen_by_kind(client, world):

@@ -80,7 +80,7 @@ def test_the_overview_tells_of_jobs_processes_and_the_system(client, operator):
     assert "watcher:one" in page
     assert "overdue" in page  # jobs that should have run in the half hour since
     system = text(client.get("/operator/system/"))
-    assert "Claims, ledger, cards and promises agree." in system
+    assert "Claims, ledger, cards and guaranteed quotas are consistent." in system
 
 
 def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
@@ -89,9 +89,9 @@ def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
     Pool.objects.update(nominal=2)
     Node.objects.update(drained=True)
     system = text(client.get("/operator/system/"))
-    assert "the ledger says 0" in system
-    assert "4 promised, 2 there to promise" in system
-    assert "short, 4 cards less than promised" in system
+    assert "the ledger records 0" in system
+    assert "4 guaranteed, but only 2 of capacity" in system
+    assert "short, 4 cards less than guaranteed" in system
 
 
 def test_policies_change_with_the_version_that_was_seen(client, operator):
@@ -100,7 +100,7 @@ def test_policies_change_with_the_version_that_was_seen(client, operator):
     pool = Pool.objects.get()
     assert (pool.notice, pool.grace, pool.max_reclaims, pool.version) == (60, 30, 3, 2)
     assert "version 2" in text(client.post("/operator/pools/a100/", form), 409)
-    assert "promised 4" in text(client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 3}), 422)
+    assert "add up to 4" in text(client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 3}), 422)
     assert client.post("/operator/pools/a100/", {"form": "nominal", "nominal": 9}).status_code == 302
     assert text(client.post("/operator/pools/a100/", {"form": "rules", "notice": -1, "version": 2}), 422)
     assert text(client.post("/operator/pools/a100/", {"form": "nonsense"}))
@@ -180,7 +180,7 @@ current-context: c
         page = text(
             client.post("/operator/clusters/", {"name": "far", "kubeconfig": config, "options": "", **button}), 422
         )
-        assert "did not answer" in page
+        assert "unexpected response" in page
     assert "not a kubeconfig" not in page
     assert text(client.post("/operator/clusters/", {"name": "far", "kubeconfig": "nonsense: [", "options": ""}), 422)
     assert text(client.post("/operator/clusters/", {"name": "far", "kubeconfig": "", "options": "[]"}), 422)

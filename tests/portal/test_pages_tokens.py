@@ -42,7 +42,7 @@ def test_a_scope_beyond_the_role_is_refused_beside_its_field_and_the_form_kept()
     client.force_login(make.member(department, Role.VIEWER, username="vera"))
     response = client.post("/tokens/", FORM | {"department": "vision"})
     assert response.status_code == 422
-    assert "vera may not submit in this department at present." in response.content.decode()
+    assert "vera currently does not have these scopes in this department: submit." in response.content.decode()
     assert 'value="ci"' in response.content.decode()
     assert not ApiToken.objects.exists()
 
@@ -91,7 +91,7 @@ def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(
         ({"scopes": ["quota"]}, "quota is not one of the available choices."),
         ({"days": "9999"}, "9999 is not one of the available choices."),
         ({"name": ""}, "This field is required."),
-        ({"addresses": "everywhere"}, "everywhere is not an address or network."),
+        ({"addresses": "everywhere"}, "everywhere is not an IP address or network."),
     ],
 )
 def test_a_wrong_request_for_an_account_s_token_comes_back_as_it_was(
@@ -111,9 +111,9 @@ def test_everything_that_is_wrong_is_said_in_one_round(owner: Client) -> None:
     vera.force_login(own)
     for client, address, more in ((vera, "/tokens/", {"department": "vision"}), (owner, TOKENS, {})):
         text = client.post(address, wrong | more).content.decode()
-        for told in ("This field is required.", "9999 is not one", "nowhere is not an address or network."):
+        for told in ("This field is required.", "9999 is not one", "nowhere is not an IP address or network."):
             assert told in text, address
-        assert "may not submit" in text or "submit is not one of the available choices" in text
+        assert "does not have these scopes" in text or "submit is not one of the available choices" in text
 
 
 def test_only_owners_see_and_make_the_tokens_of_others_and_people_make_their_own(owner: Client) -> None:

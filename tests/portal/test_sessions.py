@@ -150,7 +150,7 @@ def test_logging_out_everywhere_ends_every_browser_and_no_token(mia: User, visio
     assert "Log out everywhere" in dialog
     assert "csrfmiddlewaretoken" in dialog
     page = here.post("/profile/sessions/end/", follow=True)
-    assert "You are logged out everywhere." in page.content.decode()
+    assert "You were logged out everywhere." in page.content.decode()
     for client in (here, there):
         assert client.get("/profile/").headers["Location"].startswith("/login/")
     assert token.get("/api/v1/departments/").status_code == 200
@@ -189,7 +189,7 @@ def test_an_invitation_ends_with_the_right_of_who_made_it(
     end(operator, Membership.objects.get(user=olga))
     page = Client().get(f"/invite/{secret}/")
     assert page.status_code == 410
-    assert "may not invite any more. Ask a quota owner of Vision" in page.content.decode()
+    assert "may no longer invite. Ask a quota owner of Vision" in page.content.decode()
     with pytest.raises(members.InvitationOver):
         members.accept(actor=Actor(stranger), secret=secret)
     with pytest.raises(members.InvitationOver):

@@ -76,7 +76,7 @@ def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Departme
     assert abs(int(stamp) - timezone.now().timestamp()) < 60
     sent = json.loads(body)
     assert (sent["id"], sent["kind"], sent["facts"]["workload"]) == (str(row.pk), "workload.failed", "w1")
-    assert sent["text"] == "train has failed: its command ended with an error."
+    assert sent["text"] == "train failed: its command exited with an error."
     row.refresh_from_db()
     assert (row.status, row.error, row.tries) == (200, "", 1)
 

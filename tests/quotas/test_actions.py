@@ -69,7 +69,9 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(
     with pytest.raises(capacity.OverPromised) as refused:
         change(operator, vision, pool, guaranteed=5)
     assert (refused.value.numbers["promised"], refused.value.numbers["nominal"]) == (9, 8)
-    assert refused.value.detail == "Departments would be promised 9 cards of A100, which has 8 cards."
+    assert (
+        refused.value.detail == "The guarantees of all departments would add up to 9 cards, but A100 has only 8 cards."
+    )
     assert not AuditEntry.objects.exists()
 
 
@@ -104,7 +106,7 @@ def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Depa
                           placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])  # fmt: skip
     owner = Actor(make.member(vision, Role.OWNER))
     preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
-    assert preview.sentence == "1 workload would be told to go; then Vision has its 3 cards."
+    assert preview.sentence == "1 workload would have to release its capacity; then Vision has its 3 cards."
     assert [(s.department, s.units, s.name) for s in preview.stopped] == [(nlp, 8, "")]
     assert preview.promised_at is not None
     recall = recalls.create_recall(actor=owner, department=vision, pool=pool, units=3, until=None)
@@ -148,7 +150,8 @@ def test_a_preview_changes_nothing_and_says_who_is_affected(
     )
     assert (
         preview.sentence
-        == "Nobody has to go now; 3 cards more in use would count as borrowed and could be called back."
+        == "No workload has to be preempted now; 3 cards more in use would count as borrowed and could "
+        "be recalled."
     )
     assert Quota.objects.get(department=nlp).guaranteed == 4
 
@@ -179,7 +182,9 @@ def test_before_a_node_is_drained_it_is_said_who_stays_and_who_would_wait(
     make.claim(vision, pool, 1)
     preview = preview_drain(actor=Actor(operator), node=node)
     assert [side.name for side in preview.stopped] == [here.name]
-    assert preview.sentence == f"1 workload runs here and stays until it ends; nothing new starts on {node.name}."
+    assert (
+        preview.sentence == f"1 workload runs here and continues until it ends; no new workload starts on {node.name}."
+    )
     assert preview.lines == ("1 workload that is about to start would wait.",)
     with pytest.raises(NotVisible):
         preview_drain(actor=Actor(make.member(vision)), node=node)
@@ -193,11 +198,11 @@ def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_
     quotas.set_quota(actor=Actor(operator), expected_version=1, **change)
     [line] = owner.inbox.all()
     assert notices.sentence(line.kind, line.data) == (
-        f"The quota of {vision.name} in {pool.name} is now 3 cards guaranteed, borrow limit 2 cards, lend limit no limit."
+        f"The quota of {vision.name} in {pool.name} is now: guaranteed 3 cards, borrow limit 2 cards, lend limit no limit."
     )
     quotas.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
     assert owner.inbox.count() == 1  # one's own change is no news
     recalls.create_recall(actor=Actor(owner), department=vision, pool=pool, units=2, until=None)
     run_pass(group_id=pool.group_id)
     line = owner.inbox.latest("id")
-    assert notices.sentence(line.kind, line.data) == f"2 cards of {pool.name} are back for {vision.name}."
+    assert notices.sentence(line.kind, line.data) == f"2 cards of {pool.name} are available again to {vision.name}."

@@ -53,7 +53,7 @@ def test_each_side_reads_names_of_its_own_and_numbers_where_all_are(client: Clie
     decision = world["decision"]
     for who in ("valentin", "ned"):
         text = part(client, world[who], decision)
-        assert "It loses more work." in text
+        assert "More computing time would be lost." in text
         assert "GPU-hours" not in text
         assert "Speech (2 cards)" in text
         assert "old-asr" not in text
@@ -61,7 +61,7 @@ def test_each_side_reads_names_of_its_own_and_numbers_where_all_are(client: Clie
     assert "young-llm" not in part(client, world["valentin"], decision)
     everything = part(client, world["root"], decision)
     assert "Instead of young-llm (2 cards): old-asr (2 cards)" in everything
-    assert "It loses more work: 10.0 GPU-hours instead of 2.0 GPU-hours." in everything
+    assert "More computing time would be lost: 10.0 GPU-hours instead of 2.0 GPU-hours." in everything
 
 
 def test_who_is_not_concerned_finds_nothing(client: Client, world: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def test_without_anybody_else_it_waits(client: Client, world: dict[str, Any]) ->
     asker = make.claim(vision, only, 1)
     run_pass(group_id=only.group_id)
     text = part(client, world["root"], Decision.objects.get(claim=asker))
-    assert "Nobody else can make room: it would wait." in text
+    assert "No other workload can make room: the request would wait." in text
     assert pool.group_id != only.group_id
 
 
@@ -95,9 +95,9 @@ def test_a_decision_that_told_nobody_has_none(client: Client, world: dict[str, A
 
 def test_a_snapshot_that_is_gone_or_torn_says_so(client: Client, world: dict[str, Any]) -> None:
     PlanPass.objects.update(snapshot=b"torn")
-    assert "cannot be read any more" in part(client, world["root"], world["decision"])
+    assert "can no longer be read" in part(client, world["root"], world["decision"])
     PlanPass.objects.update(snapshot=b"")
-    assert "not kept any more" in part(client, world["root"], world["decision"])
+    assert "no longer kept" in part(client, world["root"], world["decision"])
 
 
 def test_large_snapshots_are_planned_when_asked_for(
@@ -107,7 +107,7 @@ def test_large_snapshots_are_planned_when_asked_for(
     url = f"/decisions/{world['decision'].public_id}/"
     assert 'hx-trigger="load"' in client.get(url).content.decode()
     monkeypatch.setattr(pages, "AT_ONCE", 1)
-    assert "Who else could have gone" in client.get(url).content.decode()
+    assert "Alternatives to this choice" in client.get(url).content.decode()
     asked: list[int] = []
     monkeypatch.setattr(alternatives, "PLANNED", 6)
     found = alternatives.alternatives

@@ -41,7 +41,7 @@ def test_a_number_alone_counts_as_everywhere_and_an_amount_as_it_says(
     before = client.get(url).content.decode()
     assert 'value="20 GiB"' in before
     assert 'value="1500 MiB"' in before
-    assert "A number alone counts GiB; a card has 16 GiB." in before
+    assert "A number without a unit is in GiB; a card has 16 GiB." in before
     assert client.post(url, form(guaranteed="2 cards", borrow_limit="8", lend_limit="half")).status_code == 302
     quota = Quota.objects.get()
     assert (quota.guaranteed, quota.borrow_limit, quota.lend_limit) == (32 * GIB, 8 * GIB, 8 * GIB)
@@ -52,11 +52,12 @@ def test_what_is_no_amount_is_refused_and_stays_in_the_form(client: Client, visi
     answer = client.post("/d/vision/quotas/t4/", form(guaranteed="plenty", borrow_limit="-1", lend_limit="0"))
     assert answer.status_code == 422
     text = answer.content.decode()
-    assert "“plenty” is not an amount here. Write memory (6 GiB)" in text
-    assert "“-1” is not an amount here." in text
+    assert "“plenty” is not a valid amount here. Examples: memory (6 GiB)" in text
+    assert "“-1” is not a valid amount here." in text
     assert 'value="plenty"' in text
     assert (
-        "not an amount here" in client.get("/d/vision/quotas/t4/preview/", form(guaranteed="plenty")).content.decode()
+        "not a valid amount here"
+        in client.get("/d/vision/quotas/t4/preview/", form(guaranteed="plenty")).content.decode()
     )
     assert client.post("/d/vision/quotas/t4/", form(guaranteed="9" * 9000)).status_code == 422
     assert Quota.objects.get().guaranteed == 20 * GIB

@@ -22,8 +22,8 @@ from workloads.requests.verdict import verdict_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NEVER = policy_json(e.Policy(reclaim="never"))
-RULE = "Inside the guarantee it takes nothing back: it waits until borrowers end. That is the policy of "
-ANYWAY = "Recalled all the same, it waits and takes what becomes free."
+RULE = "Within its guaranteed quota, it reclaims nothing: it waits until borrowers end. This is the policy of "
+ANYWAY = "If you recall anyway, the recall waits and takes capacity as it becomes free."
 
 
 def place(first: int, cards: int) -> list[dict[str, object]]:
@@ -53,9 +53,9 @@ def test_a_recall_that_a_policy_forbids_names_the_rule_and_where_it_is_set(
     carrier.policy = NEVER
     carrier.save()
     preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
-    assert preview.sentence == "3 cards cannot come back now: a policy does not let Vision take them."
+    assert preview.sentence == "3 cards cannot be recalled now: a policy does not allow Vision to reclaim them."
     whose = {"department": "Vision", "pool": "A100", "quota": "Vision in A100"}[where]
-    assert preview.lines == (f"{RULE}{whose}; the operator can change it.", ANYWAY)
+    assert preview.lines == (f"{RULE}{whose}; an operator can change it.", ANYWAY)
 
 
 def test_a_recall_of_what_the_department_uses_itself_says_how_much_and_what_it_can_have(
@@ -64,8 +64,8 @@ def test_a_recall_of_what_the_department_uses_itself_says_how_much_and_what_it_c
     vision.policy = NEVER
     vision.save()
     preview = preview_recall(actor=owner, department=vision, pool=pool, units=4)
-    assert preview.sentence == "4 cards cannot come back now: Vision itself uses 1 card of its 4 cards."
-    assert preview.lines == ("At most 3 cards can.", ANYWAY)
+    assert preview.sentence == "4 cards cannot be recalled now: Vision itself uses 1 card of its 4 cards."
+    assert preview.lines == ("At most 3 cards can be recalled.", ANYWAY)
 
 
 def test_a_recall_that_no_policy_forbids_says_what_the_planner_says(
@@ -73,19 +73,19 @@ def test_a_recall_that_no_policy_forbids_says_what_the_planner_says(
 ) -> None:
     Claim.objects.update(preemptible=False)
     preview = preview_recall(actor=owner, department=vision, pool=pool, units=3)
-    assert preview.sentence == "3 cards cannot come back now, though Vision uses only 1 card of its 4 cards."
-    assert preview.lines == ("Pool A100 is short of 2 cards for this.", ANYWAY)
+    assert preview.sentence == "3 cards cannot be recalled now, although Vision uses only 1 card of its 4 cards."
+    assert preview.lines == ("Not enough free capacity: A100 is short of 2 cards.", ANYWAY)
 
 
 def test_a_verdict_and_a_waiting_claim_name_the_policy(borrowers: list[Claim], vision: Department, pool: Pool) -> None:
     image = Image.objects.create(name="python:3.11", title="Python")
     request = WorkloadRequest(kind="job", name="train", pool=pool, image=image, command=("python",), units_per_pod=3)
     alice = Actor(make.member(vision))
-    said = RULE + "Vision; the operator can change it."
+    said = RULE + "Vision; an operator can change it."
     assert said not in verdict_of(actor=alice, department=vision, request=request).lines
     Department.objects.filter(pk=vision.pk).update(policy=NEVER)
     lines = verdict_of(actor=alice, department=Department.objects.get(pk=vision.pk), request=request).lines
-    assert lines[:2] == ("Pool A100 is short of 2 cards for this.", said)
+    assert lines[:2] == ("Not enough free capacity: A100 is short of 2 cards.", said)
     waiting = make.claim(vision, pool, 3)
     run_pass(group_id=pool.group_id)
     rule = barred_in_queue(Claim.objects.get(pk=waiting.pk))

@@ -51,11 +51,14 @@ def test_locking_a_person_and_making_an_operator_say_what_follows(oscar: User) -
     mia = make.member(vision, Role.MEMBER, "mia")
     token_of(mia, vision)
     client, path = page(oscar), "/operator/users/mia/"
-    answer = confirmed(client, path, {"change": "lock"}, "1 token with it", "vision")
+    answer = confirmed(client, path, {"change": "lock"}, "1 token is revoked", "vision")
     mia.refresh_from_db()
     assert (answer.status_code, mia.is_active, ApiToken.objects.get().revoked_at is None) == (302, False, False)
     assert client.post(path, {"change": "unlock"}).status_code == 302
-    assert confirmed(client, path, {"change": "operator"}, "mia will see every department", "quotas").status_code == 302
+    assert (
+        confirmed(client, path, {"change": "operator"}, "mia will be able to see the workloads", "quotas").status_code
+        == 302
+    )
     mia.refresh_from_db()
     assert (mia.is_active, mia.is_operator) == (True, True)
 
@@ -68,7 +71,7 @@ def test_what_changed_since_it_was_asked_is_asked_again(oscar: User) -> None:
     token_of(mia, vision)
     again = client.post(path, {"change": "lock", "confirmed": mark})
     assert again.status_code == 409
-    assert "It has changed since you were asked" in again.content.decode()
+    assert "The situation has changed since the preview" in again.content.decode()
     mia.refresh_from_db()
     assert mia.is_active
 
@@ -79,7 +82,7 @@ def test_switching_a_cluster_off_says_whose_work_and_whose_promises(oscar: User)
     make.claim(vision, pool, 2, ClaimState.HOLDING, workload="w1")
     cluster = pool.group.cluster
     path, client = f"/operator/clusters/{cluster.name}/", page(oscar)
-    words = ("1 workload that runs there", "1 department cannot get", "A100 cards")
+    words = ("1 workload running there", "1 department cannot use", "A100 cards")
     assert confirmed(client, path, {"active": ""}, *words).status_code == 302
     assert not Cluster.objects.get().active
     assert client.post(path, {"active": "1"}).status_code == 302
@@ -91,7 +94,7 @@ def test_draining_a_node_that_breaks_a_promise_names_the_promise(oscar: User) ->
     make.quota(vision, pool, 3)
     node = Node.objects.get()
     path, client = f"/operator/nodes/{node.pk}/", page(oscar)
-    words = ("A100 cards would have 0 cards, and 3 cards are promised", "3 cards too few")
+    words = ("A100 cards would have 0 cards, but 3 cards are guaranteed to departments", "3 cards too few")
     assert confirmed(client, path, {"drained": "1"}, *words).status_code == 302
     assert client.post(path, {"drained": ""}).status_code == 302
     assert not Node.objects.get().drained
@@ -115,7 +118,7 @@ def test_a_policy_that_keeps_a_guarantee_from_coming_back_names_whose(oscar: Use
         "max_priority": "",
         "version": "1",
     }
-    answer = confirmed(page(oscar), path, fields, "called now for the other 4 cards", "has to wait")
+    answer = confirmed(page(oscar), path, fields, "requested the other 4 cards", "have to wait")
     assert answer.status_code == 302
 
 
@@ -163,7 +166,7 @@ def test_a_recall_whose_preview_has_changed_asks_again_and_names_them() -> None:
     asked = client.post("/d/vision/recall/", fields | {"confirmed": mark})
     text = asked.content.decode()
     assert asked.status_code == 409
-    assert "It has changed since you were asked" in text
+    assert "The situation has changed since the preview" in text
     assert not Claim.objects.filter(pods=0).exists()
     now = re.findall(r'name="confirmed" value="(\w+)"', text)[0]
     assert client.post("/d/vision/recall/", fields | {"confirmed": now}).status_code == 302

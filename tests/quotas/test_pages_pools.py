@@ -70,15 +70,15 @@ def test_everybody_sees_the_map_but_names_only_of_their_own(client, world):
 
 def test_guarantees_of_others_are_not_shown(client, world):
     text = page(client, world["sam"], "/pools/a100/")
-    assert "4 cards</td>" not in text.split("By department")[1].split("Use over time")[0]
+    assert "4 cards</td>" not in text.split("By department")[1].split("Usage over time")[0]
 
 
 def test_the_list_says_what_is_free_and_what_fits(client, world):
     Node.objects.update(held_back="driver missing")
     text = page(client, world["sam"], "/pools/")
     assert "A100 cards" in text
-    assert "short: 5 cards less than promised" in text
-    assert "held back: driver missing" in page(client, world["sam"], "/pools/a100/")
+    assert "short: 5 cards less than guaranteed" in text
+    assert "withheld: driver missing" in page(client, world["sam"], "/pools/a100/")
 
 
 def drawn(text):
@@ -132,7 +132,7 @@ def test_the_asker_reads_why_and_not_whom(client, world):
 def test_the_victim_reads_who_asked_and_not_for_what(client, world):
     text = page(client, world["ned"], f"/decisions/{world['decision'].public_id}/")
     assert "secret-llm" in text
-    assert "Vision asked for 2 cards" in text
+    assert "Vision requested 2 cards" in text
     assert "train-cats" not in text
     assert "valentin" not in text
     listed = page(client, world["ned"], "/decisions/")
@@ -145,15 +145,15 @@ def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(cli
     row = world["decision"].plan_pass
     assert row.public_id in page(client, world["ned"], url)
     assert "?replay=1" not in page(client, world["ned"], url)
-    assert "Planned again" not in page(client, world["ned"], f"{url}?replay=1")
-    assert "Its snapshot is not kept any more" in page(client, world["root"], f"{url}?replay=1")
+    assert "Replayed" not in page(client, world["ned"], f"{url}?replay=1")
+    assert "Its snapshot is no longer kept" in page(client, world["root"], f"{url}?replay=1")
     PlanPass.objects.filter(pk=row.pk).update(snapshot=b"not what was written")
-    assert "cannot be read any more" in page(client, world["root"], f"{url}?replay=1")
+    assert "can no longer be read" in page(client, world["root"], f"{url}?replay=1")
     snapshot = load_snapshot(world["pool"].group, now=timezone.now())
     for plan, says in (
         (b"", "Its plan was not kept"),
-        (packed(decide(snapshot)), "the same plan, bit for bit"),
-        (packed(Plan(snapshot.id, (), (ClaimId("gone"),))), "2 answers differ"),
+        (packed(decide(snapshot)), "the plan is identical"),
+        (packed(Plan(snapshot.id, (), (ClaimId("gone"),))), "2 decisions differ"),
     ):
         row.snapshot, row.plan = packed(snapshot), plan
         row.save()
@@ -161,7 +161,7 @@ def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(cli
 
 
 def test_who_is_not_concerned_finds_no_decision(client, world):
-    assert "No decision yet" in page(client, world["sam"], "/decisions/")
+    assert "No decisions yet" in page(client, world["sam"], "/decisions/")
     page(client, world["sam"], f"/decisions/{world['decision'].public_id}/", 404)
     page(client, world["root"], f"/decisions/{world['decision'].public_id}/")
 

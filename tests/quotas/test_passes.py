@@ -68,12 +68,12 @@ def test_every_pass_is_planned_again_bit_for_bit(owner: Claim) -> None:
 def test_the_command_says_so_with_the_size(owner: Claim) -> None:
     row = the_pass(owner)
     text = said(replay=row.public_id)
-    assert "Planned again: the same plan, bit for bit." in text
+    assert "Replayed: the plan is identical." in text
     assert f"3 claims, {len(row.snapshot):,} bytes of compressed JSON" in text
     by = timezone.localtime(moment(Decision.objects.get(claim=owner).data["by"]))
     victim = Claim.objects.get(state="leaving")
     assert f"{owner.name} (Vision, 3 cards): Starts by {by:%H:%M:%S} at the latest" in text
-    assert f"when {victim.name} (Nlp, 4 cards) have left." in text
+    assert f"after {victim.name} (Nlp, 4 cards) have been released." in text
     assert owner.public_id not in text
 
 
@@ -109,8 +109,10 @@ def test_a_pass_whose_plan_was_not_kept_is_still_planned_again(owner: Claim) -> 
 def test_what_if_on_a_pass_shows_the_difference(owner: Claim) -> None:
     change = ["quota", "vision", "a100", "guaranteed=2", "borrow_limit=0"]
     text = said(replay=the_pass(owner).public_id, what_if=[change])
-    assert f"{owner.name} (Vision, 3 cards): Cannot run as asked; the largest request that can is 2 cards." in text
-    assert "would not be told to go." in text
+    assert (
+        f"{owner.name} (Vision, 3 cards): Cannot run as requested; the largest request that can run is 2 cards." in text
+    )
+    assert "would no longer have to release its capacity." in text
     again = json.loads(said(replay=the_pass(owner).public_id, what_if=[change], json=True))
     assert len(again["what_if"]["spared"]) == 1
 
@@ -171,5 +173,5 @@ def test_a_snapshot_goes_after_its_days_and_the_decisions_stay(owner: Claim, set
     assert Decision.objects.count() == decisions
     with pytest.raises(CommandError, match="was kept for 30 days"):
         said(replay=row.public_id)
-    assert again(the_pass(owner)) == "Its snapshot is not kept any more."
+    assert again(the_pass(owner)) == "Its snapshot is no longer kept."
     assert forget_old(now=timezone.now()) == 0

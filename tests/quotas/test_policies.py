@@ -93,12 +93,12 @@ def test_the_preview_says_what_a_call_for_the_guarantee_would_find(
     for scope in (Scope(vision, None), Scope(vision, pool), Scope(None, pool)):
         preview = preview_policy(actor=Actor(root), scope=scope, policy=GENTLE)
         [line] = preview.lines
-        assert preview.sentence == "Nobody is affected now."
+        assert preview.sentence == "No workload is affected now."
         assert line.startswith(
-            "If Vision called now for the other 4 cards of A100 that it is guaranteed: today it has them by"
+            "If Vision requested the other 4 cards of its guaranteed quota in A100 now: today it would have them by"
         )
         assert line.endswith(
-            "when 1 workload with 4 cards has left; with this it has to wait until work ends by itself."
+            "after 1 workload has released 4 cards; after this change it would have to wait until workloads end by themselves."
         )
     same = preview_policy(actor=Actor(root), scope=Scope(vision, None), policy=e.Policy())
     assert same.lines == ()
@@ -112,7 +112,7 @@ def test_the_preview_names_who_would_be_told_at_once(
     make.claim(vision, pool, 4)
     run_pass(group_id=pool.group_id)
     preview = preview_policy(actor=Actor(root), scope=Scope(vision, None), policy=None)
-    assert preview.sentence == "1 workload would be told to go, 4 cards in all."
+    assert preview.sentence == "1 workload would have to release 4 cards in total."
     assert [(side.department, side.name, side.units) for side in preview.stopped] == [(nlp, "train", 4)]
     assert preview.promised_at is not None
     assert not Claim.objects.filter(state=ClaimState.LEAVING).exists()
@@ -138,7 +138,7 @@ def test_the_preview_of_rules_counts_who_is_protected_and_who_keeps_its_notice(
     preview = preview_rules(actor=Actor(root), pool=pool, rules=rules)
     assert preview.lines == (
         "1 running workload would be protected by the minimum runtime; now it is 0.",
-        "2 running workloads keep the notice they were told (at most 10 min).",
+        "2 running workloads keep the notice they started with (at most 10 min).",
     )
 
 
@@ -157,7 +157,7 @@ def test_a_policy_is_read_set_and_taken_away_over_the_api(
     assert (first["ETag"], first.json()["policy"], first.json()["set_at"]) == ('"1"', None, "default")
     assert client.put(API + place, FULL).status_code == 428
     dry = client.put(API + place + "?dry_run=1", FULL, headers={"If-Match": '"1"'})
-    assert (dry.status_code, dry.json()["sentence"]) == (200, "Nobody is affected now.")
+    assert (dry.status_code, dry.json()["sentence"]) == (200, "No workload is affected now.")
     answer = client.put(API + place, FULL, headers={"If-Match": '"1"'})
     assert (answer["ETag"], answer.json()["policy"], answer.json()["effective"]) == ('"2"', FULL, FULL)
     stale = client.put(API + place, FULL, headers={"If-Match": '"1"'})
@@ -203,7 +203,7 @@ def test_rules_of_a_pool_are_tried_and_changed_over_the_api(root: User, vision: 
     client = person(root)
     url = API + "pools/a100/"
     dry = client.patch(url + "?dry_run=1", {"min_runtime": 60}, headers={"If-Match": '"1"'})
-    assert dry.json()["sentence"] == "Nobody is affected now."
+    assert dry.json()["sentence"] == "No workload is affected now."
     told = client.patch(url, {"fair_sharing": True, "notice": 30}, headers={"If-Match": '"1"'}).json()
     assert (told["fair_sharing"], told["notice"], told["grace"], told["version"]) == (True, 30, 120, 2)
 
@@ -227,10 +227,10 @@ def test_an_operator_sets_a_policy_on_its_page_after_a_preview(
     client: Client, root: User, vision: Department, pool: Pool, url: str
 ) -> None:
     client.force_login(root)
-    assert "What counts here now is the default" in client.get(url).content.decode()
-    assert "Nobody is affected now." in client.get(url, form(preview=1)).content.decode()
+    assert "In effect now: the default policy" in client.get(url).content.decode()
+    assert "No workload is affected now." in client.get(url, form(preview=1)).content.decode()
     refused = client.post(url, form(borrow_preempt="up_to"))
-    assert (refused.status_code, "Say which priority." in refused.content.decode()) == (422, True)
+    assert (refused.status_code, "Enter the priority." in refused.content.decode()) == (422, True)
     assert confirmed(client, url, form()).status_code == 302
     listed = client.get("/operator/policies/").content.decode()
     assert "it waits until borrowers end" in listed
@@ -253,7 +253,7 @@ def test_an_operator_changes_the_rules_of_a_pool_and_a_refused_form_keeps_its_in
         "fair_sharing": "on",
         "version": 1,
     }
-    assert "Nobody is affected now." in client.get("/operator/pools/a100/preview/", good).content.decode()
+    assert "No workload is affected now." in client.get("/operator/pools/a100/preview/", good).content.decode()
     bad = client.post("/operator/pools/a100/", good | {"grace": 0, "notice": 77})
     assert (bad.status_code, 'value="77"' in bad.content.decode()) == (422, True)
     assert client.post("/operator/pools/a100/", good).status_code == 302

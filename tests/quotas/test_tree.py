@@ -50,18 +50,18 @@ def named(slug: str) -> Department:
 
 def test_a_preview_of_a_move_says_what_it_could_have_and_who_steers_it(root: User, lab: Department) -> None:
     preview = preview_department(actor=Actor(root), department=named("nlp"), parent=lab, weight=1)
-    assert preview.sentence == "Nobody is affected now."
+    assert preview.sentence == "No workload is affected now."
     assert (
         preview.lines
         == (
-            "The quota owners of Lab would steer it too.",
-            "Of A100 it could have at most 12 cards; now it is 12 cards.",
+            "The quota owners of Lab would also manage it.",
+            "It could use at most 12 cards of A100; now it is 12 cards.",
         )[:1]
     )
     away = preview_department(actor=Actor(root), department=named("detection"), parent=None, weight=1)
     assert away.lines == (
-        "The quota owners of Vision would no longer steer it.",
-        "Of A100 it could have at most 12 cards; now it is 10 cards.",
+        "The quota owners of Vision would no longer manage it.",
+        "It could use at most 12 cards of A100; now it is 10 cards.",
     )
 
 
@@ -74,8 +74,8 @@ def test_a_move_that_leaves_more_in_use_than_allowed_is_told_and_stops_nobody(
     preview = preview_department(actor=Actor(root), department=named("nlp"), parent=lab, weight=1)
     assert preview.stopped == ()
     assert (
-        "Of A100 it uses 1 card more than its new place allows: nothing is stopped, but nothing new starts."
-        in preview.lines
+        "It uses 1 card more of A100 than its new position allows: no workload is stopped, but no "
+        "new one starts." in preview.lines
     )
 
 
@@ -148,7 +148,7 @@ def test_an_owner_of_a_parent_gives_and_takes_from_its_own_guarantee_only(lab: D
     assert [(row.before["guaranteed"], row.after["guaranteed"]) for row in rows] == [(0, 5), (2, 0)]  # type: ignore[index]
     dry = person(owner).put(API + "departments/vision/quotas/a100/?dry_run=1",
                             {"guaranteed": 2, "borrow_limit": None, "lend_limit": None}, headers={"If-Match": '"3"'})  # fmt: skip
-    assert "Lab would keep 4 cards of its own." in dry.json()["lines"]
+    assert "Lab would keep 4 cards for itself." in dry.json()["lines"]
 
 
 def test_a_pause_above_holds_for_every_team_and_their_boards_say_so(
@@ -160,7 +160,7 @@ def test_a_pause_above_holds_for_every_team_and_their_boards_say_so(
     claim.refresh_from_db()
     assert (claim.state, claim.reasons[0]["code"]) == (ClaimState.PENDING, "department_paused")
     client.force_login(make.member(named("detection")))
-    assert "Lab, to which this department belongs, is paused." in client.get("/d/detection/").content.decode()
+    assert "the parent department Lab is paused." in client.get("/d/detection/").content.decode()
 
 
 def test_a_cap_above_holds_in_every_team(lab: Department, pool: Pool) -> None:
@@ -192,7 +192,7 @@ def test_the_tree_stands_on_the_board_the_operators_list_and_in_the_api(
     client: Client, root: User, lab: Department
 ) -> None:
     client.force_login(root)
-    board = client.get("/d/lab/").content.decode().split('id="now"')[1].split("Use over time")[0]
+    board = client.get("/d/lab/").content.decode().split('id="now"')[1].split("Usage over time")[0]
     assert board.index('href="/d/vision/"') < board.index('href="/d/detection/"')
     assert 'href="/d/nlp/"' not in board
     listed = client.get("/operator/departments/?below=vision").content.decode()
@@ -211,9 +211,9 @@ def test_the_tree_stands_on_the_board_the_operators_list_and_in_the_api(
 def test_the_operator_sees_what_a_move_means_beside_the_form(client: Client, root: User, lab: Department) -> None:
     client.force_login(root)
     url = "/operator/departments/detection/preview/"
-    assert "no longer steer it" in client.get(url, {"parent": "", "weight": 1}).content.decode()
+    assert "no longer manage it" in client.get(url, {"parent": "", "weight": 1}).content.decode()
     assert (
-        "Detection belongs to Lab"
+        "Detection is part of Lab"
         in client.get(
             "/operator/departments/lab/preview/", {"parent": named("detection").pk, "weight": 1}
         ).content.decode()

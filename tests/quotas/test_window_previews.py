@@ -63,15 +63,15 @@ def test_a_preview_says_of_what_is_lent_only_what_a_later_fall_calls_back(
     borrows(nlp, pool, 0, {vision: 2})
     borrows(nlp, pool, 2, {vision: 2})
     closed = previewed(owner, around(-2, 2, 0))
-    assert "2 workloads would be told to go, 4 cards in all." in closed["sentence"]
+    assert "2 workloads would have to release 4 cards in total." in closed["sentence"]
     [line] = closed["lines"]  # in two hours the limit rises: that calls nothing back
-    assert line.startswith("With this the department lends nothing now, and at most 3 cards from ")
+    assert line.startswith("After this change the department lends nothing now, and at most 3 cards from ")
     later = previewed(owner, around(3, 5, 0))
-    assert "1 workload would be told to go, 2 cards in all." in later["sentence"]
-    assert later["lines"][1].startswith("Of the 4 cards lent now, 2 cards would be called back by ")
+    assert "1 workload would have to release 2 cards in total." in later["sentence"]
+    assert later["lines"][1].startswith("Of the 4 cards lent now, 2 cards would be recalled by ")
     Department.objects.filter(pk=vision.pk).update(policy={"reclaim": "never"})
     forbidden = previewed(owner, around(3, 5, 0))
-    assert "it takes nothing back" in forbidden["lines"][1]
+    assert "it reclaims nothing" in forbidden["lines"][1]
 
 
 def test_what_those_told_leave_too_much_is_not_called_back_again(
@@ -83,8 +83,8 @@ def test_what_those_told_leave_too_much_is_not_called_back_again(
     borrows(nlp, pool, 2, {None: 1, vision: 1}, started_at=timezone.now())
     make.holding(vision, pool, own=4, placement=[{"pod": 0, "node": "a100-n1", "cards": [4, 5, 6, 7]}])
     told = previewed(make.member(vision, Role.OWNER), around(3, 5, 0), guaranteed=7, lend_limit=2)
-    assert told["sentence"] == "1 workload would be told to go, 2 cards in all."
-    assert told["lines"][1].startswith("Of the 3 cards lent now, 1 card would be called back by ")
+    assert told["sentence"] == "1 workload would have to release 2 cards in total."
+    assert told["lines"][1].startswith("Of the 3 cards lent now, 1 card would be recalled by ")
 
 
 def test_what_windows_lend_reads_well_in_chinese(vision: Department, pool: Pool) -> None:

@@ -315,8 +315,8 @@ def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
     client.force_login(make.member(vision, Role.OWNER))
     whole = {"windows-0-days": list(range(7)), "windows-0-start": "00:00", "windows-0-end": "00:00"}
     text = client.get("/d/vision/quotas/a100/preview/", form(**whole)).content.decode()
-    assert "1 workload would be told to go, 7 cards in all." in text
-    assert "lends at most 2 cards at all times" in text
+    assert "1 workload would have to release 7 cards in total." in text
+    assert "lends at most 2 cards at any time" in text
     assert "secret-llm" not in text
     assert confirmed(client, "/d/vision/quotas/a100/", form(**whole)).status_code == 302
     [window] = windows.schedule_of(Quota.objects.get()).windows
@@ -324,8 +324,8 @@ def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
     run_pass(group_id=pool.group_id)
     assert [recall.units for recall in window_recalls()] == [6]
     board = client.get("/d/vision/").content.decode()
-    assert "Called back by a lending window" in board
-    assert "lends at most 2 cards at all times" in board
+    assert "Recalled by a lending window" in board
+    assert "lends at most 2 cards at any time" in board
     assert "/withdraw/" not in board
     removed = form(**whole, **{"windows-0-DELETE": "on", "version": 2})
     assert client.post("/d/vision/quotas/a100/", removed).status_code == 302
@@ -335,10 +335,10 @@ def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ({"windows-0-days": []}, "Choose the days"),
+        ({"windows-0-days": []}, "Choose the weekdays"),
         ({"windows-0-start": "25:00"}, "25:00"),
-        ({"windows-0-end": "09:00"}, "two different times"),
-        ({"windows-1-days": [1], "windows-1-start": "17:00", "windows-1-end": "19:00"}, "in force at the same time"),
+        ({"windows-0-end": "09:00"}, "different times"),
+        ({"windows-1-days": [1], "windows-1-start": "17:00", "windows-1-end": "19:00"}, "windows overlap"),
         ({"zone": "Moon"}, "Moon"),
     ],
 )

@@ -18,7 +18,7 @@ from workloads.sharing.clouds import product_of
 
 GKE = "cloud.google.com/gke-"
 TYPE = "node.kubernetes.io/instance-type"
-UNKNOWN = "what product its cards are, no label says: set nvidia.com/gpu.product on the node, or pin its product"
+UNKNOWN = "no label names the product of its cards: set nvidia.com/gpu.product on the node, or pin the product"
 
 
 def node(gpus: int | str = 8, name: str = "n1", **labels: str) -> dict[str, Any]:
@@ -61,23 +61,30 @@ class TestGke:
             ({"strategy": "mps", "clients": "3"}, 24, "mps", 3, 8, ""),
             ({"strategy": "none"}, 8, "whole", 1, 8, ""),
             ({}, 8, "whole", 1, 8, ""),
-            ({"strategy": "time-sharing", "clients": "4", "count": "3"}, 8, "timeslicing", 2, 3, "not the same number"),
+            (
+                {"strategy": "time-sharing", "clients": "4", "count": "3"},
+                8,
+                "timeslicing",
+                2,
+                3,
+                "cannot be divided evenly",
+            ),
             (
                 {"strategy": "time-sharing", "clients": "5", "count": "2"},
                 8,
                 "timeslicing",
                 4,
                 2,
-                "labels say 5 on each",
+                "labels say 5 per card",
             ),
-            ({"strategy": "time-sharing"}, 8, "timeslicing", 1, 0, "on how many cards, its labels do not say"),
+            ({"strategy": "time-sharing"}, 8, "timeslicing", 1, 0, "its labels do not say on how many cards"),
             (
                 {"strategy": "time-sharing", "clients": "many"},
                 8,
                 "timeslicing",
                 1,
                 0,
-                "on how many cards, its labels do not say",
+                "its labels do not say on how many cards",
             ),
             ({"strategy": "sideways", "clients": "4"}, 8, "whole", 1, 8, "gpu-sharing-strategy is sideways"),
         ],
@@ -113,7 +120,7 @@ class TestGke:
     def test_partitions_that_are_shared_are_not_served(self) -> None:
         labels = {"partition": "1g.5gb", "strategy": "time-sharing", "clients": "2"}
         info = seen(gke(14, accelerator="nvidia-tesla-a100", **labels))
-        assert "shared by time-slicing, which is not served" in info.held_back
+        assert "time-sliced, which is not supported" in info.held_back
 
     def test_labels_of_feature_discovery_beside_them_do_not_hide_the_sharing(self) -> None:
         found = gke(48, accelerator="nvidia-tesla-t4", strategy="time-sharing", clients="48")

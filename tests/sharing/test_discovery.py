@@ -48,7 +48,7 @@ class TestTheInventory:
         info = sharing.discover(node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": None}))
         assert info is not None
         assert (info.sharing, info.cards) == ("", ())
-        assert info.held_back == "it has a GPU that nothing offers: its device plugin is not ready"
+        assert info.held_back == "it has a GPU that is not offered: its device plugin is not ready"
 
     def test_holds_back_a_cordoned_or_unready_node(self) -> None:
         cordoned = node("dgx-a100-80-whole-0")
@@ -213,7 +213,7 @@ def test_a_million_cards_are_not_believed() -> None:
         node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": "1000000"}, labels={"nvidia.com/gpu.count": None})
     )
     assert info is not None
-    assert (info.cards, info.held_back) == ((), "it says it has 1000000 cards")
+    assert (info.cards, info.held_back) == ((), "it reports 1000000 cards")
 
 
 def test_every_row_of_the_tables_is_sound() -> None:

@@ -146,7 +146,7 @@ class TestDerived:
 
     def test_the_node_says_so(self) -> None:
         (gb200,) = of_field("mig-gb200-24gb")
-        assert gb200.because.endswith("slices derived from the profiles' names: 1g.24gb = 1/8")
+        assert gb200.because.endswith("slices derived from the names of the profiles: 1g.24gb = 1/8")
         (h20,) = of_field("mig-h20")
         assert (h20.because, h20.mig) == ("it advertises nvidia.com/mig-1g.12gb", "H100-96GB")
 

@@ -109,7 +109,7 @@ class TestCoexistence:
         info = sharing.discover(node(name, amounts=amounts, labels=labels))
         assert info is not None
         assert (info.sharing, info.conflicts) == (one, (other,))
-        assert "two sharing systems that may not stand on one node" in info.held_back
+        assert "two sharing systems that cannot be on the same node" in info.held_back
 
     def test_of_mig_instances_and_whole_cards_is_allowed(self) -> None:
         info = sharing.discover(NODES["dgx-a100-40-mig-custom"])
@@ -120,9 +120,9 @@ class TestCoexistence:
         both = node("gpushare-v100x4", amounts={"nvidia.com/gpu": "4"})
         info = sharing.discover(both, Settings(pins={"gpushare-v100x4": "whole"}))
         assert info is not None
-        assert (info.sharing, info.conflicts, info.because) == ("whole", ("memory",), "pinned by the operator")
+        assert (info.sharing, info.conflicts, info.because) == ("whole", ("memory",), "pinned by an operator")
 
     def test_a_pin_to_what_is_no_system_holds_the_node_back(self) -> None:
         info = sharing.discover(NODES["kai-a100-80"], Settings(pins={"kai-a100-80": "kay"}))
         assert info is not None
-        assert (info.sharing, info.held_back) == ("", "pinned to kay, which is no sharing system")
+        assert (info.sharing, info.held_back) == ("", "pinned to kay, which is not a known sharing system")

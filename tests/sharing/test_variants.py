@@ -139,50 +139,52 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         node(WHOLE, labels={REPLICAS: "4"}), Settings(), "whole", "its nvidia.com/gpu.replicas is 4: its cards may be shared",
     ),
     "HAMi whose annotation is not there": (
-        node("hami-a100-40", notes={REGISTER: None}), Settings(), "hami", f"{REGISTER} names no card",
+        node("hami-a100-40", notes={REGISTER: None}), Settings(), "hami", f"{REGISTER} lists no card",
     ),
-    "HAMi that cuts its cards": (registered(mode="mig"), Settings(), "hami", "its cards are cut on demand, which is not served"),
+    "HAMi that cuts its cards": (registered(mode="mig"), Settings(), "hami",
+     "its cards are partitioned on demand, which is not supported"),
     "replicas that do not divide": (
         node(SLICED, labels={COUNT: "3"}), Settings(), "timeslicing",
-        "16 of nvidia.com/gpu are not the same number on each of 3 cards",
+        "16 of nvidia.com/gpu cannot be divided evenly among 3 cards",
     ),
     "replicas other than the label's": (
         node(SLICED, amounts={GPU: "32"}), Settings(), "timeslicing",
-        "32 of nvidia.com/gpu on 4 cards, but its labels say 4 on each",
+        "32 of nvidia.com/gpu on 4 cards, but its labels say 4 per card",
     ),
     "renamed, and whole cards still there": (
         node(RENAMED, amounts={GPU: "4"}), Settings(), "timeslicing",
-        "it offers nvidia.com/gpu beside nvidia.com/gpu.shared: the same cards twice",
+        "it offers both nvidia.com/gpu and nvidia.com/gpu.shared: the same cards are counted twice",
     ),
     "instances that are shared": (
         node(MIXED, amounts={"nvidia.com/mig-1g.10gb": None, "nvidia.com/mig-1g.10gb.shared": "64"}), Settings(), "mig",
-        "its instances are shared by time-slicing, which is not served",
+        "its instances are time-sliced, which is not supported",
     ),
     "half changed": (
         node(MIXED, amounts={"nvidia.com/mig-3g.40gb": "0"}), Settings(), "mig",
-        "half changed: its labels count 8 of nvidia.com/mig-3g.40gb, it advertises 0",
+        "change incomplete: its labels say 8 of nvidia.com/mig-3g.40gb, it advertises 0",
     ),
     "half changed, single": (
         node(SINGLE, amounts={GPU: "48"}), Settings(), "mig",
-        "half changed: its labels count 56 of nvidia.com/gpu, it advertises 48",
+        "change incomplete: its labels say 56 of nvidia.com/gpu, it advertises 48",
     ),
     "more of a profile than fit": (
         cut("NVIDIA-A100-SXM4-80GB", 2, **{"2g_20gb": 8}), Settings(), "mig",
-        "it has 8 of 2g.20gb; 2 cut cards hold 6 at most",
+        "it has 8 of 2g.20gb, but 2 partitioned cards hold at most 6",
     ),
-    "cut, but how many": (node(MIXED, labels={COUNT: None}), Settings(), "mig", "how many cards are cut, its labels do not say"),
+    "cut, but how many": (node(MIXED, labels={COUNT: None}), Settings(), "mig",
+     "its labels do not say how many cards are partitioned"),
     "MiB read as GiB": (
         node("gpushare-v100x4", amounts={MEM: "64540"}), Settings(), "memory",
-        "a card of 16522240 MiB is unlikely: check gpu_mem_unit",
+        "16522240 MiB for a card is implausible: check gpu_mem_unit",
     ),
-    "GiB read as MiB": (node("gpushare-v100x4"), MIB, "memory", "a card of 15 MiB is unlikely: check gpu_mem_unit"),
+    "GiB read as MiB": (node("gpushare-v100x4"), MIB, "memory", "15 MiB for a card is implausible: check gpu_mem_unit"),
     "more than a database holds": (
         node("gpushare-v100x4", amounts={MEM: "2000000000"}), Settings(), "memory",
-        "a card of 512000000000 MiB is unlikely: check gpu_mem_unit",
+        "512000000000 MiB for a card is implausible: check gpu_mem_unit",
     ),
     "gpushare on cards that are not alike": (
         node("gpushare-v100x4", amounts={MEM: "61"}), Settings(), "memory",
-        "61 of aliyun.com/gpu-mem are not the same on each of 4 cards",
+        "61 of aliyun.com/gpu-mem cannot be divided evenly among 4 cards",
     ),
     "gpushare without its plugin": (
         node("gpushare-v100x4", amounts={MEM: None, MEMS: None}), Settings(), "memory", "its device plugin offers nothing",
@@ -193,21 +195,21 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
     ),
     "cGPU whose compute is of another measure": (
         node("ack-cgpu-core-mem-v100x4", amounts={"aliyun.com/gpu-core.percentage": "100"}), Settings(), "ack-core",
-        "100 of aliyun.com/gpu-core.percentage are not 100 for each of 4 cards",
+        "100 of aliyun.com/gpu-core.percentage is not 100 for each of 4 cards",
     ),
     "virtual machines, without the label": (
         node("kubevirt-vgpu-a10x2", labels={"nvidia.com/gpu.workload.config": None, "nvidia.com/vgpu.config": None}),
-        Settings(), "vgpu", "left alone: its GPUs serve virtual machines (nvidia.com/NVIDIA_A10-12Q)",
+        Settings(), "vgpu", "not used: its GPUs serve virtual machines (nvidia.com/NVIDIA_A10-12Q)",
     ),
     "DRA of two products": (
         dynamic(productName="NVIDIA A100-SXM4-80GB") | {"resourceSlices": [
             *NODES["dra-a100-80"]["resourceSlices"], *dynamic(productName="NVIDIA H200")["resourceSlices"],
         ]},
-        Settings(), "dra", "it has cards of several products: NVIDIA-A100-SXM4-80GB, NVIDIA-H200",
+        Settings(), "dra", "it has cards of different products: NVIDIA-A100-SXM4-80GB, NVIDIA-H200",
     ),
     "a resource of a plugin that went away": (
         {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "0"}, "allocatable": {}}}, Settings(), "",
-        "it has a GPU that nothing offers: its device plugin is not ready",
+        "it has a GPU that is not offered: its device plugin is not ready",
     ),
 }  # fmt: skip
 

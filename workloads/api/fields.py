@@ -17,7 +17,7 @@ MOST_VARIABLES = 200
 class Cores(serializers.Field[int, Any, float, Any]):
     """Cores outside (4, 0.5), millicores inside."""
 
-    default_error_messages = {"cores": _("A number of cores, at least 0.1 and at most 1024.")}
+    default_error_messages = {"cores": _("Must be a number of cores between 0.1 and 1024.")}
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int | float) or not 0.1 <= data <= 1024:
@@ -45,8 +45,8 @@ class Variables(serializers.Field[Any, Any, Any, Any]):
     """Gives (open, secret), two dicts of name → value."""
 
     default_error_messages = {
-        "shape": _("An object of names and values."),
-        "value": _("%(name)s: a text, or an object with the one key “secret”."),
+        "shape": _("Must be an object of names and values."),
+        "value": _("%(name)s: must be a text, or an object with the single key “secret”."),
         "most": _("At most %(most)s variables."),
         "long": _("%(name)s: at most %(most)s characters."),
     }

@@ -173,7 +173,7 @@ class WorkloadView(ApiView):
         wait = min(self.number("wait", 0) or 0, streams.LONGEST_WAIT)
         until = self.text("until")
         if until not in {"", "finished"}:
-            raise Invalid(N_("until is “finished”."), field="until")
+            raise Invalid(N_("until can only be “finished”."), field="until")
         seen = self.number("version", row.version)
         arrived = row.is_final if until else row.version != seen
         if not wait or arrived or row.is_final or not streams.can_hold(request):

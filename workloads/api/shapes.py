@@ -310,5 +310,5 @@ def image_named(name: str) -> Image:
     image = IMAGES.first(name)
     if image is None:
         known = list(Image.objects.filter(active=True).values_list("name", flat=True)[:50])
-        raise Invalid(N_("There is no image %(image)s here."), field="image", image=name, images=known)
+        raise Invalid(N_("There is no image %(image)s."), field="image", image=name, images=known)
     return image

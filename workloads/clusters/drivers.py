@@ -25,7 +25,7 @@ class ClusterAway(Problem):
 
     status = 503
     code = "cluster_unreachable"
-    message = N_("The cluster does not answer: %(why)s")
+    message = N_("The cluster does not respond: %(why)s")
     retry_after = 5
 
 

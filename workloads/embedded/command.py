@@ -19,7 +19,7 @@ from workloads.runtime.expansion import for_process
 from workloads.runtime.places import DIRECTORY_VARIABLE
 from workloads.runtime.rank_environment import LOOPBACK, Gang, Template
 
-DECLARED = Note(N_("declared: no device is behind it"))
+DECLARED = Note(N_("simulated: there is no physical device"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "domain", "labels", "held_back")
 

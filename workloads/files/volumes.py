@@ -30,7 +30,7 @@ NODES = 50  # enough to say where the disk should be
 class NoFiles(Problem):
     status = 409
     code = "no_files"
-    message = N_("On this cluster a working directory does not outlive its run.")
+    message = N_("On this cluster, working directories are not kept after the end of the workload.")
 
 
 class NoSuchFile(Problem):
@@ -49,24 +49,24 @@ class NotOpenYet(Problem):
 class NoSpace(Problem):
     status = 422
     code = "no_space"
-    message = N_("The disk of the working directory is full: %(free)s MiB are left. Delete what is not needed.")
+    message = N_("The disk of the working directory is full: %(free)s MiB are left. Delete files that are not needed.")
 
 
 class Unreadable(Problem):
     status = 422
     code = "unreadable"
-    message = N_("%(path)s may not be read or changed: its access rights forbid it.")
+    message = N_("%(path)s cannot be read or changed: access is denied by its permissions.")
 
 
 REASONS = {
-    "not_a_path": N_("This is not a path."),
-    "outside": N_("%(path)s lies outside of the working directory."),
+    "not_a_path": N_("This is not a valid path."),
+    "outside": N_("%(path)s is outside the working directory."),
     "is_directory": N_("%(path)s is a directory."),
-    "part_is_file": N_("A part of %(path)s is a file."),
-    "name_too_long": N_("%(path)s: a name may have %(limit)s bytes at most; letters beyond ASCII count 2 to 4."),
-    "path_too_long": N_("%(path)s: a path may have %(limit)s bytes at most."),
-    "loop": N_("%(path)s is a link that leads to itself."),
-    "refused": N_("The disk does not take %(path)s: %(why)s."),
+    "part_is_file": N_("Part of the path %(path)s is a file."),
+    "name_too_long": N_("%(path)s: a name can have at most %(limit)s bytes; characters outside ASCII count as 2 to 4."),
+    "path_too_long": N_("%(path)s: a path can have at most %(limit)s bytes."),
+    "loop": N_("%(path)s is a link to itself."),
+    "refused": N_("The disk rejected %(path)s: %(why)s."),
 }
 
 

@@ -25,7 +25,7 @@ from workloads.sharing.nodes import NAMED
 
 class NoConnection(Invalid):
     code = "cluster_unreachable"
-    message = N_("The cluster did not answer as one should: %(why)s")
+    message = N_("The cluster sent an unexpected response: %(why)s")
 
 
 def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
@@ -52,9 +52,9 @@ def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, 
     """
     actor.require_operator()
     if slugify(name) != name or not name:
-        raise Invalid(N_("Use small letters, digits and dashes."), field="name")
+        raise Invalid(N_("Use lowercase letters, digits and hyphens."), field="name")
     if Cluster.objects.filter(name=name).exists():
-        raise Invalid(N_("There is a cluster %(name)s already."), field="name", name=name)
+        raise Invalid(N_("Cluster %(name)s already exists."), field="name", name=name)
     cluster = Cluster(name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {})
     found = nodes_of(cluster)
     with durable():
@@ -100,17 +100,19 @@ def breaks_of(cluster: Cluster) -> list[Break]:
     pools = ", ".join(promised.order_by("pool__name").values_list("pool__name", flat=True).distinct())
     lines = [
         ngettext(
-            "%(n)s workload that runs there is not looked after any more: neither stopped in time nor its end seen.",
-            "%(n)s workloads that run there are not looked after any more: neither stopped in time nor their end seen.",
+            "%(n)s workload running there will no longer be managed: it is not stopped in time and its "
+                "end is not recorded.",
+            "%(n)s workloads running there will no longer be managed: they are not stopped in time and "
+                "their end is not recorded.",
             running,
         ) % {"n": running},
-        ngettext("%(n)s workload that waits for it does not start.", "%(n)s workloads that wait for it do not start.", waiting)
+        ngettext("%(n)s workload queued for it will not start.", "%(n)s workloads queued for it will not start.", waiting)
         % {"n": waiting},
     ]  # fmt: skip
     if departments:
         text = ngettext(
-            "%(n)s department cannot get what it is promised of %(pools)s.",
-            "%(n)s departments cannot get what they are promised of %(pools)s.", departments,
+            "%(n)s department cannot use its guaranteed quota of %(pools)s.",
+            "%(n)s departments cannot use their guaranteed quota of %(pools)s.", departments,
         )  # fmt: skip
         lines.append(text % {"n": departments, "pools": pools})
     return [Break("cluster", line, (cluster.pk, running, waiting, departments)) for line in lines]
@@ -148,11 +150,11 @@ def pin_node(
     said = {"system": system, "product": product}
     if cluster.kind == ClusterKind.EMBEDDED:
         field = "system" if product is None else "product"
-        raise Invalid(N_("Declared nodes are what they are declared to be."), field=field)
+        raise Invalid(N_("The mode of declared nodes cannot be changed."), field=field)
     if system and system not in SYSTEMS:
         raise Invalid(N_("There is no sharing system %(system)s."), field="system", system=system[:40])
     if product and not NAMED.fullmatch(product):
-        text = N_("A product is written as a label's value is, such as NVIDIA-A100-SXM4-80GB, not %(product)s.")
+        text = N_("Enter the product as a label value, such as NVIDIA-A100-SXM4-80GB, not %(product)s.")
         raise Invalid(text, field="product", product=product[:80])
     with durable():
         row = Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)

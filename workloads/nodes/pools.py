@@ -222,9 +222,9 @@ def make_pool(*, actor: Actor, kind: Unpooled, name: str, slug: str) -> Pool:
     """A pool for what was found; the next look at the nodes puts the cards in. Raises NotVisible, Invalid (slug)."""
     actor.require_operator()
     if slugify(slug) != slug or not slug or len(slug) > 60:
-        raise Invalid(N_("Use small letters, digits and dashes."), field="slug")
+        raise Invalid(N_("Use lowercase letters, digits and hyphens."), field="slug")
     if Pool.objects.filter(slug=slug).exists():
-        raise Invalid(N_("There is a pool %(slug)s already."), field="slug", slug=slug)
+        raise Invalid(N_("Pool %(slug)s already exists."), field="slug", slug=slug)
     with durable():
         pool = _make(kind.cluster, kind.offer, None, name.strip() or _free_name(kind.offer, kind.cluster), slug)
         audit.record(actor, "pool.added", slug, after={"product": kind.offer.product, "sharing": kind.offer.sharing})

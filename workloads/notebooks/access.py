@@ -41,37 +41,37 @@ _answers: dict[str, tuple[float, Seat | Problem]] = {}
 class NotYours(Problem):
     status = 403
     code = "notebook_not_shared"
-    message = N_("Only its author may open this notebook, unless it is shared.")
+    message = N_("Only its author can open this notebook, unless it is shared.")
 
 
 class NotRunning(Problem):
     status = 409
     code = "notebook_not_running"
-    message = N_("This is not running now. Open it from the portal again when it runs.")
+    message = N_("It is not running. Open it from the portal when it runs.")
 
 
 class StillStarting(Problem):
     status = 503
     code = "notebook_starting"
-    message = N_("Its server is starting. This page tries again by itself.")
+    message = N_("Its server is starting. This page retries automatically.")
 
 
 class Unanswered(Problem):
     status = 502
     code = "notebook_unreachable"
-    message = N_("Its server does not answer.")
+    message = N_("Its server does not respond.")
 
 
 class NoTicket(Problem):
     status = 403
     code = "notebook_ticket"
-    message = N_("This link was used before or is too old. Open it from the portal again.")
+    message = N_("This link was already used or has expired. Open it from the portal again.")
 
 
 class FromElsewhere(Problem):
     status = 403
     code = "notebook_other_origin"
-    message = N_("This request came from another site and was not passed on.")
+    message = N_("This request came from another site and was rejected.")
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def steps_of(attempt: Attempt) -> list[Step]:
         (_("queued"), attempt.queued_at),
         (_("starting"), attempt.admitted_at),
         (_("running"), attempt.started_at),
-        (_("going back"), attempt.recalled_at),
+        (_("being recalled"), attempt.recalled_at),
         (_("stopping"), attempt.stopping_at),
     ]
     known = [(label, at) for label, at in marks if at is not None]
@@ -218,19 +218,19 @@ def told_by(event: Event) -> list[str]:
 
 
 REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
-    "gone_recalled": lambda: _("its capacity has gone back"),
-    "gone_unstarted": lambda: _("called back before it ran"),
-    "gone_cancelled": lambda: _("somebody asked for it"),
-    "gone_expired": lambda: _("it ran as long as it asked for"),
-    "gone_exhausted": lambda: _("it was called back more often than this pool allows"),
+    "gone_recalled": lambda: _("released its capacity"),
+    "gone_unstarted": lambda: _("recalled before it ran"),
+    "gone_cancelled": lambda: _("stop requested"),
+    "gone_expired": lambda: _("reached its maximum runtime"),
+    "gone_exhausted": lambda: _("it was recalled more often than this pool allows"),
     "gone_stuck": lambda: _("the cluster could not start it"),
-    "cancel": lambda: _("somebody asked for it"),
-    "expire": lambda: _("it ran as long as it asked for"),
+    "cancel": lambda: _("stop requested"),
+    "expire": lambda: _("reached its maximum runtime"),
     "stuck": lambda: _("the cluster could not start it"),
-    "lost": lambda: _("its machine or pod was lost"),
-    "retry": lambda: _("it failed and begins again"),
+    "lost": lambda: _("its node or pod was lost"),
+    "retry": lambda: _("Failed and restarting"),
     "withdraw": lambda: _("the recall was withdrawn"),
-    "refused": lambda: _("the cluster refused it"),
+    "refused": lambda: _("rejected by the cluster"),
 }
 
 

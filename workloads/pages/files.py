@@ -112,7 +112,7 @@ def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
         return given
     told = isinstance(names, list) and len(names) == len(given) and all(isinstance(name, str) for name in names)
     if not told or any("/" in name or name in ("", ".", "..") for name in names):
-        raise Invalid(N_("The names that came with the files do not fit them. Choose the files again."), field="files")
+        raise Invalid(N_("The file names do not match the files. Choose the files again."), field="files")
     return list(names)
 
 
@@ -125,7 +125,7 @@ def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse
     path = request.GET.get("path", "")
     try:
         volumes.remove(row, path)
-        messages.success(request, _("%(path)s is deleted.") % {"path": shown(path)})
+        messages.success(request, _("%(path)s was deleted.") % {"path": shown(path)})
     except (Forbidden, NotVisible):
         raise
     except Problem as problem:

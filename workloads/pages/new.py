@@ -52,8 +52,8 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     origin = Workload.objects.filter(department=here, public_id=request.GET.get("from", "")).first()
     query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
     if origin is not None and origin.secret_env:
-        names = ", ".join(secret_names(origin)) or _("their names cannot be read any more")
-        messages.info(request, _("Secret values are not copied: fill them in again (%(names)s).") % {"names": names})
+        names = ", ".join(secret_names(origin)) or _("their names can no longer be read")
+        messages.info(request, _("Secret values are not copied: enter them again (%(names)s).") % {"names": names})
     initial = first_values(preset, origin, pools_of(here), query)
     return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
 

@@ -46,7 +46,7 @@ class AmountFields(forms.Form):
     def becomes_sentence(self) -> str:
         """Said before it is taken, since more than what was written is charged."""
         told = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
-        return gettext("“%(text)s” becomes %(becomes)s here.") % told
+        return gettext("“%(text)s” is interpreted as %(becomes)s here.") % told
 
     @property
     def told(self) -> str:
@@ -73,7 +73,7 @@ class AmountFields(forms.Form):
             data["units_per_pod"] = 0  # the profile says it; what was typed before the pool was changed does not matter
             return
         if not text:
-            self.add_error("units_per_pod", _("Say how much it needs."))
+            self.add_error("units_per_pod", _("Enter an amount."))
             return
         try:
             asked, self.becomes = read(text, pool), becomes(text, pool)
@@ -81,7 +81,7 @@ class AmountFields(forms.Form):
             self.add_error("units_per_pod", error.detail)
             return
         if self.becomes and self.tells and data.get("became") != f"{text} → {self.becomes}":
-            again = gettext("Send it again to take that.")
+            again = gettext("Submit again to accept.")
             self.add_error("units_per_pod", f"{self.becomes_sentence} {again}")
         data["units_per_pod"], data["profile"] = asked.units, asked.profile
         if system is not None and system.cores == "must" and data.get("cores_per_pod") is None:

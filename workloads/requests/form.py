@@ -56,35 +56,35 @@ class WorkloadForm(AmountFields, SetupFields):
         label=_("Command"),
         required=False,
         widget=forms.Textarea(attrs=SMALL | {"rows": 3}),
-        help_text=_("As in a terminal; several lines run as one shell script. A notebook needs none."),
+        help_text=_("As in a terminal. Several lines run as one shell script. Notebooks need no command."),
     )
     max_runtime = DurationField(
         label=_("Max runtime"),
         required=False,
-        help_text=_("8h, 90 min, 1d 12h. A short limit starts sooner; extend later."),
+        help_text=_("For example 8h, 90 min, 1d 12h. A shorter limit may start sooner; you can extend it later."),
     )
-    own_only = forms.BooleanField(label=_("Own quota only, never recalled by others"), required=False)
+    own_only = forms.BooleanField(label=_("Own quota only; cannot be recalled by other departments"), required=False)
     must_stay = forms.BooleanField(
-        label=_("Must not be stopped"),
+        label=_("Non-preemptible"),
         required=False,
-        help_text=_("Runs inside the guarantee only; not even more important work of the department stops it."),
+        help_text=_("Runs within guaranteed quota only, and no other workload preempts it."),
     )
     cpu = forms.DecimalField(label=_("CPU cores"), min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
-    memory_mib = MemoryField(label=_("Memory"), help_text=_("Of the machine, not of the card: 8 GiB"))
+    memory_mib = MemoryField(label=_("Memory"), help_text=_("Host memory, not GPU memory: 8 GiB"))
     env = VariablesField(
         label=_("Variables"),
         required=False,
         widget=forms.Textarea(attrs=SMALL),
-        help_text=_("NAME=value, one a line; several lines as NAME<<END, the lines, END"),
+        help_text=_("NAME=value, one per line. For several lines: NAME<<END, the lines, END"),
     )
     secret_env = VariablesField(
         label=_("Secret variables"),
         required=False,
         widget=forms.Textarea(attrs=SMALL | {"autocomplete": "off"}),
-        help_text=_("Kept encrypted, never shown again"),
+        help_text=_("Stored encrypted, never shown again"),
     )
     max_wait = DurationField(
-        label=_("Give up waiting after"), required=False, help_text=_("Empty: it waits as long as it takes")
+        label=_("Maximum waiting time"), required=False, help_text=_("Leave empty to wait without limit")
     )
     priority = forms.IntegerField(label=_("Priority"), required=False, min_value=-1000, max_value=1000)
     preset = forms.ModelChoiceField(
@@ -100,7 +100,7 @@ class WorkloadForm(AmountFields, SetupFields):
         cast("forms.ModelChoiceField[Image]", self.fields["image"]).queryset = Image.objects.filter(active=True)
         self.offer(pools)
         if not actor.is_operator:
-            self.fields["priority"].help_text = _("At most 0: higher ones are the operator's")
+            self.fields["priority"].help_text = _("At most 0: higher priorities are reserved for operators")
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
@@ -110,7 +110,7 @@ class WorkloadForm(AmountFields, SetupFields):
     def clean_secret_env(self) -> dict[str, str]:
         given: dict[str, str] = self.cleaned_data["secret_env"]
         if empty := [name for name, value in given.items() if not value]:
-            text = _("%(names)s: no value is given. Fill it in, or delete the line.")
+            text = _("%(names)s: the value is missing. Fill it in, or delete the line.")
             raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
         return given
 

@@ -108,11 +108,11 @@ def read(text: str, pool: Pool) -> Asked:
         raise not_an_amount(text, pool)
     number, unit = found
     if number <= 0:
-        raise Invalid(N_("Ask for more than nothing."), code="too_little", field="units_per_pod")
+        raise Invalid(N_("The amount must be greater than zero."), code="too_little", field="units_per_pod")
     if unit == "" and pool.unit == "MiB":
         if number >= BARE_MIB:
             raise Invalid(
-                N_("%(number)s GiB is more than a card has. Write %(number)s MiB, or the number of GiB."),
+                N_("%(number)s GiB is more than a card has. Enter %(number)s MiB, or the number of GiB."),
                 code="which_unit", field="units_per_pod", number=int(number),
             )  # fmt: skip
         unit = "gib"
@@ -125,7 +125,7 @@ def read(text: str, pool: Pool) -> Asked:
 
 def _bounded(asked: Asked) -> Asked:
     if asked.units > LARGEST:
-        raise Invalid(N_("That is more than can be counted."), code="too_many", field="units_per_pod")
+        raise Invalid(N_("The amount is too large."), code="too_many", field="units_per_pod")
     return asked
 
 
@@ -156,7 +156,7 @@ def _in_units(number: Fraction, unit: str, text: str, pool: Pool) -> Asked:
 
 def not_an_amount(text: str, pool: Pool) -> Invalid:
     return Invalid(
-        N_("“%(text)s” is not an amount here. Write %(examples)s."), code="shape", field="units_per_pod", text=text[:60],
+        N_("“%(text)s” is not a valid amount here. Examples: %(examples)s."), code="shape", field="units_per_pod", text=text[:60],
         examples=examples(pool),
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def _of_memory(mib: Fraction, pool: Pool) -> Asked:
         return Asked(0, _smallest_profile(pool, lambda _size, has: has is not None and has >= whole, memory(whole)))
     if card is None:
         raise Invalid(
-            N_("How much memory a card of %(pool)s has is not known here: ask for %(examples)s."), code="no_memory_known",
+            N_("The memory of a card of %(pool)s is not known: request %(examples)s."), code="no_memory_known",
             field="units_per_pod", pool=pool.name, examples=examples(pool),
         )  # fmt: skip
     return _of_card(Fraction(whole, card), pool)
@@ -200,7 +200,8 @@ def _of_card(share: Fraction, pool: Pool) -> Asked:
 def _replicas(units: Fraction, pool: Pool) -> int:
     if units > 1:
         raise Invalid(
-            N_("One share here is 1/%(replicas)s of a card, and several are not more of a card: choose another pool."),
+            N_("One share here is 1/%(replicas)s of a card, and several shares do not give more of it: "
+                "choose another pool."),
             code="too_many", field="units_per_pod", replicas=pool.units_per_card,
         )  # fmt: skip
     return 1

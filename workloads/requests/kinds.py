@@ -24,14 +24,16 @@ def faults(request: WorkloadRequest) -> list[Invalid]:
     if request.kind == Kind.DISTRIBUTED:
         return [*errors, *_gang(request), *_whole_cards(request), *_one_volume(request)]
     if request.pods != 1:
-        errors.append(Invalid(N_("A %(kind)s has one pod."), field="pods", kind=request.kind))
+        errors.append(Invalid(N_("A %(kind)s can only have one pod."), field="pods", kind=request.kind))
     return [*errors, *_service(request)] if request.kind == Kind.SERVICE else errors
 
 
 def _foreign(request: WorkloadRequest) -> list[Invalid]:
     given, plain = request.setup, Setup()
     return [
-        Invalid(N_("A %(kind)s has no %(what)s."), field=name, code="not_of_this_kind", kind=request.kind, what=name)
+        Invalid(
+            N_("A %(kind)s has no field %(what)s."), field=name, code="not_of_this_kind", kind=request.kind, what=name
+        )
         for name, kinds in OWN_FIELDS.items()
         if request.kind not in kinds and getattr(given, name) != getattr(plain, name)
     ]
@@ -40,10 +42,10 @@ def _foreign(request: WorkloadRequest) -> list[Invalid]:
 def _common(request: WorkloadRequest) -> list[Invalid]:
     setup, errors = request.setup, []
     if setup.shm_mib is not None and not 1 <= setup.shm_mib <= request.memory_mib:
-        text = N_("Shared memory counts as memory: give 1 to %(most)s MiB, or more memory.")
+        text = N_("Shared memory counts as memory: enter 1 to %(most)s MiB, or request more memory.")
         errors.append(Invalid(text, field="shm_mib", most=request.memory_mib))
     if not 0 <= setup.max_restarts <= MOST_RESTARTS:
-        errors.append(Invalid(N_("Give 0 to %(most)s."), field="max_restarts", most=MOST_RESTARTS))
+        errors.append(Invalid(N_("Enter 0 to %(most)s."), field="max_restarts", most=MOST_RESTARTS))
     if setup.rdma and not request.pool.group.cluster.options.get("rdma_resource"):
         text = N_("The cluster %(cluster)s offers no RDMA devices.")
         errors.append(Invalid(text, field="rdma", code="no_rdma", cluster=request.pool.group.cluster.name))
@@ -56,10 +58,10 @@ def _shared_volumes(request: WorkloadRequest) -> list[Invalid]:
     asked = [name for name in SHARED_VOLUMES if getattr(setup, name)]
     if setup.ipc_lock and asked:
         text = N_(
-            "What locks memory runs in a namespace of its own, which has no volumes of the department or of people."
+            "Workloads that lock memory run in a separate namespace, which has no department or personal volumes."
         )
         return [Invalid(text, field=asked[0], code="no_shared_volume")]
-    text = N_("The cluster %(cluster)s offers no such volume: its option %(option)s is empty.")
+    text = N_("The cluster %(cluster)s does not offer this volume: its option %(option)s is empty.")
     return [
         Invalid(text, field=name, code="no_shared_volume", cluster=cluster.name, option=name)
         for name in asked
@@ -75,10 +77,12 @@ def offers(cluster: Cluster, shared_volume: str) -> bool:
 def _gang(request: WorkloadRequest) -> list[Invalid]:
     setup = request.setup
     texts = {
-        "no_such_template": N_("There is no template %(template)s; there are: %(templates)s."),
-        "few_pods": N_("A distributed job has 2 or more pods; one pod is a job."),
-        "few_parameter_servers": N_("This template needs 1 or more parameter servers."),
-        "no_worker": N_("%(pods)s pods are not enough: a chief, %(servers)s parameter servers and 1 or more workers."),
+        "no_such_template": N_("There is no template %(template)s. Available: %(templates)s."),
+        "few_pods": N_("A distributed job has at least 2 pods; use a job for one pod."),
+        "few_parameter_servers": N_("This template needs at least 1 parameter server."),
+        "no_worker": N_(
+            "%(pods)s pods are not enough: a chief, %(servers)s parameter servers and at least 1 worker are needed."
+        ),
     }
     numbers = {
         "template": setup.template, "templates": ", ".join(rank_environment.Template), "pods": request.pods,
@@ -91,7 +95,7 @@ def _gang(request: WorkloadRequest) -> list[Invalid]:
     if "template" not in found:
         taken = rank_environment.told_names(setup.template)
         errors += [
-            Invalid(N_("%(name)s is set by the template: each rank gets its own."), field=field, name=name)
+            Invalid(N_("%(name)s is set by the template, for each rank."), field=field, name=name)
             for field in ("env", "secret_env")
             for name in sorted(taken & set(getattr(request, field)))
         ]
@@ -103,8 +107,8 @@ def _whole_cards(request: WorkloadRequest) -> list[Invalid]:
     if system is not None and system.ABOUT.peers:
         return []
     text = N_(
-        "Distributed jobs need whole cards: NCCL refuses two ranks on one device, and the parts of a shared card are one"
-        " device. %(pool)s hands out parts of cards."
+        "Distributed jobs need whole cards: NCCL does not allow two ranks on one device, and the "
+        "parts of a shared card are one device. %(pool)s offers parts of cards."
     )
     return [Invalid(text, field="pool", code="whole_cards_only", pool=request.pool.name)]
 
@@ -119,8 +123,8 @@ def _one_volume(request: WorkloadRequest) -> list[Invalid]:
     if Node.objects.filter(cards__pool=request.pool, present=True).distinct().count() < 2:
         return []
     text = N_(
-        "The working directories of %(cluster)s can be mounted on one node at a time, and these ranks may be on several."
-        " Its operator can set the option access_mode to ReadWriteMany."
+        "Working directories in %(cluster)s can be mounted on only one node at a time, but these "
+        "ranks may run on several. An operator can set the option access_mode to ReadWriteMany."
     )
     return [Invalid(text, field="pool", code="volume_of_one_node", cluster=cluster.name)]
 
@@ -128,7 +132,7 @@ def _one_volume(request: WorkloadRequest) -> list[Invalid]:
 def _service(request: WorkloadRequest) -> list[Invalid]:
     setup, errors = request.setup, []
     if setup.port is None or not 1 <= setup.port <= 65535:
-        errors.append(Invalid(N_("Say on which port it listens: 1 to 65535."), field="port"))
+        errors.append(Invalid(N_("Enter the port on which it listens: 1 to 65535."), field="port"))
     if setup.ready_path and (not setup.ready_path.startswith("/") or len(setup.ready_path) > 200):
-        errors.append(Invalid(N_("A path begins with “/” and has at most 200 characters."), field="ready_path"))
+        errors.append(Invalid(N_("A path must begin with “/” and have at most 200 characters."), field="ready_path"))
     return errors

@@ -27,7 +27,7 @@ MOST_RANKS = 16  # shown
 class NoSuchExport(Problem):
     status = 404
     code = "no_such_export"
-    message = N_("There is no export %(export)s of this workload; there are: %(exports)s.")
+    message = N_("There is no export %(export)s of this workload. Available: %(exports)s.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,45 +26,50 @@ TEMPLATES = {
 class SetupFields(forms.Form):
     pods = forms.IntegerField(
         label=_("Pods"), required=False, min_value=1, max_value=MOST_PODS,
-        help_text=_("Each is one rank with the amount above; all start at once, or none."),
+        help_text=_("Each pod is one rank with the amount above; all start together or not at all."),
     )  # fmt: skip
     template = forms.ChoiceField(
-        label=_("How ranks find each other"), required=False, choices=list(TEMPLATES.items()), initial=Template.TORCH
+        label=_("Rank setup"), required=False, choices=list(TEMPLATES.items()), initial=Template.TORCH
     )
     parameter_servers = forms.IntegerField(
         label=_("Parameter servers"),
         required=False,
         min_value=0,
         max_value=MOST_PODS,
-        help_text=_("Of the pods above."),
+        help_text=_("Included in the pods above."),
     )
-    same_domain = forms.BooleanField(label=_("All in one NVLink or rack domain"), required=False)
-    rdma = forms.IntegerField(label=_("RDMA devices for each pod"), required=False, min_value=0, max_value=64)
+    same_domain = forms.BooleanField(label=_("All pods in one NVLink domain or rack"), required=False)
+    rdma = forms.IntegerField(label=_("RDMA devices per pod"), required=False, min_value=0, max_value=64)
     max_restarts = forms.IntegerField(
         label=_("Restarts after a failure"), required=False, min_value=0, max_value=MOST_RESTARTS,
-        help_text=_("All of it begins again, from its checkpoint. 0: it has failed when one rank fails."),
+        help_text=_("The whole job restarts from its checkpoint. 0: the job fails when one rank fails."),
     )  # fmt: skip
     shm_mib = MemoryField(
-        label=_("Shared memory (/dev/shm)"), required=False, help_text=_("Counts as memory. Empty: half of it.")
+        label=_("Shared memory (/dev/shm)"),
+        required=False,
+        help_text=_("Counts as memory. Leave empty for half of it."),
     )
     department_volume = forms.BooleanField(
-        label=_("The department's volume"),
+        label=_("Department volume"),
         required=False,
-        help_text=_("At /volumes/department, shared with everybody."),
+        help_text=_("Mounted at /volumes/department, shared with all members."),
     )
     user_volume = forms.BooleanField(
-        label=_("My own volume"), required=False, help_text=_("At /volumes/user, in everything you start here.")
+        label=_("Personal volume"),
+        required=False,
+        help_text=_("Mounted at /volumes/user in all workloads you submit here."),
     )
     ipc_lock = forms.BooleanField(
         label=_("Lock memory (RDMA)"), required=False, help_text=_("Runs as root with the capability IPC_LOCK.")
     )
     port = forms.IntegerField(
         label=_("Port"), required=False, min_value=1, max_value=65535,
-        help_text=_("Where it listens; it finds the number in PORTAL_PORT."),
+        help_text=_("The port on which it listens; also given in PORTAL_PORT."),
     )  # fmt: skip
     ready_path = LineInput(
         label=_("Health path"), required=False, max_length=200,
-        help_text=_("Answers 2xx or 3xx when it is ready, such as /healthz. Empty: a connection will do."),
+        help_text=_("Responds with 2xx or 3xx when ready, such as /healthz. Leave empty to check the connection "
+            "only."),
     )  # fmt: skip
 
     def setup_of(self, kind: str) -> Setup:

@@ -34,7 +34,7 @@ def parts_of(text: str, factors: dict[str, int]) -> int:
 class DurationField(LineInput):
     """Seconds from "8h", "90 min", "1d 12h"; a bare number is minutes. Empty is None."""
 
-    default_error_messages = {"shape": _("“%(text)s” is not a duration. Write it like 8h, 90 min or 1d 12h.")}
+    default_error_messages = {"shape": _("“%(text)s” is not a valid duration. Examples: 8h, 90 min, 1d 12h.")}
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
@@ -60,8 +60,8 @@ class MemoryField(LineInput):
     """MiB from "8 GiB", "512 MiB"; a bare number is GiB, unless it is so large that MiB must be meant: then it is asked."""
 
     default_error_messages = {
-        "shape": _("“%(text)s” is not an amount of memory. Write it like 8 GiB or 512 MiB."),
-        "unit": _("%(text)s GiB is more than a machine has. Write %(text)s MiB, or the number of GiB."),
+        "shape": _("“%(text)s” is not a valid amount of memory. Examples: 8 GiB, 512 MiB."),
+        "unit": _("%(text)s GiB is more than any node has. Enter %(text)s MiB, or the number of GiB."),
     }
 
     def to_python(self, value: Any) -> Any:
@@ -182,10 +182,10 @@ class VariablesField(forms.CharField):
 
     widget = forms.Textarea
     default_error_messages = {
-        "shape": _("Line %(line)s has no “=”. Write one NAME=value a line."),
-        "open": _("The value of %(name)s begins in line %(line)s and has no line %(end)s at its end."),
-        "escape": _("Line %(line)s: a number after a backslash is no character."),
-        "twice": _("Line %(line)s: %(name)s is there twice."),
+        "shape": _("Line %(line)s has no “=”. Enter one NAME=value per line."),
+        "open": _("The value of %(name)s begins in line %(line)s but is not closed by a line %(end)s."),
+        "escape": _("Line %(line)s: the number after a backslash is not a valid character."),
+        "twice": _("Line %(line)s: %(name)s is defined twice."),
     }
 
     def __init__(self, **options: Any) -> None:

@@ -19,8 +19,8 @@ from workloads.sharing import SYSTEMS
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
 TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
-NOT_A_TEXT = N_("%(name)s holds a NUL or half a character, which no process can be given.")
-NO_WORD = N_("The command holds a NUL or half a character, which no process can be given.")
+NOT_A_TEXT = N_("%(name)s contains a NUL or an incomplete character, which cannot be passed to a process.")
+NO_WORD = N_("The command contains a NUL or an incomplete character, which cannot be passed to a process.")
 WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
 
 
@@ -46,13 +46,17 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
     ]
     if request.priority > highest_priority:
         errors.append(
-            Invalid(N_("Priorities above %(most)s are the operator's."), field="priority", most=highest_priority)
+            Invalid(
+                N_("Priorities above %(most)s are reserved for operators."), field="priority", most=highest_priority
+            )
         )
     if request.setup.ipc_lock and not department.unrestricted:
         errors.append(Invalid(MAY_NOT_LOCK, code="not_allowed", field="ipc_lock", name=department.name))
     if TEAMS.first(department.slug):
         errors.append(
-            Invalid(N_("Workloads belong to the teams below %(name)s."), field="department", name=department.name)
+            Invalid(
+                N_("Workloads must belong to one of the teams of %(name)s."), field="department", name=department.name
+            )
         )
     if errors:
         raise InvalidRequest(errors)
@@ -61,7 +65,7 @@ def check(request: WorkloadRequest, department: Department, *, highest_priority:
 def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
     errors = []
     if not names.tidy(request.name) or len(request.name) > 100:
-        errors.append(Invalid(N_("Give a name of 1 to 100 characters."), field="name"))
+        errors.append(Invalid(N_("Enter a name of 1 to 100 characters."), field="name"))
     try:
         names.checked(request.name)
     except Invalid as error:
@@ -70,12 +74,12 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
     if not request.image.active or not request.image.serves(request.kind):
         fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]
-        said = N_("The image %(name)s is not for this kind. These are: %(fitting)s.")
+        said = N_("The image %(name)s is not available for this type. Available: %(fitting)s.")
         if not fitting:
-            said = N_("The image %(name)s is not for this kind, and no other is: ask the operator for one.")
+            said = N_("The image %(name)s is not available for this type, and there is no other. Ask an operator.")
         errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
     if request.kind in WITH_COMMAND and not request.command:
-        errors.append(Invalid(N_("Say which command the job runs."), field="command"))
+        errors.append(Invalid(N_("Enter the command that the job runs."), field="command"))
     return errors
 
 
@@ -92,7 +96,7 @@ def _sharing(request: WorkloadRequest) -> list[Invalid]:
     pool = request.pool
     system = SYSTEMS.get(pool.sharing)
     if system is None:
-        return [Invalid(N_("Nothing serves the sharing system of %(pool)s."), field="pool", pool=pool.name)]
+        return [Invalid(N_("The sharing system of %(pool)s is not supported."), field="pool", pool=pool.name)]
     errors = []
     try:
         check_not_little(request.units_per_pod, pool, "units_per_pod")
@@ -127,11 +131,13 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
     for field_name in ("env", "secret_env"):
         for name in getattr(request, field_name):
             if not ENV_NAME.fullmatch(name):
-                errors.append(Invalid(N_("%(name)s is not a name of a variable."), field=field_name, name=name[:60]))
+                errors.append(Invalid(N_("%(name)s is not a valid variable name."), field=field_name, name=name[:60]))
             elif name.startswith("PORTAL_"):
                 errors.append(
                     Invalid(
-                        N_("%(name)s is set by the portal: it says which cards are yours."), field=field_name, name=name
+                        N_("%(name)s is set by the portal: it lists the cards of the workload."),
+                        field=field_name,
+                        name=name,
                     )
                 )
             elif not can_arrive(getattr(request, field_name)[name]):
@@ -147,12 +153,12 @@ def can_arrive(text: str) -> bool:
 
 
 TOO_LONG_A_WORD = N_(
-    "One word or variable has %(size)s bytes; Linux takes at most %(most)s. Put what is long into a file of the working "
-    "directory."
+    "A word or variable has %(size)s bytes; Linux accepts at most %(most)s. Put long content "
+    "into a file in the working directory."
 )
 TOO_LONG = N_(
-    "Command and variables have %(size)s bytes together; at most %(most)s. Put what is long into a file of the working "
-    "directory."
+    "Command and variables have %(size)s bytes in total; the maximum is %(most)s. Put long "
+    "content into a file in the working directory."
 )
 LARGEST_TEXT = 256 * 1024
 LONGEST_WORD = 128 * 1024 - 1
@@ -184,5 +190,5 @@ def _times(request: WorkloadRequest) -> list[Invalid]:
     for name in ("max_runtime", "max_wait"):
         value: Any = getattr(request, name)
         if value is not None and not 1 <= value <= LONGEST:
-            errors.append(Invalid(N_("Give 1 to %(most)s seconds, or nothing."), field=name, most=LONGEST))
+            errors.append(Invalid(N_("Enter 1 to %(most)s seconds, or leave it empty."), field=name, most=LONGEST))
     return errors

@@ -41,14 +41,20 @@ class Impossible(Invalid):
     """Above the ceiling, or larger than any node; `largest` is the biggest request that could run."""
 
     code = "impossible"
-    message = N_("%(department)s can never have %(size)s of %(pool)s at once. Largest that can: %(largest_size)s.")
+    message = N_(
+        "The quota of %(department)s does not allow %(size)s of %(pool)s. The largest request that "
+        "can run is %(largest_size)s."
+    )
 
 
 ABOVE_BOTH = N_(
-    "%(department)s can never have %(size)s of %(pool)s at once: its limit by quota is %(ceiling_size)s."
-    " Largest that can: %(largest_size)s, because the machines have no place for more."
+    "The quota of %(department)s does not allow %(size)s of %(pool)s: it allows at most "
+    "%(ceiling_size)s. The largest request that can run is %(largest_size)s, because the nodes "
+    "have no room for more."
 )
-NO_PLACE = N_("%(pool)s has no place for %(size)s, even with nothing running. Largest that fits: %(largest_size)s.")
+NO_PLACE = N_(
+    "%(pool)s has no room for %(size)s, even with nothing running. The largest request that fits is %(largest_size)s."
+)
 
 DECISION = {
     Headline.STARTS_OWN: e.DecisionKind.ADMIT,
@@ -134,13 +140,13 @@ def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Calla
     if ceiling is None or not largest or any(isinstance(reason, UserCap) for reason in reasons):
         return []
     if place is not None:
-        text = _("%(ceiling)s is the limit by quota, %(largest)s the machines': no machine has more.")
+        text = _("The quota allows %(ceiling)s, the nodes %(largest)s: no node has more.")
         if pods > 1:
             text = _(
-                "%(ceiling)s is the limit by quota, %(largest)s the machines': they have no place for more such pods."
+                "The quota allows %(ceiling)s, the nodes %(largest)s: they have no room for more pods of this size."
             )
         return [text % {"ceiling": units(ceiling), "largest": units(place.largest_fit)}]
-    return [_("That is the limit of the department's quota; the machines have room for it.")]
+    return [_("This is the limit of the department's quota; the nodes have room for it.")]
 
 
 def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
@@ -279,11 +285,11 @@ class Words:
         return title, [self._quota()]
 
     def waits(self) -> tuple[str, list[str]]:
-        title = _("Waits, position %(position)s.") % {"position": self.facts.position}
+        title = _("Waiting at position %(position)s.") % {"position": self.facts.position}
         lines = [explain.sentence(reason, _, self.reader) for reason in self.facts.reasons]
         if self.facts.ahead:
             ahead = _(", ").join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
-            lines.append(_("Ahead: %(claims)s.") % {"claims": ahead})
+            lines.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
         return title, [*lines, self._quota()]
 
     def cannot(self) -> tuple[str, list[str]]:
@@ -294,8 +300,10 @@ class Words:
             if not which or not isinstance(reason, Fragmented) or reason.machine is not None
         ]
         if self.facts.largest:
-            lines.append(_("Largest that can: %(largest)s.") % {"largest": self._units(self.facts.largest)})
-        return _("Cannot run as asked."), [*lines, *which]
+            lines.append(
+                _("The largest request that can run is %(largest)s.") % {"largest": self._units(self.facts.largest)}
+            )
+        return _("Cannot run as requested."), [*lines, *which]
 
     def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
         """What to do about a request that does not start now."""
@@ -307,21 +315,21 @@ class Words:
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""
         if not preemptible:
-            return _("Inside the guarantee only, and no other work stops it: it stays until it ends.")
+            return _("Runs within guaranteed quota and is non-preemptible: it runs until it ends.")
         if own_only:
-            return _("From your own quota only: no other department can call it back.")
+            return _("From your own quota only: no other department can recall it.")
         if self.facts.headline is Headline.CANNOT:
             return ""
         times = {"notice": duration(self.facts.notice), "grace": duration(self.facts.grace)}
         if self.facts.borrowed:
             text = _(
-                "Recallable: %(lenders)s can call it back with %(notice)s notice and %(grace)s grace;"
-                " your work is queued again with the same id."
+                "Recallable: %(lenders)s can recall it with %(notice)s notice and %(grace)s grace; your "
+                "workload is then queued again with the same ID."
             )
             return text % (times | {"lenders": self._callers()})
         if self.facts.in_use_after <= self.facts.guaranteed:
-            return _("Inside your guarantee: no other department can call it back.")
-        text = _("Whatever it borrows can be called back with %(notice)s notice and %(grace)s grace.")
+            return _("Within your guaranteed quota: no other department can recall it.")
+        text = _("Anything it borrows can be recalled with %(notice)s notice and %(grace)s grace.")
         return text % times
 
     def _callers(self) -> str:
@@ -331,11 +339,20 @@ class Words:
         if len(named) == len(self.facts.from_):
             return self._departments(named)
         if not named:
-            return _("whoever claims what it is guaranteed")
-        return _("%(lenders)s, or whoever else claims what it is guaranteed,") % {"lenders": self._departments(named)}
+            return _("any department that claims its guaranteed quota")
+        return _("%(lenders)s, or any other department that claims its guaranteed quota,") % {
+            "lenders": self._departments(named)
+        }
 
     def _quota(self) -> str:
-        text = _("%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this it would be %(after)s.")
+        if self.facts.guaranteed:
+            text = _(
+                "%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this workload it would use %(after)s."
+            )
+        else:
+            text = _(
+                "%(department)s has no guaranteed quota here and uses %(in_use)s; with this workload it would use %(after)s."
+            )
         return text % {
             "department": self.department,
             "guaranteed": self._units(self.facts.guaranteed),
@@ -363,7 +380,7 @@ class Words:
 
     def _departments(self, slugs: Mapping[e.DepartmentId, int]) -> str:
         return _(", ").join(
-            self.reader.department(slug) if slug else _("the unpromised rest") for slug in sorted(slugs)
+            self.reader.department(slug) if slug else _("unassigned capacity") for slug in sorted(slugs)
         )
 
 

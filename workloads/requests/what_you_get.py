@@ -54,12 +54,12 @@ def charge(request: WorkloadRequest) -> str:
     pool, total = request.pool, request.charge * request.pods
     numbers = {"charge": amount(total, pool), "percent": request.cores_per_pod or 0}
     if request.beside_charge > request.card_charge:
-        return _("Charged to the quota: %(charge)s, for the CPU and memory it asks are the larger share.") % numbers
+        return _("Charged to quota: %(charge)s, because the requested CPU and memory are the larger share.") % numbers
     if request.profile:
-        return _("Charged to the quota: %(charge)s.") % numbers
+        return _("Charged to quota: %(charge)s.") % numbers
     if request.charge > request.units_per_pod:
-        return _("Charged to the quota: %(charge)s, for %(percent)s %% of the compute is the larger share.") % numbers
-    return _("Charged to the quota: %(charge)s.") % numbers
+        return _("Charged to quota: %(charge)s, because %(percent)s %% of the compute is the larger share.") % numbers
+    return _("Charged to quota: %(charge)s.") % numbers
 
 
 def beside(pool: Pool) -> str:
@@ -68,13 +68,13 @@ def beside(pool: Pool) -> str:
     numbers = {"cpu": cores(cpu), "memory": memory(host_memory)}
     if cpu and host_memory:
         return (
-            _("With each card come %(cpu)s CPU and %(memory)s of memory; who asks for more is charged for more.")
+            _("Each card includes %(cpu)s CPU and %(memory)s of memory; requests above that are charged as more cards.")
             % numbers
         )
     if cpu:
-        return _("With each card come %(cpu)s CPU; who asks for more is charged for more.") % numbers
+        return _("Each card includes %(cpu)s CPU; requests above that are charged as more cards.") % numbers
     if host_memory:
-        return _("With each card come %(memory)s of memory; who asks for more is charged for more.") % numbers
+        return _("Each card includes %(memory)s of memory; requests above that are charged as more cards.") % numbers
     return ""
 
 
@@ -86,8 +86,8 @@ def above_share(request: WorkloadRequest) -> str:
     over_cpu = cpu and request.cpu_milli * pool.units_per_card > cpu * request.card_charge
     asked = _("%(cpu)s CPU") % {"cpu": cores(request.cpu_milli)} if over_cpu else memory(request.memory_mib)
     text = _(
-        "%(asked)s is more than comes with %(card)s (%(share)s a card): each pod is charged %(charge)s. What is above the"
-        " guarantee is borrowed and may be called back."
+        "%(asked)s is more than %(card)s includes (%(share)s per card): each pod is charged "
+        "%(charge)s. Anything above the guaranteed quota is borrowed and may be recalled."
     )
     share = _("%(cpu)s CPU") % {"cpu": cores(cpu)} if over_cpu else memory(host_memory)
     return text % {
@@ -99,12 +99,12 @@ def above_share(request: WorkloadRequest) -> str:
 def isolation_word(system: About) -> str:
     """The weakest of memory and faults is what a person has to know."""
     if system.memory == "full":
-        return _("isolated") if system.faults == "full" else _("own memory, faults are shared")
+        return _("isolated") if system.faults == "full" else _("separate memory, shared faults")
     return _("memory limited by software") if system.memory == "soft" else _("not isolated")
 
 
 def kept(system: About) -> tuple[Kept, ...]:
-    levels = {"full": _("kept apart"), "soft": _("limited by software"), "none": _("shared")}
+    levels = {"full": _("isolated"), "soft": _("limited by software"), "none": _("shared")}
     rows = ((_("GPU memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
     return tuple(Kept(what, level, levels[level]) for what, level in rows)
 

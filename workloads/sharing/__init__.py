@@ -61,15 +61,17 @@ def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
     marks = {key: note for key, system in SYSTEMS.items() if (note := system.applies(facts)) is not None}
     pinned = facts.chosen(settings.pins)
     if pinned is not None and pinned not in SYSTEMS:
-        return _not_served(facts, Note(N_("pinned to %(key)s, which is no sharing system"), {"key": str(pinned)[:40]}))
+        return _not_served(
+            facts, Note(N_("pinned to %(key)s, which is not a known sharing system"), {"key": str(pinned)[:40]})
+        )
     key = pinned or next(iter(marks), None)
     if key is None:
         if facts.shows_a_gpu() or facts.faults:
-            return _not_served(facts, Note(N_("it has a GPU that nothing offers: its device plugin is not ready")))
+            return _not_served(facts, Note(N_("it has a GPU that is not offered: its device plugin is not ready")))
         return None
     info = _of_product(SYSTEMS[key].discover(facts, settings), product if isinstance(product, str) else "")
     if pinned is not None:
-        info = _because(info, Note(N_("pinned by the operator")))
+        info = _because(info, Note(N_("pinned by an operator")))
     others = tuple(other for other in marks if other != key and other not in SYSTEMS[key].ABOUT.beside)
     return _in_conflict(info, key, {other: marks[other] for other in others}) if others else info
 
@@ -84,7 +86,7 @@ def _of_product(info: NodeInfo, pinned: str) -> NodeInfo:
     if all(offer.product.partition("-MIG-")[0].removesuffix("-SHARED") for offer in info.offers):
         return info
     note = Note(
-        N_("what product its cards are, no label says: set %(label)s on the node, or pin its product"),
+        N_("no label names the product of its cards: set %(label)s on the node, or pin the product"),
         {"label": PRODUCT},
     )
     return dataclasses.replace(
@@ -99,7 +101,7 @@ def _because(info: NodeInfo, note: Note) -> NodeInfo:
 def _in_conflict(info: NodeInfo, key: str, others: dict[str, Note]) -> NodeInfo:
     notes = [
         Note(
-            N_("two sharing systems that may not stand on one node: %(one)s, and %(other)s (%(because)s)"),
+            N_("two sharing systems that cannot be on the same node: %(one)s and %(other)s (%(because)s)"),
             {"one": Note(SYSTEMS[key].ABOUT.title), "other": Note(SYSTEMS[other].ABOUT.title), "because": because},
         )
         for other, because in others.items()

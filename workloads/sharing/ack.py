@@ -33,9 +33,9 @@ ABOUT = About(
     order=210,
     title=N_("Shared memory (ACK cGPU)"),
     unit="MiB",
-    gives=N_("Part of a card's memory, kept by the kernel; compute is shared by slices of time."),
-    risks=N_("CUDA's unified memory does not work here; at most 20 pods are on a card."),
-    isolation=N_("Memory is kept apart by a kernel module; compute goes by slices; faults are not kept apart."),
+    gives=N_("Part of a card's memory, limited by a kernel module; compute is time-sliced."),
+    risks=N_("CUDA unified memory is not supported; at most 20 pods per card."),
+    isolation=N_("Memory is isolated by a kernel module; compute is time-sliced; faults are not isolated."),
     memory=FULL,
     compute=SOFT,
     faults=NONE,
@@ -56,7 +56,7 @@ def applies(node: Facts) -> Note | None:
 def discover(node: Facts, settings: Settings) -> NodeInfo:
     if node.labels.get(MODE) == "topology":
         note = Note(N_("its %(label)s is %(value)s"), {"label": MODE, "value": "topology"})
-        held = Note(N_("ACK's topology-aware mode is not served: set the node to another mode"))
+        held = Note(N_("ACK's topology-aware mode is not supported: set the node to another mode"))
         return entry(node, ABOUT, product=node.product, because=note, held_back=held)
     return memory.of_memory(node, ABOUT, settings)
 

@@ -30,8 +30,8 @@ ABOUT = replace(
     key="ack-core",
     order=200,
     title=N_("Shared memory and compute (ACK cGPU)"),
-    gives=N_("Part of a card's memory and a percentage of its compute, both kept by the kernel."),
-    isolation=N_("Memory and compute are kept apart by a kernel module; faults are not."),
+    gives=N_("Part of a card's memory and a percentage of its compute, both limited by a kernel module."),
+    isolation=N_("Memory and compute are isolated by a kernel module; faults are not."),
     compute=FULL,
     cores="must",
 )
@@ -52,7 +52,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         held = Note(N_("%(resource)s is missing"), {"resource": CORES})
     elif total != 100 * count:
         numbers = {"amount": total, "resource": CORES, "cards": count}
-        held = Note(N_("%(amount)s of %(resource)s are not 100 for each of %(cards)s cards"), numbers)
+        held = Note(N_("%(amount)s of %(resource)s is not 100 for each of %(cards)s cards"), numbers)
     return memory.of_memory(node, ABOUT, settings, cores=100, held_back=held)
 
 

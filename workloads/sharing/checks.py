@@ -37,26 +37,28 @@ def reserved_env(request: Request, about: About) -> Iterator[Problem]:
     patterns = RESERVED_ENV | about.reserved
     names = (name for name in request.env if name not in FREE_ENV)
     for name in sorted(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)):
-        message = N_("%(name)s is set by the portal: it says which cards are yours.")
+        message = N_("%(name)s is set by the portal: it lists the cards of the workload.")
         yield Problem("env", "reserved_variable", message, {"name": name})
 
 
 def _amount(request: Request, about: About, step: int) -> Iterator[Problem]:
     units, card = request.units, request.units_per_card
     if units < 1:
-        yield Problem("units_per_pod", "too_little", N_("Ask for 1 or more."), {"asked": units})
+        yield Problem("units_per_pod", "too_little", N_("Request 1 or more."), {"asked": units})
     elif units % step:
-        message = N_("Amounts here are multiples of %(step)s %(unit)s; %(asked)s is none.")
+        message = N_("The amount must be a multiple of %(step)s %(unit)s; %(asked)s is not.")
         yield Problem("units_per_pod", "not_a_multiple", message, {"step": step, "asked": units, "unit": about.unit})
     elif about.most is not None and units > about.most:
-        message = N_("Ask for %(most)s at most: more of them is not more of a card.")
+        message = N_("Request at most %(most)s: more shares do not give more of the card.")
         yield Problem("units_per_pod", "too_many", message, {"most": about.most, "asked": units})
     elif card and about.unit != "card" and units > card and not about.several:
-        message = N_("One card has %(most)s %(unit)s, and a pod gets part of one card: it cannot have %(asked)s.")
+        message = N_("A card has %(most)s %(unit)s and a pod gets part of one card: %(asked)s is too much.")
         numbers = {"most": card, "asked": units, "unit": about.unit}
         yield Problem("units_per_pod", "one_card", message, numbers)
     elif card and about.unit != "card" and units > card and units % card:
-        message = N_("More than one card means whole cards: ask for a multiple of %(card)s %(unit)s, not %(asked)s.")
+        message = N_(
+            "Above one card, only whole cards are possible: request a multiple of %(card)s %(unit)s, not %(asked)s."
+        )
         yield Problem("units_per_pod", "whole_cards", message, {"card": card, "asked": units, "unit": about.unit})
 
 
@@ -64,29 +66,32 @@ def _cores(request: Request, about: About) -> Iterator[Problem]:
     cores, step = request.cores, about.cores_step
     if cores is None:
         if about.cores == "must":
-            message = N_("Say how much of the card's compute it needs, in percent.")
+            message = N_("Enter the share of the card's compute, in percent.")
             yield Problem("cores_per_pod", "cores_missing", message, {"least": step, "most": 100})
     elif about.cores == NONE:
-        message = N_("Compute cannot be limited here; leave it empty.")
+        message = N_("Compute cannot be limited here. Leave it empty.")
         yield Problem("cores_per_pod", "no_cores", message, {"asked": cores})
     elif not step <= cores <= 100 or cores % step:
-        message = N_("Give %(least)s to 100 percent of a card's compute, in steps of %(least)s; %(asked)s is none.")
+        message = N_(
+            "Enter %(least)s to 100 percent of a card's compute, in steps of %(least)s; %(asked)s is not valid."
+        )
         yield Problem("cores_per_pod", "cores_out_of_range", message, {"least": step, "most": 100, "asked": cores})
     elif request.cards > 1 and cores != 100:
-        message = N_("More than one card means whole cards: 100 percent of each, not %(asked)s.")
+        message = N_("Above one card, only whole cards are possible: 100 percent of each, not %(asked)s.")
         yield Problem("cores_per_pod", "whole_cards", message, {"asked": cores})
 
 
 def _extra(request: Request, about: About) -> Iterator[Problem]:
     for name in sorted(set(request.extra) - set(about.extra)):
-        message = N_("%(name)s is nothing that can be asked here.")
+        message = N_("%(name)s cannot be requested here.")
         yield Problem("extra", "unknown_option", message, {"name": name[:60]})
 
 
 def peers(request: Request, about: About) -> Iterator[Problem]:
     if request.pods > 1 and request.peers and not about.peers:
         message = N_(
-            "Pods on parts of cards cannot work as one (NCCL refuses two ranks on a card): choose whole cards."
+            "Pods on parts of cards cannot work together (NCCL does not allow two ranks on one card): "
+            "choose whole cards."
         )
         yield Problem("pods", "no_peers", message, {"pods": request.pods})
 

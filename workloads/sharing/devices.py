@@ -47,7 +47,7 @@ def devices(node: Facts) -> tuple[Device, ...]:
         parts = [one for one in own if _is(one, name, generation)]
         wanted = max(_count(mapping(one.get("pool")).get("resourceSliceCount")) for one in parts)
         if len(parts) < wanted:
-            node.fault(N_("%(have)s of %(wanted)s ResourceSlices are there"), have=len(parts), wanted=wanted)
+            node.fault(N_("%(have)s of %(wanted)s ResourceSlices exist"), have=len(parts), wanted=wanted)
         found += [_device(mapping(each), name) for one in parts for each in listing(one.get("devices"))]
     return tuple(found)
 

@@ -33,15 +33,15 @@ ABOUT = replace(
     key="dra",
     order=60,
     title=N_("Whole cards (DRA)"),
-    isolation=N_("Full: nobody else is on the card, but for pods of your department that share your claim."),
+    isolation=N_("Full: the card is used by nobody else, except pods of your department that share your claim."),
     beside=frozenset({"dra-mig"}),
-    extra={devices.SHARE: N_("Name of a card that pods of the department share")},
+    extra={devices.SHARE: N_("Name of a card shared by pods of the department")},
 )
 
 
 def applies(node: Facts) -> Note | None:
     if any(device.kind == "gpu" for device in devices.devices(node)):
-        return Note(N_("a ResourceSlice of %(driver)s speaks of it"), {"driver": devices.DRIVER})
+        return Note(N_("listed in a ResourceSlice of %(driver)s"), {"driver": devices.DRIVER})
     return None
 
 
@@ -50,7 +50,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     products = sorted({device.product or node.product for device in cards})
     held = None
     if len(products) > 1:
-        held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+        held = Note(N_("it has cards of different products: %(products)s"), {"products": ", ".join(products)[:120]})
     elif not cards:
         held = Note(N_("its ResourceSlices name no card"))
     return entry(
@@ -58,14 +58,14 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         ABOUT,
         product=products[0] if products else node.product,
         cards=card_infos(node, cards),
-        because=applies(node) or Note(N_("pinned by the operator")),
+        because=applies(node) or Note(N_("pinned by an operator")),
         held_back=held,
     )
 
 
 def card_infos(node: Facts, cards: list[devices.Device]) -> tuple[CardInfo, ...]:
     if len(cards) > MOST_CARDS:
-        node.fault(N_("it says it has %(count)s cards"), count=len(cards))
+        node.fault(N_("it reports %(count)s cards"), count=len(cards))
         return ()
     return tuple(
         CardInfo(i, 1, uuid=card.uuid, healthy=card.healthy, memory_mib=card.memory_mib or card_memory(node))
@@ -77,13 +77,13 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     problems = common(request, ABOUT)
     share = request.extra.get(devices.SHARE)
     if share is not None and not NAME.fullmatch(share):
-        message = N_("A name has 1 to 40 small letters, digits and hyphens.")
+        message = N_("Use 1 to 40 lowercase letters, digits and hyphens for the name.")
         problems.append(Problem("share", "bad_name", message, {"name": share[:60]}))
     if share is not None and request.pods > 1:
-        message = N_("A card that is shared has one pod of each workload, not %(pods)s.")
+        message = N_("A shared card has one pod of each workload, not %(pods)s.")
         problems.append(Problem("pods", "no_peers", message, {"pods": request.pods}))
     if share is not None and request.units != 1:
-        problems.append(Problem("units_per_pod", "one_card", N_("One card is shared, not several."), {"most": 1}))
+        problems.append(Problem("units_per_pod", "one_card", N_("Only one card can be shared."), {"most": 1}))
     return tuple(problems)
 
 

@@ -30,7 +30,7 @@ ABOUT = replace(mig.ABOUT, key="dra-mig", order=55, title=N_("MIG instances (DRA
 
 def applies(node: Facts) -> Note | None:
     if any(device.kind == "mig" for device in devices.devices(node)):
-        return Note(N_("a ResourceSlice of %(driver)s speaks of it"), {"driver": devices.DRIVER})
+        return Note(N_("listed in a ResourceSlice of %(driver)s"), {"driver": devices.DRIVER})
     return None
 
 
@@ -56,7 +56,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
             for c in infos
         )
         beside = (Offer(dra.ABOUT.key, whole[0].product, dra.ABOUT.unit, 1, shifted),)
-    because = applies(node) or Note(N_("pinned by the operator"))
+    because = applies(node) or Note(N_("pinned by an operator"))
     return entry(
         node,
         ABOUT,
@@ -77,16 +77,16 @@ def _held(
 ) -> Note | None:  # fmt: skip
     whole = sorted({device.product for device in found if device.kind == "gpu" and device.uuid not in parents})
     if any(device.on_demand for device in found):
-        return Note(N_("its cards are cut on demand, which is not served"))
+        return Note(N_("its cards are partitioned on demand, which is not supported"))
     for several in (products, whole):
         if len(several) > 1:
-            return Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(several)[:120]})
+            return Note(N_("it has cards of different products: %(products)s"), {"products": ", ".join(several)[:120]})
     if not parents:
         return Note(N_("its ResourceSlices name no MIG instance"))
     if "" in parents:
-        return Note(N_("its ResourceSlices do not say which card a MIG instance is cut out of"))
+        return Note(N_("its ResourceSlices do not say which card a MIG instance belongs to"))
     if table is None:
-        return Note(N_("no MIG profiles are known of %(product)s"), {"product": (products or ["?"])[0]})
+        return Note(N_("the MIG profiles of %(product)s are not known"), {"product": (products or ["?"])[0]})
     return mig.misfit(table, instances, len(parents))
 
 

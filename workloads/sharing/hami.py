@@ -58,9 +58,12 @@ ABOUT = About(
     order=310,
     title="HAMi",
     unit="MiB",
-    gives=N_("Part of a card's memory, and if you like a part of its compute; 100 percent is a card for you alone."),
-    risks=N_("A library keeps the limits, which a program can get round; a neighbour's fatal fault may end yours too."),
-    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    gives=N_("Part of a card's memory and, optionally, of its compute; 100 percent is a whole card."),
+    risks=N_(
+        "Limits are enforced by a library that a program can bypass; a fatal fault of a neighbour "
+        "may also end your program."
+    ),
+    isolation=N_("Memory and compute are limited by a library; faults are not isolated."),
     memory=SOFT,
     compute=SOFT,
     faults=NONE,
@@ -87,12 +90,12 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     offered = node.allocatable(whole.RESOURCE)
     held = None
     if not cards:
-        held = Note(N_("%(name)s names no card"), {"name": REGISTER})
+        held = Note(N_("%(name)s lists no card"), {"name": REGISTER})
     elif len({card.index for card in cards}) < len(cards):
-        held = Note(N_("%(name)s names a card twice"), {"name": REGISTER})
+        held = Note(N_("%(name)s lists a card twice"), {"name": REGISTER})
         cards = ()
     elif len(products) > 1:
-        held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+        held = Note(N_("it has cards of different products: %(products)s"), {"products": ", ".join(products)[:120]})
     elif not offered or node.notes.get(HANDSHAKE, "").startswith("Deleted"):
         held = plugin_down(len(cards))
     numbers = {"name": REGISTER, "cards": len(cards)}
@@ -112,10 +115,10 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
     for one in map(mapping, _listed(node)):
         index, memory, cores = one.get("index", 0), one.get("devmem", 0), one.get("devcore", 0)
         if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, MOST_CORES) and memory):
-            node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
+            node.fault(N_("%(name)s lists a card that does not exist"), name=REGISTER)
             continue
         if one.get("mode") == "mig":
-            node.fault(N_("its cards are cut on demand, which is not served"))
+            node.fault(N_("its cards are partitioned on demand, which is not supported"))
         product = spelled(str(one.get("type", "")))
         yield (
             product,

@@ -27,9 +27,12 @@ ABOUT = About(
     order=305,
     title=N_("Shared memory with a soft limit (iQIYI vGPU)"),
     unit="MiB",
-    gives=N_("Part of a card's memory, with a limit kept by a library; compute is shared."),
-    risks=N_("A program that does not load the library is not limited; a neighbour's fatal fault may end yours too."),
-    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    gives=N_("Part of a card's memory, limited by a library; compute is shared."),
+    risks=N_(
+        "A program that does not load the library is not limited; a fatal fault of a neighbour may "
+        "also end your program."
+    ),
+    isolation=N_("Memory and compute are limited by a library; faults are not isolated."),
     memory=SOFT,
     compute=SOFT,
     faults=NONE,

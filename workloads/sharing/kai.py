@@ -45,8 +45,8 @@ ABOUT = About(
     title=N_("Shares of a card (KAI)"),
     unit="percent",
     gives=N_("A percentage of a card, or whole cards."),
-    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
-    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
+    risks=N_("Shares are not enforced: a neighbour that uses more memory can make your program run out of memory."),
+    isolation=N_("None: amounts are only counted. Set the memory limit of your framework."),
     memory=NONE,
     compute=NONE,
     faults=NONE,
@@ -73,7 +73,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         product=node.product,
         units_per_card=100,
         cards=even_cards(node, total, 100, usable * 100, memory_mib=card_memory(node)),
-        because=Note(N_("pinned by the operator")),
+        because=Note(N_("pinned by an operator")),
         held_back=held,
     )
 

@@ -33,9 +33,9 @@ ABOUT = About(
     order=370,
     title=N_("Shares of a card (KubeShare)"),
     unit="percent",
-    gives=N_("A percentage of a card: turns for compute, and as much of its memory."),
-    risks=N_("A library keeps the limits, which a program can get round; the project is not maintained any more."),
-    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    gives=N_("A percentage of a card: time slices of its compute, and the same share of its memory."),
+    risks=N_("Limits are enforced by a library that a program can bypass; the project is no longer maintained."),
+    isolation=N_("Memory and compute are limited by a library; faults are not isolated."),
     memory=SOFT,
     compute=SOFT,
     faults=NONE,
@@ -54,14 +54,14 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     count = timeslicing.settings_cards(node, settings) or node.number("nvidia.com/gpu.count")
     held = None
     if not count:
-        held = Note(N_("how many cards it has, the node does not say: set the cluster's option “cards”"))
+        held = Note(N_("the node does not report its number of cards: set the cluster option “cards”"))
     return entry(
         node,
         ABOUT,
         product=node.product,
         units_per_card=100,
         cards=even_cards(node, count, 100, count * 100, memory_mib=card_memory(node)),
-        because=applies(node) or Note(N_("pinned by the operator")),
+        because=applies(node) or Note(N_("pinned by an operator")),
         held_back=held,
     )
 

@@ -32,9 +32,9 @@ ABOUT = About(
     order=300,
     title=N_("Shared memory (Aliyun gpushare)"),
     unit="MiB",
-    gives=N_("Part of a card's memory; compute is shared with whoever else is on the card."),
-    risks=N_("Nothing holds a program to its share: a neighbour that takes more can make yours run out of memory."),
-    isolation=N_("None: amounts are only counted. Set your framework's own memory limit."),
+    gives=N_("Part of a card's memory; compute is shared with other programs on the card."),
+    risks=N_("Shares are not enforced: a neighbour that uses more memory can make your program run out of memory."),
+    isolation=N_("None: amounts are only counted. Set the memory limit of your framework."),
     memory=NONE,
     compute=NONE,
     faults=NONE,
@@ -71,7 +71,7 @@ def of_memory(
             N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
         )
     elif total % count:
-        held = Note(N_("%(amount)s of %(resource)s are not the same on each of %(cards)s cards"), numbers)
+        held = Note(N_("%(amount)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
     elif usable < each:
         held = plugin_down(count)
     return entry(

@@ -40,8 +40,8 @@ ABOUT = About(
     order=100,
     title=N_("MIG instances"),
     unit="slice",
-    gives=N_("An instance cut out of a card by hardware: its own memory, compute and cache."),
-    risks=N_("One instance is one small GPU: several of them cannot work as one, nor talk to each other."),
+    gives=N_("A hardware partition of a card with its own memory, compute and cache."),
+    risks=N_("Each instance is a separate small GPU: several cannot work together or communicate with each other."),
     isolation=N_("Full, by hardware: memory, compute and faults."),
     memory=FULL,
     compute=FULL,
@@ -198,7 +198,8 @@ def and_derived(because: Note, table: str | None, instances: Iterable[str]) -> N
         return because
     said = ", ".join(f"{name} = {PRODUCTS[table][name].size}/{slices(table)}" for name in new)
     return Note(
-        N_("%(because)s; slices derived from the profiles' names: %(said)s"), {"because": because, "said": said[:100]}
+        N_("%(because)s; slices derived from the names of the profiles: %(said)s"),
+        {"because": because, "said": said[:100]},
     )
 
 
@@ -215,13 +216,13 @@ def _held(
     if state != "success":
         return Note(N_("mig.config.state is %(state)s"), {"state": state[:40]})
     if single == "INVALID":
-        return Note(N_("its cards are cut unevenly: %(product)s"), {"product": node.product})
+        return Note(N_("its cards are partitioned differently: %(product)s"), {"product": node.product})
     if table is None:
-        return Note(N_("no MIG profiles are known of %(product)s"), {"product": node.product or "?"})
+        return Note(N_("the MIG profiles of %(product)s are not known"), {"product": node.product or "?"})
     if single.endswith(timeslicing.SUFFIX) or any(name.endswith(SHARED) for name in instances):
-        return Note(N_("its instances are shared by time-slicing, which is not served"))
+        return Note(N_("its instances are time-sliced, which is not supported"))
     if not cut and instances:
-        return Note(N_("how many cards are cut, its labels do not say"))
+        return Note(N_("its labels do not say how many cards are partitioned"))
     if (wrong := misfit(table, instances, len(cut))) is not None:
         return wrong
     if not instances:
@@ -239,7 +240,7 @@ def _half_changed(node: Facts, single: str) -> Note | None:
         if count != (offered := node.capacity(resource)):
             numbers = {"label": count, "resource": resource, "offered": offered}
             return Note(
-                N_("half changed: its labels count %(label)s of %(resource)s, it advertises %(offered)s"), numbers
+                N_("change incomplete: its labels say %(label)s of %(resource)s, it advertises %(offered)s"), numbers
             )
     return None
 
@@ -252,11 +253,15 @@ def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
         most = cards * most_of(PRODUCTS[table][name])
         if amount > most:
             numbers: dict[str, str | int] = {"amount": amount, "profile": name, "cards": cards, "most": most}
-            return Note(N_("it has %(amount)s of %(profile)s; %(cards)s cut cards hold %(most)s at most"), numbers)
+            return Note(
+                N_("it has %(amount)s of %(profile)s, but %(cards)s partitioned cards hold at most %(most)s"), numbers
+            )
     taken = sum(PRODUCTS[table][name].size * amount for name, amount in instances.items())
     if taken > cards * slices(table):
         numbers = {"taken": taken, "cards": cards, "slices": cards * slices(table)}
-        return Note(N_("its instances cover %(taken)s slices, but its %(cards)s cut cards have %(slices)s"), numbers)
+        return Note(
+            N_("its instances cover %(taken)s slices, but its %(cards)s partitioned cards have %(slices)s"), numbers
+        )
     return None
 
 
@@ -287,7 +292,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     base, single = parts(request.product)
     table = request.table or table_of(base, 0, [request.profile] if request.profile else ())
     if table is None:
-        message = N_("No MIG profiles are known of %(product)s.")
+        message = N_("The MIG profiles of %(product)s are not known.")
         problems.append(Problem("profile", "no_such_product", message, {"product": request.product}))
     elif (profile := PRODUCTS[table].get(request.profile or "")) is None or (single and request.profile != single):
         numbers = {"product": base, "profile": request.profile or "–", "has": single or ", ".join(PRODUCTS[table])}
@@ -298,7 +303,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
         sizes = {"profile": request.profile, "size": size, "asked": request.units}
         problems.append(Problem("units_per_pod", "wrong_size", message, sizes))
     if request.cores is not None:
-        message = N_("Compute cannot be limited here; leave it empty.")
+        message = N_("Compute cannot be limited here. Leave it empty.")
         problems.append(Problem("cores_per_pod", "no_cores", message, {"asked": request.cores}))
     return tuple(problems)
 

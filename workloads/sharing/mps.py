@@ -29,11 +29,9 @@ ABOUT = About(
     order=390,
     title=N_("MPS"),
     unit="replica",
-    gives=N_("A fixed share of a card's memory and threads, used at the same time as the others use theirs."),
-    risks=N_(
-        "The memory limit holds for each process, not for the pod; a fatal fault of a neighbour ends your program too."
-    ),
-    isolation=N_("Memory by a limit for each process, compute by a share of threads; faults are not kept apart."),
+    gives=N_("A fixed share of a card's memory and threads, used concurrently with other programs."),
+    risks=N_("The memory limit applies per process, not per pod; a fatal fault of a neighbour also ends your program."),
+    isolation=N_("Memory is limited per process, compute by a share of threads; faults are not isolated."),
     memory=SOFT,
     compute=SOFT,
     faults=NONE,

@@ -98,7 +98,7 @@ class Facts:
     def _whole(self, text: object, name: str) -> int:
         number = quantity(text)
         if number is None or number > LARGEST or number != int(number):
-            self.fault(N_("%(name)s is %(value)s, which is no amount"), name=name, value=str(text)[:40])
+            self.fault(N_("%(name)s is %(value)s, which is not a valid amount"), name=name, value=str(text)[:40])
             return 0
         return int(number)
 
@@ -153,7 +153,7 @@ class Facts:
         number = quantity(self._amounts("allocatable").get(resource, 0))
         if number is None or number * scale > LARGEST:
             value = str(self._amounts("allocatable").get(resource))[:40]
-            self.fault(N_("%(name)s is %(value)s, which is no amount"), name=resource, value=value)
+            self.fault(N_("%(name)s is %(value)s, which is not a valid amount"), name=resource, value=value)
             return 0
         return int(number * scale)
 
@@ -210,7 +210,7 @@ def entry(
 
 
 def plugin_down(total: int) -> Note:
-    return Note(N_("its device plugin offers none of %(cards)s cards"), {"cards": total})
+    return Note(N_("its device plugin offers none of its %(cards)s cards"), {"cards": total})
 
 
 def spelled(name: str) -> str:
@@ -229,10 +229,10 @@ def even_cards(
 
     `measure`: the option or resource that says how much a unit of memory is; there are no cards if it cannot be right."""
     if count > MOST_CARDS:
-        node.fault(N_("it says it has %(count)s cards"), count=count)
+        node.fault(N_("it reports %(count)s cards"), count=count)
         return ()
     if measure and units and not LEAST_MEMORY <= units <= MOST_MEMORY:
-        node.fault(N_("a card of %(memory)s MiB is unlikely: check %(what)s"), memory=units, what=measure)
+        node.fault(N_("%(memory)s MiB for a card is implausible: check %(what)s"), memory=units, what=measure)
         return ()
     healthy = usable // units if units else 0
     return tuple(

@@ -31,9 +31,14 @@ ABOUT = About(
     order=400,
     title=N_("Time-slicing"),
     unit="replica",
-    gives=N_("Turns on a card that others use too; while they idle, all of it. You see the whole memory."),
-    risks=N_("Memory is not divided: if a neighbour takes it all, your program runs out of memory, or the card fails."),
-    isolation=N_("None: neither memory nor faults are kept apart; compute goes by equal slices of time."),
+    gives=N_(
+        "Time slices of a card that is shared with other programs; all of it while they are idle. "
+        "The whole memory is visible."
+    ),
+    risks=N_(
+        "Memory is not divided: if a neighbour uses all of it, your program runs out of memory, or the card fails."
+    ),
+    isolation=N_("None: neither memory nor faults are isolated; compute is divided into equal time slices."),
     memory=NONE,
     compute=SOFT,
     faults=NONE,
@@ -66,17 +71,18 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
     numbers = {"resource": resource, "total": total, "cards": count}
     held = None
     if not count or (total and not replicas):
-        held = Note(N_("%(total)s of %(resource)s: on how many cards, its labels do not say"), numbers)
+        held = Note(N_("%(total)s of %(resource)s: its labels do not say on how many cards"), numbers)
     elif total % count:
-        held = Note(N_("%(total)s of %(resource)s are not the same number on each of %(cards)s cards"), numbers)
+        held = Note(N_("%(total)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
     elif replicas != (said := node.number(whole.REPLICAS, replicas)):
         held = Note(
-            N_("%(total)s of %(resource)s on %(cards)s cards, but its labels say %(said)s on each"),
+            N_("%(total)s of %(resource)s on %(cards)s cards, but its labels say %(said)s per card"),
             numbers | {"said": said},
         )
     elif resource == SHARED and node.allocatable(whole.RESOURCE):
         held = Note(
-            N_("it offers %(one)s beside %(other)s: the same cards twice"), {"one": whole.RESOURCE, "other": SHARED}
+            N_("it offers both %(one)s and %(other)s: the same cards are counted twice"),
+            {"one": whole.RESOURCE, "other": SHARED},
         )
     elif resource == whole.RESOURCE and node.product and not node.product.endswith(SUFFIX):
         held = Note(N_("its product label does not end in -SHARED although its cards are shared"))

@@ -33,15 +33,15 @@ ABOUT = About(
     title=N_("Shared memory and compute (Tencent GaiaGPU)"),
     unit="MiB",
     gives=N_("Part of a card's memory and a percentage of its compute; whole cards from 100 percent."),
-    risks=N_("Programs need CUDA 11.5 or older; a neighbour's fatal fault may end yours too."),
-    isolation=N_("Memory and compute by a library; faults are not kept apart."),
+    risks=N_("Programs need CUDA 11.5 or older; a fatal fault of a neighbour may also end your program."),
+    isolation=N_("Memory and compute are limited by a library; faults are not isolated."),
     memory=SOFT,
     compute=SOFT,
     faults=NONE,
     cores="must",
     step=BLOCK,
     several=True,
-    extra={"core_limit": N_("Percent of compute that it may use while others idle")},
+    extra={"core_limit": N_("Percentage of compute that it may use while others are idle")},
     reserved=frozenset({"VCUDA_*"}),
 )
 
@@ -67,7 +67,9 @@ def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, bloc
     if not total:
         held = Note(N_("its device plugin offers nothing"))
     elif not count or total % 100:
-        held = Note(N_("%(amount)s of %(resource)s are no whole cards"), {"amount": total, "resource": cores})
+        held = Note(
+            N_("%(amount)s of %(resource)s is not a whole number of cards"), {"amount": total, "resource": cores}
+        )
     elif not each:
         held = Note(N_("%(resource)s is missing: the size of a card is unknown"), {"resource": memory})
     elif usable < 100 or node.allocatable(memory) * block < each:
@@ -90,7 +92,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
     limit = request.extra.get("core_limit")
     least = request.cores or 1
     if limit is not None and not (limit.isdecimal() and least <= int(limit) <= 100):
-        message = N_("The limit while others idle is %(least)s to 100 percent, not %(asked)s.")
+        message = N_("The limit while others are idle is %(least)s to 100 percent, not %(asked)s.")
         problems.append(Problem("core_limit", "cores_out_of_range", message, {"least": least, "asked": limit[:20]}))
     return tuple(problems)
 

@@ -31,9 +31,9 @@ ABOUT = About(
     order=50,
     title=N_("Virtual GPUs"),
     unit="card",
-    gives=N_("A virtual GPU with fixed memory, in a virtual machine that is a node here."),
+    gives=N_("A virtual GPU with fixed memory, in a virtual machine that is a node of this cluster."),
     risks=N_("Compute is shared with the other virtual machines on the card; without a licence it is throttled."),
-    isolation=N_("Memory is fixed; faults end at the virtual machine; compute goes by slices of time, or by MIG."),
+    isolation=N_("Memory is fixed; faults stay within the virtual machine; compute is time-sliced or divided by MIG."),
     memory=FULL,
     compute=SOFT,
     faults=FULL,
@@ -61,9 +61,9 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    because = applies(node) or Note(N_("pinned by the operator"))
+    because = applies(node) or Note(N_("pinned by an operator"))
     if config := _host(node):
-        held = Note(N_("left alone: its GPUs serve virtual machines (%(config)s)"), {"config": config})
+        held = Note(N_("not used: its GPUs serve virtual machines (%(config)s)"), {"config": config})
         product = node.labels.get("nvidia.com/vgpu.config", "")[:100]
         return entry(node, ABOUT, product=product, because=because, held_back=held)
     total, usable = node.capacity(whole.RESOURCE), node.allocatable(whole.RESOURCE)

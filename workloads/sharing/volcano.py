@@ -54,7 +54,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
             N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
         )
     elif total % count:
-        held = Note(N_("%(amount)s of %(resource)s are not the same on each of %(cards)s cards"), numbers)
+        held = Note(N_("%(amount)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
     elif usable < each:
         held = plugin_down(count)
     return entry(

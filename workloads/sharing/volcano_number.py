@@ -38,7 +38,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         ABOUT,
         product=node.product,
         cards=even_cards(node, total, 1, usable, memory_mib=card_memory(node)),
-        because=applies(node) or Note(N_("pinned by the operator")),
+        because=applies(node) or Note(N_("pinned by an operator")),
         held_back=None if usable else plugin_down(total),
     )
 

@@ -48,9 +48,9 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     products = sorted({product for product, _ in found})
     held = None
     if not cards:
-        held = Note(N_("%(name)s names no card"), {"name": REGISTER})
+        held = Note(N_("%(name)s lists no card"), {"name": REGISTER})
     elif len(products) > 1:
-        held = Note(N_("it has cards of several products: %(products)s"), {"products": ", ".join(products)[:120]})
+        held = Note(N_("it has cards of different products: %(products)s"), {"products": ", ".join(products)[:120]})
     elif not node.allocatable(NUMBER):
         held = plugin_down(len(cards))
     elif not node.capacity(CORES):
@@ -72,16 +72,16 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
     """(product, card) of each entry, numbered as they stand."""
     parts = [part for part in node.notes.get(REGISTER, "").split(":") if part]
     if len(parts) > MOST_CARDS:
-        node.fault(N_("it says it has %(count)s cards"), count=len(parts))
+        node.fault(N_("it reports %(count)s cards"), count=len(parts))
         return
     for index, part in enumerate(parts):
         fields = [field.strip() for field in part.split(",")]
         memory = int(fields[2]) if len(fields) >= 5 and fields[2].isdecimal() and len(fields[2]) <= 10 else 0
         if not 0 < memory <= LARGEST:
-            node.fault(N_("%(name)s names a card that cannot be"), name=REGISTER)
+            node.fault(N_("%(name)s lists a card that does not exist"), name=REGISTER)
             continue
         if fields[5:] == ["mig"]:
-            node.fault(N_("its cards are cut on demand, which is not served"))
+            node.fault(N_("its cards are partitioned on demand, which is not supported"))
         yield (
             spelled(fields[3]),
             CardInfo(index, memory, cores=100, uuid=fields[0][:80], healthy=fields[4] == "true", memory_mib=memory),

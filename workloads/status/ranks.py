@@ -32,7 +32,7 @@ def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
 def phase_word(phase: str) -> str:
     return {
         "pending": _("starting"), "running": _("running"), "succeeded": _("succeeded"), "failed": _("failed"),
-        "lost": _("was lost"),
+        "lost": _("node or pod lost"),
     }.get(phase, phase)  # fmt: skip
 
 

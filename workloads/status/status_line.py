@@ -26,9 +26,10 @@ from workloads.runtime.gangs import first_failed, was_stopped
 IMAGE = gettext_lazy(
     "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
 )
-CONTAINER = gettext_lazy("The cluster cannot make its container. Change the request, or ask your operator.")
+CONTAINER = gettext_lazy("The cluster cannot create its container. Change the request, or ask an operator.")
 NODE = gettext_lazy(
-    "No node takes it although the plan has room there. Something else may be using it: ask your operator."
+    "No node accepts it although the plan has room. Something outside the portal may be using "
+    "the capacity: ask an operator."
 )
 OBSTACLES = {
     "ErrImagePull": IMAGE, "ImagePullBackOff": IMAGE, "ErrImageNeverPull": IMAGE, "InvalidImageName": IMAGE,
@@ -53,13 +54,13 @@ class Situation:
 
 def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
     if attempt is None:
-        return Situation(_("It was never queued."))
+        return Situation(_("It was not queued."))
     found = _situation(actor, workload, attempt)
     since = attempt.cluster.unreachable_since
     if since is not None and attempt.claim.state in OCCUPYING:
         found.details.insert(0, _(
-            "Its cluster has not answered since %(since)s: this is what was known then."
-            " It keeps its cards, and nothing is started elsewhere."
+            "Its cluster has been unreachable since %(since)s: this is the last known state. It keeps "
+                "its cards and is not started elsewhere."
         ) % {"since": clock(int(since.timestamp()))})  # fmt: skip
     return found
 
@@ -68,7 +69,7 @@ def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
     claim, state = attempt.claim, State(workload.state)
     if state is State.QUEUED and claim.state == ClaimState.HOLDING:
         return Situation(
-            _("Has what it asked for, and starts in a moment."), shares_of(workload, claim), attempt.queued_at,
+            _("Capacity is assigned; it starts in a moment."), shares_of(workload, claim), attempt.queued_at,
             caption=_("waiting for"),
         )  # fmt: skip
     if state is State.QUEUED:
@@ -121,11 +122,11 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
     """Own or borrowed, and what borrowing means."""
     pool = workload.pool
     if not claim.preemptible:
-        return [_("Inside the guarantee only, and no other work stops it: it stays until it ends.")]
+        return [_("Runs within guaranteed quota and is non-preemptible: it runs until it ends.")]
     if not claim.borrowed:
-        return [_("All from your department's own quota: nobody can recall it.")]
+        return [_("All from your department's own quota: no other department can recall it.")]
     lenders = lenders_of(claim)
-    names = [lender.name if lender else _("the unpromised rest") for lender in lenders]
+    names = [lender.name if lender else _("unassigned capacity") for lender in lenders]
     numbers = {
         "borrowed": amount(claim.borrowed, pool), "all": amount(claim.units, pool),
         "lenders": _(", ").join(names), "notice": duration(claim.notice), "grace": duration(claim.grace),
@@ -135,10 +136,7 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
         if numbers["lenders"]
         else _("%(borrowed)s of %(all)s borrowed.")
     )
-    contract = _(
-        "Recallable: it can be called back with %(notice)s notice and %(grace)s grace;"
-        " then it is queued again with the same id."
-    )
+    contract = _("Recallable with %(notice)s notice and %(grace)s grace; then it is queued again with the same ID.")
     now = timezone.now()
     back = next_return(claim.department, pool, {lender.slug: 0 for lender in lenders if lender}, now=now)
     until = (
@@ -156,40 +154,36 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
         details.append(rule.sentence(workload.department, workload.pool))
     if claim.ahead:
         ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
-        details.append(_("Ahead: %(claims)s.") % {"claims": ahead})
+        details.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
     if attempt.number > 1:
-        details.append(
-            _("Attempt %(number)s: it keeps its id, its files and its place in time.") % {"number": attempt.number}
-        )
+        details.append(_("Attempt %(number)s: ID, files and queue time are kept.") % {"number": attempt.number})
     if claim.decision == "reclaim" and claim.promised_at:
-        text = _("Starts by %(by)s at the latest, when lent capacity has come back.")
+        text = _("Starts by %(by)s at the latest, after lent capacity has been returned.")
         text %= {"by": clock(int(claim.promised_at.timestamp()))}
         advice = advice or [_(STARTS_BY_ITSELF)]
-        return Situation(text, details, claim.promised_at, "countdown", _("starts in at most"), advice=advice)
+        return Situation(text, details, claim.promised_at, "countdown", _("starts within"), advice=advice)
     if claim.position:
         return Situation(
-            _("Waits, position %(position)s.") % {"position": claim.position}, details, attempt.queued_at,
+            _("Waiting at position %(position)s.") % {"position": claim.position}, details, attempt.queued_at,
             caption=_("waiting for"), advice=advice,
         )  # fmt: skip
-    return Situation(
-        _("Waits for the next planning pass."), details, attempt.queued_at, caption=_("waiting for"), advice=advice
-    )
+    return Situation(_("Scheduling…"), details, attempt.queued_at, caption=_("waiting for"), advice=advice)
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
     taker = claim.held_for.department.name if claim.held_for else ""
     if taker:
-        text = _("%(department)s calls its capacity back: save your work now.") % {"department": taker}
+        text = _("%(department)s is recalling its capacity: save your work now.") % {"department": taker}
     elif node := being_changed(claim):
-        text = _("%(node)s is taken out of service: save your work now.") % {"node": node}
+        text = _("%(node)s is being drained: save your work now.") % {"node": node}
     else:
-        text = _("Its capacity is called back: save your work now.")
+        text = _("Its capacity is being recalled: save your work now.")
     then = _(
-        "When the countdown ends it gets SIGTERM, and %(grace)s later SIGKILL; then it is queued again with the same id."
+        "At the deadline it receives SIGTERM, and SIGKILL %(grace)s later; then it is queued again with the same ID."
     )
     details = [then % {"grace": duration(attempt.grace)}]
     if attempt.ready_at:
-        details = [_("It said that its work is saved; it is leaving now.")]
+        details = [_("It reported that its work is saved and is releasing its capacity.")]
     return Situation(text, details, attempt.reclaim_at, "countdown", _("until SIGTERM"), "leave")
 
 
@@ -204,9 +198,9 @@ def being_changed(claim: Claim) -> str:
 
 def stopping(workload: Workload, attempt: Attempt) -> Situation:
     causes = {
-        "recalled": _("Stopping, because its capacity goes back; it will be queued again."),
-        "cancelled": _("Stopping, because somebody asked for it."),
-        "expired": _("Stopping: it ran as long as it asked for."),
+        "recalled": _("Stopping to release its capacity; it will be queued again."),
+        "cancelled": _("Stopping on request."),
+        "expired": _("Stopping: it reached its maximum runtime."),
         "stuck": _("Stopping: the cluster could not start it (%(reason)s).") % {"reason": reason_word(attempt.reason)},
     }
     limit = (attempt.stopping_at or workload.state_since) + dt.timedelta(seconds=attempt.grace)
@@ -221,28 +215,30 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     details = obstacle(workload.reason, workload.message)
     state = State(workload.state)
     if state is State.SUCCEEDED:
-        text = _("Finished after %(lasted)s with exit code 0.") if lasted else _("Finished with exit code 0.")
+        text = _("Succeeded after %(lasted)s with exit code 0.") if lasted else _("Succeeded with exit code 0.")
     elif state is State.CANCELLED:
         by = workload.cancelled_by.label if workload.cancelled_by else ""
         text = _("Stopped by %(by)s.") if by else _("Stopped.")
         numbers["by"] = by
     elif state is State.REJECTED:
-        text = _("It never started: %(reason)s.") if workload.reason else _("It never started.")
+        text = _("It did not start: %(reason)s.") if workload.reason else _("It did not start.")
     elif workload.kind == Kind.DISTRIBUTED and (rank := first_failed(attempt.ranks)) is not None:
         numbers |= {"rank": rank["rank"], "code": rank["exit_code"], "reason": reason_word(rank["reason"])}
         text = (
-            _("Rank %(rank)s failed with %(code)s.") if rank["exit_code"] is not None else _("Rank %(rank)s was lost.")
+            _("Rank %(rank)s failed with exit code %(code)s.")
+            if rank["exit_code"] is not None
+            else _("Rank %(rank)s was lost.")
         )
         if numbers["reason"]:
-            text = _("Rank %(rank)s failed with %(code)s: %(reason)s.")
+            text = _("Rank %(rank)s failed with exit code %(code)s: %(reason)s.")
         if numbers["reason"] and rank["exit_code"] is None:
             text = _("Rank %(rank)s was lost: %(reason)s.")
         if any(map(was_stopped, attempt.ranks)):
-            details.append(_("The other ranks were stopped for it. The log below is that of rank %(rank)s.") % numbers)
+            details.append(_("The other ranks were stopped. The log below is from rank %(rank)s.") % numbers)
     elif numbers["reason"] and code:
         text = _("Failed with exit code %(code)s: %(reason)s.")
     elif code:
-        text = _("Failed with exit code %(code)s. The log below says more.")
+        text = _("Failed with exit code %(code)s. See the log below.")
     else:
         text = _("Failed: %(reason)s.") if workload.reason else _("Failed.")
     if state is State.FAILED and (meaning := meaning_of(numbers["code"])):
@@ -253,18 +249,18 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
 def meaning_of(code: object) -> str:
     """What an exit code says that is a signal's; "" for others."""
     return {
-        "126": _("Exit code 126: the command is there but cannot be run."),
+        "126": _("Exit code 126: the command exists but cannot be executed."),
         "127": _("Exit code 127: the command was not found in the image."),
-        "134": _("Exit code 134: it broke off by itself (SIGABRT), as libraries do after an internal error."),
+        "134": _("Exit code 134: the program aborted (SIGABRT), usually after an internal error in a library."),
         "137": _(
-            "Exit code 137: it was killed (SIGKILL), mostly because it used more memory than it asked for,"
-            " or had not ended when its grace was over."
+            "Exit code 137: it was killed (SIGKILL), usually because it used more memory than requested, "
+                "or was still running at the end of its grace period."
         ),
         "139": _(
-            "Exit code 139: it crashed (SIGSEGV, a segmentation fault), mostly in native code such as a CUDA"
-            " or Python extension that does not fit."
+            "Exit code 139: it crashed (SIGSEGV, a segmentation fault), usually in native code such as "
+                "an incompatible CUDA library or Python extension."
         ),
-        "143": _("Exit code 143: it was asked to end (SIGTERM) and did not say that its work was done."),
+        "143": _("Exit code 143: it was terminated (SIGTERM) before reporting that its work was done."),
     }.get(str(code), "")  # fmt: skip
 
 
@@ -279,9 +275,9 @@ def reason_word(code: str) -> str:
     return {
         "Error": "",
         "ClusterStopped": _("the cluster was stopped"),
-        "max_runtime": _("it ran longer than its max runtime"),
-        "max_reclaims": _("it was called back more often than this pool allows"),
+        "max_runtime": _("it exceeded its maximum runtime"),
+        "max_reclaims": _("it was recalled more often than this pool allows"),
         "not_started": _("the cluster did not start it in time"),
-        "max_wait": _("it waited longer than it was allowed to"),
-        "OOMKilled": _("it used more memory than it asked for (OOMKilled)"),
+        "max_wait": _("it waited longer than its maximum waiting time"),
+        "OOMKilled": _("it used more memory than requested (OOMKilled)"),
     }.get(code, code)

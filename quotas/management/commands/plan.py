@@ -182,12 +182,12 @@ def _as_json(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot, changes: C
 def _about(again: Replay) -> str:
     row = again.plan_pass
     plan = "" if not row.plan else f", its plan {len(row.plan):,} bytes"
-    came = "its plan was not kept" if not row.plan else "the same plan, bit for bit" if again.same else "another plan"
+    came = "its plan was not kept" if not row.plan else "the plan is identical" if again.same else "another plan"
     at = timezone.localtime(row.at)
     return (
         f"Pass {row.public_id} over {row.group.name}, {at:%Y-%m-%d %H:%M:%S %Z}, took {row.milliseconds} ms.\n"
         f"Its snapshot: {len(again.snapshot.claims)} claims, {len(row.snapshot):,} bytes of compressed JSON{plan}.\n"
-        f"Planned again: {came}."
+        f"Replayed: {came}."
     )
 
 

@@ -24,7 +24,7 @@ TABLE = Table(
             unit="MiB",
             cards=0,
             because="its ack.node.gpu.schedule is topology",
-            held_back="ACK's topology-aware mode is not served: set the node to another mode",
+            held_back="ACK's topology-aware mode is not supported: set the node to another mode",
         ),
     ),
     asked=(
@@ -52,7 +52,7 @@ TABLE = Table(
             cards=("1", "3"),
             bad={"units_per_pod": 20480},
             blamed="units_per_pod",
-            said="More than one card means whole cards: ask for a multiple of 15360 MiB, not 20480.",
+            said="Above one card, only whole cards are possible: request a multiple of 15360 MiB, not 20480.",
         ),
     ),
 )

@@ -51,7 +51,7 @@ TABLE = Table(
             cards=("2",),
             bad={"units_per_pod": 4096},
             blamed="cores_per_pod",
-            said="Say how much of the card's compute it needs",
+            said="Enter the share of the card's compute",
         ),
     ),
 )

@@ -7,7 +7,7 @@ from workloads.sharing import Held, PodPatch
 A100 = "NVIDIA-A100-SXM4-80GB"
 NAME = "dra-a100-80"
 DRIVER = "gpu.nvidia.com"
-SPEAKS = "a ResourceSlice of gpu.nvidia.com speaks of it"
+SPEAKS = "listed in a ResourceSlice of gpu.nvidia.com"
 SLICE = NODES[NAME]["resourceSlices"][0]
 CEL = (
     "device.attributes['gpu.nvidia.com'].type == 'gpu' && "
@@ -65,7 +65,7 @@ TABLE = Table(
             unit="card",
             cards=8,
             because=SPEAKS,
-            held_back="1 of 2 ResourceSlices are there",
+            held_back="1 of 2 ResourceSlices exist",
         ),
         Found(
             node=sliced(devices=SLICE["spec"]["devices"] * 60),
@@ -73,7 +73,7 @@ TABLE = Table(
             unit="card",
             cards=0,
             because=SPEAKS,
-            held_back="it says it has 480 cards",
+            held_back="it reports 480 cards",
         ),
     ),
     asked=(

@@ -44,7 +44,7 @@ TABLE = Table(
             unit="slice",
             units_per_card=8,
             cards=0,
-            because="pinned by the operator",
+            because="pinned by an operator",
             held_back="its ResourceSlices name no MIG instance",
             settings=Settings(pins={NAME: "dra-mig"}),
         ),
@@ -55,7 +55,7 @@ TABLE = Table(
             units_per_card=8,
             cards=1,
             instances={"3g.40gb": 1},
-            because=f"{SPEAKS}; slices derived from the profiles' names: 3g.40gb = 4/8",
+            because=f"{SPEAKS}; slices derived from the names of the profiles: 3g.40gb = 4/8",
         ),
         Found(
             node=cut(instance(0, "3.40", "GPU-x", product="NVIDIA X1")),
@@ -64,7 +64,7 @@ TABLE = Table(
             cards=1,
             instances={"3.40": 1},
             because=SPEAKS,
-            held_back="no MIG profiles are known of NVIDIA-X1",
+            held_back="the MIG profiles of NVIDIA-X1 are not known",
         ),
         Found(
             node=cut(*TWO, instance(2, "3g.40gb", "")),
@@ -74,7 +74,7 @@ TABLE = Table(
             cards=2,
             instances={"3g.40gb": 3},
             because=SPEAKS,
-            held_back="its ResourceSlices do not say which card a MIG instance is cut out of",
+            held_back="its ResourceSlices do not say which card a MIG instance belongs to",
         ),
         Found(
             node=cut(*TWO),
@@ -124,7 +124,7 @@ TABLE = Table(
             cards=1,
             instances={"3g.40gb": 1},
             because=SPEAKS,
-            held_back="its cards are cut on demand, which is not served",
+            held_back="its cards are partitioned on demand, which is not supported",
         ),
         Found(
             node=cut(*TWO, instance(2, "1g.10gb", "GPU-x")),
@@ -134,7 +134,7 @@ TABLE = Table(
             cards=1,
             instances={"1g.10gb": 1, "3g.40gb": 2},
             because=SPEAKS,
-            held_back="its instances cover 9 slices, but its 1 cut cards have 8",
+            held_back="its instances cover 9 slices, but its 1 partitioned cards have 8",
         ),
         Found(
             node=cut(*TWO, instance(2, "3g.40gb", "GPU-y", "NVIDIA H100 80GB HBM3")),
@@ -144,7 +144,7 @@ TABLE = Table(
             cards=2,
             instances={"3g.40gb": 3},
             because=SPEAKS,
-            held_back="it has cards of several products: NVIDIA-A100-SXM4-80GB, NVIDIA-H100-80GB-HBM3",
+            held_back="it has cards of different products: NVIDIA-A100-SXM4-80GB, NVIDIA-H100-80GB-HBM3",
         ),
         Found(
             node=cut(instance(0, "1g.5gb", "GPU-x")),

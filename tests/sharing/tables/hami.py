@@ -46,7 +46,7 @@ TABLE = Table(
             cards=8,
             cores=100,
             because=EIGHT,
-            held_back="its device plugin offers none of 8 cards",
+            held_back="its device plugin offers none of its 8 cards",
         ),
         Found(
             node=registered({}, {"type": "NVIDIA A30"}),
@@ -56,7 +56,7 @@ TABLE = Table(
             cards=2,
             cores=100,
             because="its annotation hami.io/node-nvidia-register: 2 cards",
-            held_back="it has cards of several products: NVIDIA-A100-SXM4-40GB, NVIDIA-A30",
+            held_back="it has cards of different products: NVIDIA-A100-SXM4-40GB, NVIDIA-A30",
         ),
         Found(
             node=registered({}, {"index": 0}),
@@ -64,14 +64,14 @@ TABLE = Table(
             unit="MiB",
             cards=0,
             because="its annotation hami.io/node-nvidia-register: 0 cards",
-            held_back="hami.io/node-nvidia-register names a card twice",
+            held_back="hami.io/node-nvidia-register lists a card twice",
         ),
         Found(
             node=node("hami-a100-40", notes={REGISTER: "[{"}),
             unit="MiB",
             cards=0,
             because="its annotation hami.io/node-nvidia-register: 0 cards",
-            held_back="hami.io/node-nvidia-register cannot be read; hami.io/node-nvidia-register names no card",
+            held_back="hami.io/node-nvidia-register cannot be read; hami.io/node-nvidia-register lists no card",
         ),
         *(
             Found(
@@ -96,7 +96,7 @@ TABLE = Table(
                 healthy=1,
                 cores=100,
                 because="its annotation hami.io/node-nvidia-register: 2 cards",
-                held_back=f"{REGISTER} names a card that cannot be",
+                held_back=f"{REGISTER} lists a card that does not exist",
             )
             for wrong in (
                 "GPU-2,10,40960,100,NVIDIA-NVIDIA A100-SXM4-40GB,0:",
@@ -115,7 +115,7 @@ TABLE = Table(
             healthy=1,
             cores=100,
             because="its annotation hami.io/node-nvidia-register: 2 cards",
-            held_back="its cards are cut on demand, which is not served",
+            held_back="its cards are partitioned on demand, which is not supported",
         ),
     ),
     asked=(
@@ -156,7 +156,7 @@ TABLE = Table(
             cards=(CARDS[6]["id"],),
             bad={"units_per_pod": 50000},
             blamed="units_per_pod",
-            said="More than one card means whole cards: ask for a multiple of 40960 MiB, not 50000.",
+            said="Above one card, only whole cards are possible: request a multiple of 40960 MiB, not 50000.",
         ),
     ),
 )

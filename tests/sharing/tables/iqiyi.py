@@ -11,7 +11,7 @@ TABLE = Table(
             unit="MiB",
             units_per_card=15360,
             cards=4,
-            because="pinned by the operator",
+            because="pinned by an operator",
         ),
     ),
     asked=(({"product": "", "units": 2048}, PodPatch(limits={"aliyun.com/gpu-mem": "2"})),),

@@ -15,7 +15,7 @@ TABLE = Table(
             unit="percent",
             units_per_card=100,
             cards=8,
-            because="pinned by the operator",
+            because="pinned by an operator",
         ),
         Found(
             node=node("kai-a100-80", usable={"nvidia.com/gpu": "6"}),
@@ -25,7 +25,7 @@ TABLE = Table(
             units_per_card=100,
             cards=8,
             healthy=6,
-            because="pinned by the operator",
+            because="pinned by an operator",
         ),
         Found(
             node=node("kai-a100-80", labels={"nvidia.com/gpu.memory": None}),
@@ -34,7 +34,7 @@ TABLE = Table(
             unit="percent",
             units_per_card=100,
             cards=8,
-            because="pinned by the operator",
+            because="pinned by an operator",
             held_back="KAI needs the labels nvidia.com/gpu.memory, nvidia.com/gpu.count",
         ),
     ),

@@ -13,7 +13,7 @@ TABLE = Table(
             units_per_card=100,
             cards=0,
             because=MARK,
-            held_back="how many cards it has, the node does not say: set the cluster's option “cards”",
+            held_back="the node does not report its number of cards: set the cluster option “cards”",
         ),
         Found(
             product="Tesla-V100-SXM2-16GB",

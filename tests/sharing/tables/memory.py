@@ -46,7 +46,7 @@ TABLE = Table(
             cards=4,
             healthy=0,
             because="it advertises aliyun.com/gpu-mem: 60 GiB on 4 cards",
-            held_back="its device plugin offers none of 4 cards",
+            held_back="its device plugin offers none of its 4 cards",
         ),
     ),
     asked=(
@@ -77,7 +77,7 @@ TABLE = Table(
             cards=("2",),
             bad={"units_per_pod": 1500},
             blamed="units_per_pod",
-            said="Amounts here are multiples of 1024 MiB; 1500 is none.",
+            said="The amount must be a multiple of 1024 MiB; 1500 is not.",
         ),
     ),
 )

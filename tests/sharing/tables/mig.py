@@ -79,7 +79,7 @@ TABLE = Table(
             units_per_card=8,
             cards=0,
             because=f"its product is {A40}-MIG-INVALID",
-            held_back=f"its cards are cut unevenly: {A40}-MIG-INVALID",
+            held_back=f"its cards are partitioned differently: {A40}-MIG-INVALID",
         ),
         Found(
             node=node("dgx-a100-80-mig-mixed", labels={"nvidia.com/gpu.product": "NVIDIA-X9"}),
@@ -88,8 +88,8 @@ TABLE = Table(
             units_per_card=8,
             cards=8,
             instances={"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8},
-            because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb; slices derived "
-            "from the profiles' names: 1g.10gb = 1/8, 2g.20gb = 2/8, 3g.40gb = 4/8",
+            because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb; "
+            "slices derived from the names of the profiles: 1g.10gb = 1/8, 2g.20gb = 2/8, 3g.40gb = 4/8",
         ),
         Found(
             node=node(
@@ -100,7 +100,7 @@ TABLE = Table(
             cards=1,
             instances={"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
             because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb",
-            held_back="no MIG profiles are known of NVIDIA-X9",
+            held_back="the MIG profiles of NVIDIA-X9 are not known",
         ),
         Found(
             node=node("h100-mig-mixed-docs", amounts={"nvidia.com/mig-3g.40gb": "2"}),
@@ -110,7 +110,7 @@ TABLE = Table(
             cards=1,
             instances={"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 2},
             because="it advertises nvidia.com/mig-1g.10gb, nvidia.com/mig-2g.20gb, nvidia.com/mig-3g.40gb",
-            held_back="its instances cover 12 slices, but its 1 cut cards have 8",
+            held_back="its instances cover 12 slices, but its 1 partitioned cards have 8",
         ),
         Found(
             node=node("h100-mig-mixed-docs", amounts={"nvidia.com/mig-1g.5gb": "1"}),

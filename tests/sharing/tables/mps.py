@@ -24,7 +24,7 @@ TABLE = Table(
             cards=8,
             healthy=0,
             because=BECAUSE,
-            held_back="its device plugin offers none of 8 cards",
+            held_back="its device plugin offers none of its 8 cards",
         ),
     ),
     asked=(

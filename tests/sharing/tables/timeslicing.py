@@ -3,7 +3,7 @@ from workloads.sharing import Held, PodPatch
 
 STATUS = {"containerStatuses": [{"allocatedResourcesStatus": [{"resources": [{"resourceID": "GPU-7::3"}]}]}]}
 STRATEGY = "its nvidia.com/gpu.sharing-strategy is time-slicing"
-TWO = "Ask for 1 at most: more of them is not more of a card."
+TWO = "Request at most 1: more shares do not give more of the card."
 
 TABLE = Table(
     system="timeslicing",
@@ -56,7 +56,7 @@ TABLE = Table(
             unit="replica",
             cards=0,
             because=STRATEGY,
-            held_back="16 of nvidia.com/gpu: on how many cards, its labels do not say",
+            held_back="16 of nvidia.com/gpu: its labels do not say on how many cards",
         ),
         Found(
             node=node("t4x4-timeslice-shared", amounts={"nvidia.com/gpu": "15"}),
@@ -65,7 +65,7 @@ TABLE = Table(
             units_per_card=3,
             cards=4,
             because=STRATEGY,
-            held_back="15 of nvidia.com/gpu are not the same number on each of 4 cards",
+            held_back="15 of nvidia.com/gpu cannot be divided evenly among 4 cards",
         ),
     ),
     asked=(

@@ -34,7 +34,7 @@ TABLE = Table(
             cards=4,
             cores=100,
             because="it advertises 450 of tencent.com/vcuda-core: 4 cards of 15104 MiB",
-            held_back="450 of tencent.com/vcuda-core are no whole cards",
+            held_back="450 of tencent.com/vcuda-core is not a whole number of cards",
         ),
         Found(
             product="Tesla-T4",
@@ -45,7 +45,7 @@ TABLE = Table(
             healthy=0,
             cores=100,
             because="it advertises 400 of tencent.com/vcuda-core: 4 cards of 15104 MiB",
-            held_back="its device plugin offers none of 4 cards",
+            held_back="its device plugin offers none of its 4 cards",
         ),
         Found(
             product="Tesla-T4",
@@ -99,7 +99,7 @@ TABLE = Table(
             cards=("3",),
             bad={"units_per_pod": 7000, "cores_per_pod": 30},
             blamed="units_per_pod",
-            said="Amounts here are multiples of 256 MiB; 7000 is none.",
+            said="The amount must be a multiple of 256 MiB; 7000 is not.",
         ),
     ),
 )

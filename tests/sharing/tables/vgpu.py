@@ -13,7 +13,7 @@ TABLE = Table(
             unit="card",
             cards=0,
             because="its nvidia.com/gpu.workload.config is vm-vgpu",
-            held_back="left alone: its GPUs serve virtual machines (vm-vgpu)",
+            held_back="not used: its GPUs serve virtual machines (vm-vgpu)",
         ),
         Found(
             node=node("kubevirt-vgpu-a10x2", labels={"nvidia.com/gpu.workload.config": "vm-passthrough"}),
@@ -21,7 +21,7 @@ TABLE = Table(
             unit="card",
             cards=0,
             because="its nvidia.com/gpu.workload.config is vm-passthrough",
-            held_back="left alone: its GPUs serve virtual machines (vm-passthrough)",
+            held_back="not used: its GPUs serve virtual machines (vm-passthrough)",
         ),
         Found(
             node=node("dgx-a100-80-whole-0", labels=GUEST, amounts={"nvidia.com/gpu": "1"}),
@@ -55,7 +55,7 @@ TABLE = Table(
             (Held("GPU-1"),),
         ),
     ),
-    held=(Stopped(node="kubevirt-vgpu-a10x2", pool=False, said="left alone"),),
+    held=(Stopped(node="kubevirt-vgpu-a10x2", pool=False, said="not used"),),
     live=(
         Live(
             node=node("dgx-a100-80-whole-0", labels=GUEST, amounts={"nvidia.com/gpu": "1"}),

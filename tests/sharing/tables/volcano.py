@@ -38,7 +38,7 @@ TABLE = Table(
             units_per_card=11178,
             cards=8,
             because="it advertises volcano.sh/gpu-memory: 89425 MiB on 8 cards",
-            held_back="89425 of volcano.sh/gpu-memory are not the same on each of 8 cards",
+            held_back="89425 of volcano.sh/gpu-memory cannot be divided evenly among 8 cards",
         ),
         Found(
             product="NVIDIA-GeForce-GTX-1080-Ti",
@@ -48,7 +48,7 @@ TABLE = Table(
             cards=8,
             healthy=0,
             because="it advertises volcano.sh/gpu-memory: 89424 MiB on 8 cards",
-            held_back="its device plugin offers none of 8 cards",
+            held_back="its device plugin offers none of its 8 cards",
         ),
     ),
     asked=(
@@ -75,7 +75,7 @@ TABLE = Table(
             cards=("5",),
             bad={"units_per_pod": 11179},
             blamed="units_per_pod",
-            said="One card has 11178 MiB",
+            said="A card has 11178 MiB",
         ),
     ),
 )

@@ -20,7 +20,7 @@ TABLE = Table(
             cards=8,
             healthy=0,
             because="it advertises volcano.sh/gpu-number",
-            held_back="its device plugin offers none of 8 cards",
+            held_back="its device plugin offers none of its 8 cards",
         ),
     ),
     asked=(({"product": "", "units": 2, "pods": 4}, PodPatch(limits={NUMBER: "2"}, scheduler="volcano")),),
@@ -36,7 +36,7 @@ TABLE = Table(
             cards=("4", "6"),
             bad={"units_per_pod": 9},
             blamed="units_per_pod",
-            said="Largest that can: 8 cards",
+            said="The largest request that can run is 8 cards",
         ),
     ),
 )

@@ -48,7 +48,7 @@ TABLE = Table(
             unit="MiB",
             cards=0,
             because="its annotation volcano.sh/node-vgpu-register: 0 cards",
-            held_back="volcano.sh/node-vgpu-register names no card",
+            held_back="volcano.sh/node-vgpu-register lists no card",
         ),
         Found(
             node=node("volcano-vgpu-t4x4", notes={REGISTER: f"{T4}:GPU-2,10,81920,NVIDIA-A100,true,hami-core:"}),
@@ -58,7 +58,7 @@ TABLE = Table(
             cards=2,
             cores=100,
             because="its annotation volcano.sh/node-vgpu-register: 2 cards",
-            held_back="it has cards of several products: NVIDIA-A100, Tesla-T4",
+            held_back="it has cards of different products: NVIDIA-A100, Tesla-T4",
         ),
         Found(
             node=node("volcano-vgpu-t4x4", usable={NUMBER: "0"}),
@@ -68,7 +68,7 @@ TABLE = Table(
             cards=4,
             cores=100,
             because=FOUR,
-            held_back="its device plugin offers none of 4 cards",
+            held_back="its device plugin offers none of its 4 cards",
         ),
         Found(
             node=node("volcano-vgpu-t4x4", amounts={CORES: None}),
@@ -85,7 +85,7 @@ TABLE = Table(
             unit="MiB",
             cards=0,
             because="its annotation volcano.sh/node-vgpu-register: 0 cards",
-            held_back=f"it says it has {MOST_CARDS + 1} cards; volcano.sh/node-vgpu-register names no card",
+            held_back=f"it reports {MOST_CARDS + 1} cards; volcano.sh/node-vgpu-register lists no card",
         ),
         *(
             Found(
@@ -96,7 +96,7 @@ TABLE = Table(
                 cards=1,
                 cores=100,
                 because="its annotation volcano.sh/node-vgpu-register: 1 cards",
-                held_back="volcano.sh/node-vgpu-register names a card that cannot be",
+                held_back="volcano.sh/node-vgpu-register lists a card that does not exist",
             )
             for wrong in ("GPU-2,10,15360", "GPU-2,10,much,Tesla T4,true,", "GPU-2,10,0,Tesla T4,true,")
         ),
@@ -108,7 +108,7 @@ TABLE = Table(
             cards=1,
             cores=100,
             because="its annotation volcano.sh/node-vgpu-register: 1 cards",
-            held_back="its cards are cut on demand, which is not served",
+            held_back="its cards are partitioned on demand, which is not supported",
         ),
     ),
     asked=(

@@ -34,7 +34,7 @@ TABLE = Table(
             cards=8,
             healthy=0,
             because="it advertises 8 of nvidia.com/gpu, not shared",
-            held_back="its device plugin offers none of 8 cards",
+            held_back="its device plugin offers none of its 8 cards",
         ),
         Found(
             node="kai-a100-80",
@@ -48,7 +48,7 @@ TABLE = Table(
             unit="card",
             cards=8,
             because="it advertises 8 of nvidia.com/gpu, not shared",
-            held_back="what product its cards are, no label says: set nvidia.com/gpu.product on the node, or pin its "
+            held_back="no label names the product of its cards: set nvidia.com/gpu.product on the node, or pin the "
             "product",
         ),
     ),
@@ -96,7 +96,7 @@ TABLE = Table(
     held=(
         Stopped(
             node="dgx-a100-80-plugin-down",
-            said="its device plugin offers none of 8 cards",
+            said="its device plugin offers none of its 8 cards",
             mended={"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
         ),
     ),

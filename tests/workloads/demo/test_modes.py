@@ -109,7 +109,7 @@ def test_the_pages_of_each_node_answer(browser: Client) -> None:
             choice = {"mode": mode, "replicas": "4", "rename": "on", "config": BEST_EACH}
             answer = browser.get(f"/operator/nodes/{node.pk}/mode/", choice)
             assert answer.status_code == 200, (node.name, mode)
-            assert "What is written" in answer.content.decode()
+            assert "Changes to be written" in answer.content.decode()
 
 
 class TestAnErrorThatNobodyForesaw:

@@ -15,8 +15,8 @@ from workloads.models import Image
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT = {"code": "not_enough", "pool": "a100", "short_by": 2}
-LESS = "Ask for less, or wait until something ends."
-LIMIT = "Wait until the department uses less, or ask the operator for a higher borrow limit."
+LESS = "Request less, or wait until another workload ends."
+LIMIT = "Wait until the department uses less, or ask an operator for a higher borrow limit."
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_it_stands_on_the_page_once_and_beside_each_reason_for_programs(workload
 def test_a_promised_start_needs_nothing_to_be_done(workload: str) -> None:
     by = Claim.objects.get(workload=workload).queued_at
     Claim.objects.filter(workload=workload).update(decision="reclaim", promised_at=by)
-    assert "Nothing to do: it starts then." in page(workload)
+    assert "No action needed: it starts then." in page(workload)
 
 
 def test_the_page_names_the_policy_that_lets_it_wait(workload: str) -> None:
     Claim.objects.filter(workload=workload).update(decision="wait", position=1, reasons=[SHORT])
     assert "policy" not in page(workload)
     Pool.objects.update(policy=policy_json(e.Policy(reclaim="never")))
-    assert "That is the policy of A100; the operator can change it." in page(workload)
+    assert "That is the policy of A100; an operator can change it." in page(workload)

@@ -73,7 +73,7 @@ def test_where_compute_is_limited_too_it_can_be_asked_for(vision: Department, al
     panel = client.post("/d/vision/workloads/new/verdict/", body(pool, units_per_pod="1 GiB", cores_per_pod="90"))
     text = panel.content.decode()
     assert "7% of a T4, 1 GiB, 90 % of its compute, memory limited by software" in text
-    assert "Charged to the quota: 13.5 GiB, for 90 % of the compute is the larger share." in text
+    assert "Charged to quota: 13.5 GiB, because 90 % of the compute is the larger share." in text
 
 
 def test_half_a_card_is_understood_charged_and_submitted(vision: Department, alice: User) -> None:
@@ -135,7 +135,7 @@ def test_what_is_rounded_is_said_in_the_panel_and_again_where_nobody_saw_it(visi
     assert client.post(new, asked).status_code == 422
     assert not Workload.objects.exists()
     panel = client.post(f"{new}verdict/", asked).content.decode()
-    assert "“1.5” becomes 2 cards here." in panel
+    assert "“1.5” is interpreted as 2 cards here." in panel
     became = html.unescape(re.findall('name="became" value="([^"]*)"', panel)[0])
     other = client.post(new, asked | {"units_per_pod": "2.5", "became": became})  # said of another amount
     assert (other.status_code, "3 cards" in other.content.decode()) == (422, True)
@@ -236,7 +236,7 @@ def test_what_only_one_system_may_be_asked_is_offered_kept_written_into_the_pod_
     assert 'data-extra="core_limit"' in client.get(new).content.decode()
     refused = client.post(new, asked | {"core_limit": "20"})
     assert refused.status_code == 422
-    assert "The limit while others idle is 30 to 100 percent, not 20." in refused.content.decode()
+    assert "The limit while others are idle is 30 to 100 percent, not 20." in refused.content.decode()
     assert refused.context["form"].errors.keys() == {"core_limit"}
     assert client.post(new, asked | {"core_limit": "50"}).status_code == 302
     workload = Workload.objects.get()

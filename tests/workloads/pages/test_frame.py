@@ -76,7 +76,7 @@ def test_it_says_what_is_unread_and_what_of_one_s_own_goes_back_first(
     told(carol)
     found = frame(alice)
     assert (found["unread"], found["unread_label"]) == (2, "2 unread")
-    assert found["newest"] == {"id": newest.pk, "text": "train has finished.", "url": f"/inbox/{newest.pk}/"}
+    assert found["newest"] == {"id": newest.pk, "text": "train succeeded.", "url": f"/inbox/{newest.pk}/"}
     assert found["goes_back"]["name"] == "first"
     assert found["goes_back"]["url"] == f"/d/vision/workloads/{first.public_id}/"
     vision.memberships.filter(user=alice).delete()  # what one may not see any more is not counted down either

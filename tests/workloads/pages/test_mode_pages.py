@@ -78,7 +78,7 @@ def test_a_declared_node_goes_from_whole_cards_to_mig_and_to_slices_and_back(nod
 def test_what_cannot_be_comes_back_with_the_field(node: Node, operator: Client) -> None:
     answer = operator.post(address(node), {"mode": "timeslicing", "replicas": ""})
     assert answer.status_code == 422
-    assert "Say how many share a card." in answer.content.decode()
+    assert "Enter the number of shares per card." in answer.content.decode()
     assert operator.post(address(node), {"mode": "nonsense"}).status_code == 422
     assert operator.post(address(node), {}).status_code == 422
 

@@ -107,7 +107,7 @@ def test_own_quota_only_shows_the_refusal_instead_of_the_loan(world: World) -> N
 def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="7"))
     assert 'data-verdict="cannot"' in text
-    assert "Largest that can: 6 cards." in text
+    assert "The largest request that can run is 6 cards." in text
     assert "Ask for less" not in text  # a button offers it
     assert text.index("6 cards here") < text.index("Or ask the quota owner for more quota.")
 
@@ -129,14 +129,14 @@ def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:
 
 def test_the_panel_lists_what_is_missing_instead_of_failing(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(name="", units_per_pod="many", max_runtime="long"))
-    assert "“many” is not an amount" in text
+    assert "“many” is not a valid amount" in text
     assert "“long” is not a duration" in text
 
 
 def test_the_panel_answers_before_name_and_command_are_typed_and_offers_no_copy_yet(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(name="", command=""))
     assert 'data-verdict="starts_own"' in text
-    assert "Still to fill in: Name, Command." in text
+    assert "Required fields: Name, Command." in text
     assert "curl" not in text
 
 
@@ -183,7 +183,7 @@ def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: Wo
     assert "Line 1 has no “=”" in page
     assert not Workload.objects.exists()
     page = as_(world.alice).post(new(world.vision), world.form(units_per_pod="7")).content.decode()
-    assert "Largest that can: 6 cards" in page
+    assert "The largest request that can run is 6 cards" in page
 
 
 @pytest.mark.parametrize(("asked", "field"), [({"cpu": "40"}, "cpu"), ({"memory_mib": "80 GiB"}, "memory_mib")])
@@ -194,7 +194,7 @@ def test_cpu_or_memory_that_no_machine_has_is_refused_at_its_field_with_what_the
     response = as_(world.alice).post(new(world.vision), world.form(**asked))
     assert response.status_code == 422
     [error] = response.context["form"].errors[field]
-    assert error.startswith("Its pods find the cards, but not ")
+    assert error.startswith("There are enough cards, but no node has ")
     assert error.endswith("a100-n1 comes nearest, with 32 and 64 GiB.")
     assert "Its pods find the cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
     assert not Workload.objects.exists()
@@ -209,7 +209,7 @@ def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refu
     assert re.search(r'<option value="a-notebook:1"[^>]*data-kinds="notebook"', page)
     response = as_(world.alice).post(new(world.vision), world.form(image="a-notebook:1"))
     assert response.status_code == 422
-    assert "The image a-notebook:1 is not for this kind. These are: python:3.11." in response.content.decode()
+    assert "The image a-notebook:1 is not available for this type. Available: python:3.11." in response.content.decode()
 
 
 def test_a_refused_form_asks_for_its_files_again(world: World) -> None:
@@ -254,7 +254,7 @@ def test_the_list_is_filtered_by_its_address_and_counts_what_each_filter_leaves(
     context = client.get(everything + "?author=carol").context
     by = next(facet for facet in context["facets"] if facet.name == "author")
     assert {(choice.value, choice.count) for choice in by.choices} == {("alice", 2), ("carol", 1)}
-    assert "No workload matches" in client.get(everything + "?state=failed").content.decode()
+    assert "No matching workloads" in client.get(everything + "?state=failed").content.decode()
 
 
 def test_a_refresh_of_the_list_is_only_its_rows(world: World) -> None:
@@ -288,7 +288,7 @@ def test_bulk_stop_stops_what_one_may_stop_and_says_why_not_the_rest(world: Worl
     page = response.content.decode()
     assert Workload.objects.get(pk=own.pk).state == "cancelled"
     assert Workload.objects.get(pk=other.pk).state == "queued"
-    assert "hers: This needs the role owner." in page
+    assert "hers: This requires the role owner." in page
     as_(world.owner).post(address, {"workload": [other.public_id]})
     assert Workload.objects.get(pk=other.pk).state == "cancelled"
 
@@ -311,8 +311,8 @@ def test_the_number_of_queries_of_a_list_does_not_grow_with_its_rows(
 def test_a_queued_workload_says_why_and_offers_a_stop_that_names_the_loss(world: World) -> None:
     workload = submit(as_(world.alice), world)
     page = as_(world.alice).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
-    assert "Waits for the next planning pass." in page
-    assert "what it has not saved by then is lost" in page
+    assert "Scheduling…" in page
+    assert "unsaved work is lost" in page
 
 
 def test_a_viewer_sees_the_workload_and_no_button(world: World) -> None:
@@ -327,11 +327,13 @@ def test_a_refused_button_brings_the_page_back_with_the_reason(world: World) -> 
     workload = submit(as_(world.alice), world)
     client = as_(world.alice)
     response = client.post(reverse("workloads:leave", args=["vision", workload.public_id]), follow=True)
-    assert "Nobody has asked for its capacity back." in response.content.decode()
+    assert "It is not being recalled." in response.content.decode()
     response = client.post(
         reverse("workloads:extend", args=["vision", workload.public_id]), {"by": "900d"}, follow=True
     )
     assert "extend by up to" in response.content.decode()
+    response = client.post(reverse("workloads:extend", args=["vision", workload.public_id]), {"by": "1h"}, follow=True)
+    assert "Maximum runtime extended to" in response.content.decode()
 
 
 def test_extending_changes_the_limit_and_leaves_an_audit_row(world: World) -> None:
@@ -365,7 +367,7 @@ def test_every_tab_of_a_workload_that_never_ran_has_its_empty_state(world: World
     workload = submit(as_(world.alice), world)
     address = reverse("workloads:detail", args=["vision", workload.public_id])
     client = as_(world.alice)
-    assert "No files here yet" in client.get(address + "?tab=files").content.decode()
+    assert "No files yet" in client.get(address + "?tab=files").content.decode()
     assert "workload.queued" in client.get(address + "?tab=events").content.decode()
     log = client.get(reverse("workloads:log", args=["vision", workload.public_id]))
     assert (log.content, log.headers["X-Log-End"]) == (b"", "0")
@@ -373,12 +375,12 @@ def test_every_tab_of_a_workload_that_never_ran_has_its_empty_state(world: World
 
 def test_home_shows_my_work_and_what_is_free_and_first_timers_three_steps(world: World) -> None:
     mine = reverse("workloads:mine")
-    assert "Your first workload in three steps" in as_(world.alice).get(mine).content.decode()
+    assert "Submit your first workload in three steps" in as_(world.alice).get(mine).content.decode()
     submit(as_(world.alice), world, name="my-job")
     page = as_(world.alice).get(mine).content.decode()
     assert "my-job" in page
     assert "three steps" not in page
-    assert "of 4 cards guaranteed, at most 6 cards" in page
+    assert "of 4 cards guaranteed, max. 6 cards" in page
     assert "my-job" not in as_(world.carol).get(mine).content.decode()
 
 
@@ -396,7 +398,7 @@ def test_everything_that_is_wrong_is_said_in_one_round(world: World) -> None:
     page = as_(world.alice).post("/d/vision/workloads/new/", wrong)
     text = html.unescape(page.content.decode())
     assert page.status_code == 422
-    for told in ("Ensure this value is greater than or equal to 0.1", "Priorities above 0 are the operator's."):
+    for told in ("Ensure this value is greater than or equal to 0.1", "Priorities above 0 are reserved for operators."):
         assert told in text
     assert text.count('class="invalid-feedback') >= 4 or text.count("invalid-feedback") >= 4
     assert not Workload.objects.exists()

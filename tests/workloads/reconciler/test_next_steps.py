@@ -81,7 +81,7 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("a listing older than the creation proves nothing", a(State.STARTING, created_at=NOW), ABSENT, ()),
     ("the plan tells it to go", a(State.RUNNING, claim="leaving"), run(Phase.RUNNING), Event.RECALL),
     ("it ended before it was told", a(State.RUNNING, claim="leaving"), run(Phase.SUCCEEDED), Event.EXITED_OK),
-    ("it ran as long as it asked for", a(State.RUNNING, max_runtime=240), run(Phase.RUNNING), Event.EXPIRE),
+    ("reached its maximum runtime", a(State.RUNNING, max_runtime=240), run(Phase.RUNNING), Event.EXPIRE),
     ("it has a second left", a(State.RUNNING, max_runtime=241), run(Phase.RUNNING), ()),
     ("the container is told the time", dataclasses.replace(RECALLED, announced_at=None), None,
      (Announce(NOW + MINUTE),)),

@@ -142,7 +142,7 @@ def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, cluster
     def page(shown: Workload) -> str:
         return client.get(reverse("workloads:detail", args=["vision", shown.public_id])).content.decode()
 
-    assert "Has what it asked for, and starts in a moment." in page(workload)
+    assert "Capacity is assigned; it starts in a moment." in page(workload)
     converge_claim(claim)
     assert "has not answered since" not in page(workload)
     Cluster.objects.filter(name="there-cluster").update(unreachable_since=timezone.now())

@@ -264,7 +264,7 @@ class TestRun:
         client = Client()
         client.force_login(bed.alice)
         page = client.get(reverse("workloads:detail", args=["vision", work.public_id])).content.decode()
-        assert all(text in page for text in ("It answers.", "Open the service", "Everybody in Vision"))
+        assert all(text in page for text in ("It answers.", "Open service", "Everybody in Vision"))
         actions.cancel(actor=Actor(bed.alice), workload=work)
         bed.until(lambda: bed.state(work) == "cancelled")
         assert log_of(work.attempts.get()) is not None

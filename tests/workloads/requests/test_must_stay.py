@@ -51,9 +51,7 @@ def test_it_is_asked_for_over_the_api_kept_by_a_rerun_and_never_a_victim(
     claim.refresh_from_db()
     urgent.refresh_from_db()
     assert (claim.state, urgent.state) == (ClaimState.HOLDING, ClaimState.PENDING)
-    assert shares_of(workload, claim) == [
-        "Inside the guarantee only, and no other work stops it: it stays until it ends."
-    ]
+    assert shares_of(workload, claim) == ["Runs within guaranteed quota and is non-preemptible: it runs until it ends."]
     too_much = person(alice).post(url, body(5))
     assert (too_much.status_code, too_much.json()["largest"]) == (422, 4)
 
@@ -65,7 +63,7 @@ def test_the_verdict_says_what_it_means(alice: User, vision: Department, pool: P
     )
     verdict = verdict_of(actor=Actor(alice), department=vision, request=request)
     assert verdict.headline == Headline.STARTS_OWN
-    assert verdict.contract == "Inside the guarantee only, and no other work stops it: it stays until it ends."
+    assert verdict.contract == "Runs within guaranteed quota and is non-preemptible: it runs until it ends."
 
 
 def test_the_form_offers_it(client: Client, alice: User, vision: Department, pool: Pool) -> None:

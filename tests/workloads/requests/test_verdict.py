@@ -49,7 +49,7 @@ def test_it_starts_now_from_its_own_quota(alice: User, vision: Department, pool:
     assert verdict.headline == Headline.STARTS_OWN
     assert verdict.sentences[:2] == (
         "Starts now, from your own quota.",
-        "Vision has 8 cards guaranteed and uses 5 cards; with this it would be 7 cards.",
+        "Vision has 8 cards guaranteed and uses 5 cards; with this workload it would use 7 cards.",
     )
     assert verdict.lines[1].startswith("Runs on a100-n")
     assert not Workload.objects.exists()
@@ -62,7 +62,8 @@ def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision:
     verdict = told(alice, vision, asked(pool, 4))
     assert verdict.title == "Starts now, 2 of 4 cards borrowed from Nlp."
     assert verdict.contract == (
-        "Recallable: Nlp can call it back with 10 min notice and 2 min grace; your work is queued again with the same id."
+        "Recallable: Nlp can recall it with 10 min notice and 2 min grace; your workload is then "
+        "queued again with the same ID."
     )
 
 
@@ -72,11 +73,11 @@ def test_what_is_borrowed_of_the_unpromised_rest_may_be_called_back_by_whoever_i
     Quota.objects.filter(department__slug="nlp").update(guaranteed=4)
     make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
     assert told(alice, vision, asked(pool, 2)).contract.startswith(
-        "Recallable: whoever claims what it is guaranteed can call it back with 10 min notice"
+        "Recallable: any department that claims its guaranteed quota can recall it with 10 min notice"
     )
     Quota.objects.filter(department__slug="nlp").update(guaranteed=7)
     assert told(alice, vision, asked(pool, 2)).contract.startswith(
-        "Recallable: Nlp, or whoever else claims what it is guaranteed, can call it back with 10 min notice"
+        "Recallable: Nlp, or any other department that claims its guaranteed quota, can recall it with 10 min notice"
     )
 
 
@@ -84,7 +85,7 @@ def test_own_only_waits_instead_of_borrowing(alice: User, vision: Department, po
     make.claim(vision, pool, 8, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])
     verdict = told(alice, vision, asked(pool, 1, own_only=True))
     assert verdict.headline == Headline.WAITS
-    assert verdict.contract == "From your own quota only: no other department can call it back."
+    assert verdict.contract == "From your own quota only: no other department can recall it."
 
 
 def test_it_starts_when_borrowers_have_returned_what_is_vision_s(alice: User, vision: Department, pool: Pool) -> None:
@@ -96,7 +97,7 @@ def test_it_starts_when_borrowers_have_returned_what_is_vision_s(alice: User, vi
     assert verdict.headline == Headline.STARTS_BY
     assert verdict.by is not None
     assert "when Nlp has returned 8 cards" in verdict.title
-    assert verdict.advice == ("Nothing to do: it starts then.",)
+    assert verdict.advice == ("No action needed: it starts then.",)
 
 
 def test_it_waits_and_says_who_is_ahead_without_telling_names_of_others(
@@ -146,9 +147,9 @@ def test_a_viewer_may_not_ask(vision: Department, pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("borrow", "asked_for", "told_of"),
     [
-        (6, 15, "14 cards is the limit by quota, 8 cards the machines': no machine has more."),
+        (6, 15, "The quota allows 14 cards, the nodes 8 cards: no node has more."),
         (6, 9, None),  # inside the quota: only the machines stand in the way, and the reason says so
-        (-2, 9, "That is the limit of the department's quota; the machines have room for it."),
+        (-2, 9, "This is the limit of the department's quota; the nodes have room for it."),
     ],
 )
 def test_of_two_limits_it_says_which_is_which(
@@ -157,10 +158,13 @@ def test_of_two_limits_it_says_which_is_which(
     pool = make.pool("v100", cards=16, nodes=2)
     make.quota(vision, pool, 8 + min(borrow, 0), borrow_limit=max(borrow, 0))
     verdict = told(alice, vision, asked(pool, asked_for))
-    assert verdict.title == "Cannot run as asked."
-    assert [line for line in verdict.lines if "limit" in line and "quota" in line] == ([told_of] if told_of else [])
-    assert f"Largest that can: {min(8, 8 + borrow)} cards." in verdict.lines
+    assert verdict.title == "Cannot run as requested."
+    assert [line for line in verdict.lines if "the nodes" in line] == ([told_of] if told_of else [])
+    assert f"The largest request that can run is {min(8, 8 + borrow)} cards." in verdict.lines
     with pytest.raises(Impossible) as refused:
         submit(actor=Actor(alice), department=vision, request=asked(pool, asked_for))
-    both = "its limit by quota is 14 cards. Largest that can: 8 cards, because the machines have no place for more."
+    both = (
+        "it allows at most 14 cards. The largest request that can run is 8 cards, because the "
+        "nodes have no room for more."
+    )
     assert (both in refused.value.detail) is (asked_for == 15)

@@ -26,17 +26,17 @@ from workloads.runtime.base import ClusterError
 
 class ChangeUnderWay(Problem):
     code = "change_under_way"
-    message = N_("%(node)s is being changed already: finish or cancel that first.")
+    message = N_("The mode of %(node)s is already being changed: finish or cancel that change first.")
 
 
 class NoKeeper(Invalid):
     code = "cannot_change"
-    message = N_("The cluster does not let the portal change its nodes: %(why)s")
+    message = N_("The cluster does not allow the portal to change its nodes: %(why)s")
 
 
 class TooLate(Problem):
     code = "too_late"
-    message = N_("This change has ended already.")
+    message = N_("This change has already ended.")
 
 
 def keeper_of(node: Node) -> Keeper:

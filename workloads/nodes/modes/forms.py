@@ -18,14 +18,14 @@ from workloads.sharing import SYSTEMS
 class ModeForm(forms.Form):
     mode = forms.ChoiceField(label=_("Mode"))
     replicas = forms.IntegerField(
-        label=_("How many share a card"), required=False, min_value=2, max_value=128, initial=4,
+        label=_("Shares per card"), required=False, min_value=2, max_value=128, initial=4,
         help_text=_("For time-slicing and MPS"),
     )  # fmt: skip
     rename = forms.BooleanField(
-        label=_("Offer them as nvidia.com/gpu.shared, so that nobody takes one for a whole card"), required=False,
+        label=_("Offer them as nvidia.com/gpu.shared, to distinguish them from whole cards"), required=False,
         initial=True,
     )  # fmt: skip
-    config = forms.ChoiceField(label=_("How the cards are cut"), required=False, help_text=_("For MIG"))
+    config = forms.ChoiceField(label=_("MIG layout"), required=False, help_text=_("For MIG"))
 
     def __init__(self, *args: Any, node: Node, may_write_mig: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,16 +36,16 @@ class ModeForm(forms.Form):
         if self.table is None:
             del self.fields["config"]
             return
-        best = [(BEST_ALIKE, gettext("what serves the queue best, all cards alike"))]
+        best = [(BEST_ALIKE, gettext("best for the queue, same for all cards"))]
         if may_write_mig:
-            best.insert(0, (BEST_EACH, gettext("what serves the queue best, each card its own")))
+            best.insert(0, (BEST_EACH, gettext("best for the queue, separately for each card")))
         named = [(name, f"{name}: {said(layout)}") for name, layout in sorted(named_layouts(self.table).items())]
         cast(forms.ChoiceField, self.fields["config"]).choices = [*best, *named]
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         if data.get("mode") in ("timeslicing", "mps") and "replicas" in data and not data["replicas"]:
-            self.add_error("replicas", gettext("Say how many share a card."))
+            self.add_error("replicas", gettext("Enter the number of shares per card."))
         return data
 
     def target(self) -> Target:

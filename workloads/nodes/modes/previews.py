@@ -114,7 +114,7 @@ def target_of(
         return Target(mode, config=found.config, layouts=found.layouts, mig=table)
     named = named_layouts(table)
     if config not in named:
-        text = N_("There is no configuration %(config)s; there are: %(configs)s.")
+        text = N_("There is no configuration %(config)s. Available: %(configs)s.")
         raise Invalid(text, field="config", config=config or "–", configs=", ".join([BEST_EACH, BEST_ALIKE, *named]))
     return Target(mode, config=config, layouts=(named[config],) * card_count(node), mig=table)
 
@@ -164,19 +164,24 @@ def check_target(node: Node, target: Target) -> None:
         raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=target.mode)
     if target.mode in ("timeslicing", "mps") and not 2 <= target.replicas <= 128:
         raise Invalid(
-            N_("A card is shared by 2 to %(most)s: not %(asked)s."), field="replicas", most=128, asked=target.replicas
+            N_("The number of shares per card must be 2 to %(most)s, not %(asked)s."),
+            field="replicas",
+            most=128,
+            asked=target.replicas,
         )
     if target.mode != "mig":
         return
     table = table_of(node)
     if table is None or target.mig != table:
-        raise Invalid(N_("No MIG profiles are known of %(product)s."), field="mode", product=node.product or node.name)
+        raise Invalid(
+            N_("The MIG profiles of %(product)s are not known."), field="mode", product=node.product or node.name
+        )
     for layout in target.layouts:
         if not may_stand(table, layout):
             text = ", ".join(f"{count} × {profile}" for profile, count in layout)
             raise Invalid(N_("One card cannot hold %(layout)s at the same time."), field="layouts", layout=text)
     if len(target.layouts) != card_count(node):
-        raise Invalid(N_("Give a layout for each of the %(cards)s cards."), field="layouts", cards=card_count(node))
+        raise Invalid(N_("Specify a layout for each of the %(cards)s cards."), field="layouts", cards=card_count(node))
 
 
 # MIG: what would serve the queue --------------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""The Chinese catalog: polite, with full-width marks, and with the one word that docs/glossary.md gives each term."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from portal import catalogs
+from tests.architecture.sources import ROOT
+
+CJK = r"[\u3400-\u9fff]"
+WIDE = r"[，。：；？！（）“”、]"
+ROW = re.compile(r"^\| ([\w -]+?) \| ([\u3400-\u9fff]+) \| ", re.M)
+GLOSSARY = dict(ROW.findall((ROOT / "docs" / "glossary.md").read_text()))
+GLOSSARY.pop("term")  # the head of each table
+
+# Where English uses the word in another sense, or as a verb.
+OTHER_SENSES = re.compile(r"failed attempts|[Tt]ime slices?|claims its|%%?\(\w+\)s|%\w|\?preset=")
+NOT_HELD = {"queue"}  # a position in the queue is 排队, the queue itself 队列
+
+
+def sentences() -> list[tuple[str, str]]:
+    found = []
+    for message in catalogs.read("zh_Hans"):
+        if message.id:
+            english = message.id if isinstance(message.id, str) else message.id[-1]
+            found += [(english, chinese) for chinese in catalogs.texts(message)]
+    return found
+
+
+SENTENCES = sentences()
+
+
+def those(pattern: str) -> list[str]:
+    return [chinese for _english, chinese in SENTENCES if re.search(pattern, chinese)]
+
+
+def test_readers_are_addressed_politely() -> None:
+    assert those("你") == []
+
+
+def test_marks_beside_chinese_are_full_width() -> None:
+    assert those(rf"{CJK}[,;:?!()]|[,;:?!()]{CJK}") == []
+    assert those(rf"{CJK}\.(?:\s|$)") == []
+
+
+def test_chinese_and_latin_have_a_space_between_them_and_full_width_marks_have_none() -> None:
+    placeholder = re.compile(r"%%?\(\w+\)s")
+    bare = [(text, placeholder.sub("\0", text)) for _english, text in SENTENCES]
+    assert [text for text, plain in bare if re.search(rf"{CJK}[A-Za-z0-9]|[A-Za-z0-9]{CJK}", plain)] == []
+    assert [text for text, plain in bare if re.search(rf"{WIDE} +{CJK}|{CJK} +{WIDE}", plain)] == []
+
+
+def test_the_glossary_gives_each_term_one_word() -> None:
+    assert len(GLOSSARY) >= 50
+    assert len(set(GLOSSARY.values())) == len(GLOSSARY)
+    assert set(GLOSSARY) >= NOT_HELD
+
+
+@pytest.mark.parametrize("term", sorted(GLOSSARY.keys() - NOT_HELD))
+def test_a_term_is_translated_by_its_word(term: str) -> None:
+    """Where the English sentence has the term, the Chinese one has its word."""
+    spelled = re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", re.I)
+    other = [
+        (english, chinese)
+        for english, chinese in SENTENCES
+        if spelled.search(OTHER_SENSES.sub(" ", english)) and GLOSSARY[term] not in chinese
+    ]
+    assert other == []
