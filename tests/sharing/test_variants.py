@@ -159,11 +159,11 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         node(MIXED, amounts={"nvidia.com/mig-1g.10gb": None, "nvidia.com/mig-1g.10gb.shared": "64"}), Settings(), "mig",
         "its instances are time-sliced, which is not supported",
     ),
-    "half changed": (
+    "change incomplete": (
         node(MIXED, amounts={"nvidia.com/mig-3g.40gb": "0"}), Settings(), "mig",
         "change incomplete: its labels say 8 of nvidia.com/mig-3g.40gb, it advertises 0",
     ),
-    "half changed, single": (
+    "change incomplete, single": (
         node(SINGLE, amounts={GPU: "48"}), Settings(), "mig",
         "change incomplete: its labels say 56 of nvidia.com/gpu, it advertises 48",
     ),

@@ -62,7 +62,7 @@ def test_a_rerun_by_somebody_else_mounts_their_own(bed: Bed) -> None:
 
 def test_a_notebook_with_ones_own_volume_is_not_shared(bed: Bed) -> None:
     notebook = bed.submit(bed.alice, bed.vision, "serve", kind="notebook", setup=Setup(user_volume=True))
-    with pytest.raises(Invalid, match="your own volume"):
+    with pytest.raises(Invalid, match="your personal volume"):
         actions.set_shared(actor=Actor(bed.alice), workload=notebook, shared=True)
     assert not Workload.objects.get().shared
 
@@ -98,7 +98,7 @@ def test_locking_memory_needs_the_operators_leave(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "train", setup=Setup(ipc_lock=True))
     attempt = attempt_of(job)
     assert attempt.namespace == namespace_of(bed.cluster, "vision", unrestricted=True) == "gqp-vision-unrestricted"
-    with pytest.raises(InvalidRequest, match="namespace of its own"):
+    with pytest.raises(InvalidRequest, match="separate namespace"):
         bed.submit(bed.alice, bed.vision, "train", setup=Setup(ipc_lock=True, user_volume=True))
     departments.change_department(
         actor=Actor(None), department=bed.vision, name="Vision", weight=1, parent=None,

@@ -57,4 +57,4 @@ def test_the_page_names_the_policy_that_lets_it_wait(workload: str) -> None:
     Claim.objects.filter(workload=workload).update(decision="wait", position=1, reasons=[SHORT])
     assert "policy" not in page(workload)
     Pool.objects.update(policy=policy_json(e.Policy(reclaim="never")))
-    assert "That is the policy of A100; an operator can change it." in page(workload)
+    assert "This is the policy of A100; an operator can change it." in page(workload)

@@ -62,7 +62,7 @@ def test_only_what_exists_here_is_asked_for(vision: Department, alice: User) -> 
     text = page(alice).get("/d/vision/workloads/new/").content.decode()
     assert 'name="profile"' not in text
     assert 'name="cores_per_pod"' not in text
-    assert "Nothing holds a program to its share" in text, "what can go wrong is said where it is chosen"
+    assert "Shares are not enforced" in text, "what can go wrong is said where it is chosen"
 
 
 def test_where_compute_is_limited_too_it_can_be_asked_for(vision: Department, alice: User) -> None:
@@ -102,7 +102,7 @@ def test_a_profile_is_offered_only_where_a_node_has_it_and_memory_finds_one(visi
     assert "2g.20gb" not in text
     told = client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB"))
     assert told.status_code == 422
-    assert "“30 GiB” becomes 3g.40gb: half an A100 80GB, about 39.2 GiB here." in told.content.decode()
+    assert "“30 GiB” is interpreted as 3g.40gb: half an A100 80GB, about 39.2 GiB here." in told.content.decode()
     became = re.search('name="became" value="([^"]*)"', told.content.decode())
     assert became is not None
     answer = client.post(

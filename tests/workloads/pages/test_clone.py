@@ -122,4 +122,4 @@ def test_what_no_process_can_be_given_is_named_and_never_an_error_of_the_portal(
     for field, text in (("command", r"python $'\0'"), ("env", r"A=$'\ud800'"), ("secret_env", r"A=$'\0'")):
         refused = client.post(new(world.vision), world.form(**{field: text}))
         assert refused.status_code == 422
-        assert "NUL or half a character" in str(refused.context["form"].errors[field])
+        assert "NUL or an incomplete character" in str(refused.context["form"].errors[field])

@@ -131,7 +131,7 @@ def test_an_upload_keeps_the_names_that_the_browser_has(bed: Bed, job: Workload)
 def test_names_that_do_not_fit_their_files_or_lead_elsewhere_are_refused(bed: Bed, job: Workload) -> None:
     for told in ('["one"]', '["../x", "b"]', '["", "b"]', '[1, "b"]', "{}", "nonsense", '["..", "b"]'):
         page = upload(as_(bed.alice), job, ["a", "b"], told).content.decode()
-        assert "do not fit" in page, told
+        assert "do not match" in page, told
     assert not (bed.folder(job) / "up").exists()
     assert "255 bytes" in upload(as_(bed.alice), job, ["a"], json.dumps(["字" * 86])).content.decode()
     assert "1 file stored" in upload(as_(bed.alice), job, ["plain.txt"], None).content.decode()

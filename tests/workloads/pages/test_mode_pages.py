@@ -90,7 +90,7 @@ def test_it_can_be_called_off_while_somebody_is_still_there(node: Node, operator
     claim = make.holding(vision, pool, own=1, workload="w1", notice=600, placement=place)
     there = confirmed(operator, address(node), {"mode": "mig", "config": "all-balanced"})["Location"]
     text = operator.get(there).content.decode()
-    assert "Still there" in text
+    assert "Still running" in text
     assert operator.post(there).status_code == 302
     changes.advance_all()
     claim.refresh_from_db()

@@ -108,7 +108,7 @@ def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="7"))
     assert 'data-verdict="cannot"' in text
     assert "The largest request that can run is 6 cards." in text
-    assert "Ask for less" not in text  # a button offers it
+    assert "Request less" not in text  # a button offers it
     assert text.index("6 cards here") < text.index("Or ask the quota owner for more quota.")
 
 
@@ -195,8 +195,8 @@ def test_cpu_or_memory_that_no_machine_has_is_refused_at_its_field_with_what_the
     assert response.status_code == 422
     [error] = response.context["form"].errors[field]
     assert error.startswith("There are enough cards, but no node has ")
-    assert error.endswith("a100-n1 comes nearest, with 32 and 64 GiB.")
-    assert "Its pods find the cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
+    assert error.endswith("the closest is a100-n1 with 32 and 64 GiB.")
+    assert "There are enough cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
     assert not Workload.objects.exists()
 
 

@@ -144,7 +144,7 @@ def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, cluster
 
     assert "Capacity is assigned; it starts in a moment." in page(workload)
     converge_claim(claim)
-    assert "has not answered since" not in page(workload)
+    assert "has been unreachable since" not in page(workload)
     Cluster.objects.filter(name="there-cluster").update(unreachable_since=timezone.now())
-    assert "Its cluster has not answered since" in page(workload)
+    assert "Its cluster has been unreachable since" in page(workload)
     assert "It keeps its cards" not in page(submit(alice, "there")), "it has none"

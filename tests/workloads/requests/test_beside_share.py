@@ -96,16 +96,16 @@ def test_who_asks_for_more_is_told_what_comes_with_a_card_and_what_it_is_charged
     actor = Actor(make.member(vision, Role.MEMBER))
     told = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=96_000))
     assert (told.facts.own, told.facts.borrowed) == (2, 1)
-    said = "96 CPU is more than comes with 1 card (32 CPU a card): each pod is charged 3 cards."
+    said = "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards."
     assert any(line.startswith(said) for line in told.lines)
     assert "Recallable" in told.contract
     much = verdict_of(actor=actor, department=vision, request=asked(pool, memory_mib=300_000))
-    assert any("293 GiB is more than comes with 1 card (250 GiB a card)" in line for line in much.lines)
+    assert any("293 GiB is more than 1 card includes (250 GiB per card)" in line for line in much.lines)
     means = given(asked(pool, cpu_milli=96_000))
     assert means is not None
-    assert means.charge.startswith("Charged to the quota: 3 cards, for the CPU and memory")
+    assert means.charge.startswith("Charged to quota: 3 cards, because the requested CPU and memory")
     fair = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=32_000))
-    assert not any("comes with" in line for line in fair.lines)
+    assert not any("is more than" in line for line in fair.lines)
 
 
 def test_a_part_of_a_card_brings_its_part_and_a_mig_profile_too(vision: Department) -> None:

@@ -52,11 +52,11 @@ def lines(nlp: Department, pool: Pool, max_runtime: int | None) -> str:
 
 
 def test_the_verdict_says_when_what_is_borrowed_goes_back(vision: Department, nlp: Department, pool: Pool) -> None:
-    assert "Vision lends nothing: what is borrowed from it goes back by then." in lines(nlp, pool, None)
+    assert "Vision lends nothing: anything borrowed from it is recalled by then." in lines(nlp, pool, None)
     assert "Vision lends nothing" in lines(nlp, pool, 4 * HOUR)
     assert "Vision lends nothing" not in lines(nlp, pool, HOUR)  # over before
     Quota.objects.update(windows=[])
-    assert "goes back by then" not in lines(nlp, pool, None)
+    assert "recalled by then" not in lines(nlp, pool, None)
 
 
 def test_a_running_borrower_is_told_the_same(vision: Department, nlp: Department, pool: Pool) -> None:

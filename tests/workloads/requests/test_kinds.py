@@ -76,23 +76,23 @@ class TestAsked:
     @pytest.mark.parametrize(
         ("changes", "field", "words"),
         [
-            ({"pods": 1}, "pods", "2 or more pods"),
+            ({"pods": 1}, "pods", "at least 2 pods"),
             ({"pods": 513, "units_per_pod": 1}, "pods", "At most 512"),
             ({"setup": {}}, "setup.template", "There is no template"),
-            ({"setup": {"template": "tensorflow-ps"}}, "setup.parameter_servers", "1 or more parameter servers"),
+            ({"setup": {"template": "tensorflow-ps"}}, "setup.parameter_servers", "at least 1 parameter server"),
             ({"setup": {"template": "tensorflow-ps", "parameter_servers": 1}}, "pods", "2 pods are not enough"),
-            ({"pool": "t4", "units_per_pod": 1024}, "pool", "NCCL refuses two ranks on one device"),
+            ({"pool": "t4", "units_per_pod": 1024}, "pool", "NCCL does not allow two ranks on one device"),
             ({"setup": {"template": "torch", "rdma": 1}}, "setup.rdma", "offers no RDMA"),
-            ({"setup": {"template": "torch", "port": 80}}, "setup.port", "distributed has no port"),
+            ({"setup": {"template": "torch", "port": 80}}, "setup.port", "distributed job has no field port"),
             ({"setup": {"template": "torch", "shm_mib": 4096}, "memory_mib": 2048}, "setup.shm_mib", "2048 MiB"),
             ({"env": {"MASTER_ADDR": "me"}}, "env", "MASTER_ADDR is set by the template"),
-            ({"command": []}, "command", "which command"),
-            (SERVICE | {"setup": {}}, "setup.port", "on which port"),
-            (SERVICE | {"setup": {"port": 1, "ready_path": "x"}}, "setup.ready_path", "begins with"),
-            (SERVICE | {"pods": 2}, "pods", "has one pod"),
-            ({"kind": "job"}, "pods", "has one pod"),
+            ({"command": []}, "command", "the command"),
+            (SERVICE | {"setup": {}}, "setup.port", "Enter the port"),
+            (SERVICE | {"setup": {"port": 1, "ready_path": "x"}}, "setup.ready_path", "begin with"),
+            (SERVICE | {"pods": 2}, "pods", "can only have one pod"),
+            ({"kind": "job"}, "pods", "can only have one pod"),
             ({"setup": {"template": "horovod"}}, "setup.template", "not a valid choice"),
-            ({"setup": {"ports": 1}}, "setup.ports", "no such field"),
+            ({"setup": {"ports": 1}}, "setup.ports", "Unknown field"),
         ],
     )  # fmt: skip
     def test_what_cannot_be_meant_is_refused_with_its_field(
@@ -134,7 +134,7 @@ class TestForm:
     def test_comes_back_with_the_fault_beside_its_field(self, alice: User) -> None:
         answer = self.client(alice).post(reverse("workloads:new", args=["vision"]), form(pods="1"))
         assert answer.status_code == 422
-        assert "A distributed job has 2 or more pods" in answer.content.decode()
+        assert "A distributed job has at least 2 pods" in answer.content.decode()
         assert 'id="id_pods_error"' in answer.content.decode()
 
     def test_of_a_clone_begins_with_the_same_setup(self, alice: User) -> None:
@@ -156,7 +156,7 @@ class TestPages:
         text = html.unescape(page.content.decode())
         assert "Starts now" in text
         assert 'TF_CONFIG={"cluster": {"chief": ["127.0.0.1:29500"]' in text
-        assert "This cluster is embedded" in text
+        assert "This is an embedded cluster" in text
 
     def test_on_kubernetes_it_shows_every_object_and_each_ranks_patch_and_no_secret(
         self, alice: User, pool: Pool
@@ -264,7 +264,7 @@ class TestRun:
         client = Client()
         client.force_login(bed.alice)
         page = client.get(reverse("workloads:detail", args=["vision", work.public_id])).content.decode()
-        assert all(text in page for text in ("It answers.", "Open service", "Everybody in Vision"))
+        assert all(text in page for text in ("The service responds.", "Open service", "All members of Vision"))
         actions.cancel(actor=Actor(bed.alice), workload=work)
         bed.until(lambda: bed.state(work) == "cancelled")
         assert log_of(work.attempts.get()) is not None

@@ -35,8 +35,8 @@ def test_the_page_names_the_rank_that_failed_and_opens_its_log(bed: Bed) -> None
     client = as_(bed.alice)
     address = reverse("workloads:detail", args=["vision", job.public_id])
     page = client.get(address).content.decode()
-    assert "Rank 1 failed with exit code exit code 7." in page
-    assert "The other ranks were stopped for it." in page
+    assert "Rank 1 failed with exit code 7." in page
+    assert "The other ranks were stopped." in page
     assert 'data-rank="1"' in page.split('id="log"')[1]
     assert re.search(r'<option value="1" selected>', page)
     assert "exit code 143" not in page.split('id="ranks"')[1].split('id="log-panel"')[0].replace("exit code 7", "")
