@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from portal import catalogs
+from portal.text import catalogs
 from tests.architecture.sources import ROOT
 
 CJK = r"[\u3400-\u9fff]"

@@ -124,7 +124,7 @@ def test_a_wrong_step_names_the_field_the_number_and_the_step(vision: Department
     Card.objects.update(cores=100)
     answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="4 GiB", cores_per_pod="7"))
     assert answer.status_code == 422
-    assert "in steps of 5; 7 is none" in answer.content.decode()
+    assert "in steps of 5; 7 is not valid" in answer.content.decode()
 
 
 def test_what_is_rounded_is_said_in_the_panel_and_again_where_nobody_saw_it(vision: Department, alice: User) -> None:

@@ -95,7 +95,7 @@ def test_a_clone_names_the_secrets_to_be_filled_in_again_and_takes_no_empty_ones
     origin = Workload.objects.get()
     assert orjson.loads(decrypt(origin.secret_env)) == {"HF_TOKEN": "hunter2", "PEM": "a\nb"}
     page = client.get(new(world.vision) + f"?from={origin.public_id}").content.decode()
-    assert "fill them in again (HF_TOKEN, PEM)" in page
+    assert "enter them again (HF_TOKEN, PEM)" in page
     assert "hunter2" not in page
     assert Fields(page).sent["secret_env"] == "HF_TOKEN=\r\nPEM="
     refused = cloned(client, world, origin)

@@ -147,7 +147,7 @@ def test_a_name_that_the_disk_refuses_is_said_beside_the_form_which_is_kept(bed:
     answer = as_(bed.alice).post(new(bed.vision), form)
     assert answer.status_code == 422
     page = answer.content.decode()
-    assert "a name may have 255 bytes at most" in page
+    assert "a name can have at most 255 bytes" in page
     assert "KEEP=me" in page
     assert "kept-name" in page
     assert not Workload.objects.exists()

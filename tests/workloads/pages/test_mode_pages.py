@@ -47,7 +47,7 @@ def test_the_page_says_what_it_would_mean_and_changes_nothing(node: Node, operat
     text = operator.get(address(node), {"mode": "timeslicing", "replicas": "4", "rename": "on"}).content.decode()
     assert "train" in text
     assert "timeslicing-4-renamed" in text
-    assert "That is 4 cards less than is promised" in text
+    assert "That is 4 cards less than guaranteed to departments" in text
     assert "failRequestsGreaterThanOne: true" in text, "the configuration is shown as a difference"
     assert not ModeChange.objects.exists()
     assert not Node.objects.get(pk=node.pk).drained

@@ -130,7 +130,7 @@ def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:
 def test_the_panel_lists_what_is_missing_instead_of_failing(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(name="", units_per_pod="many", max_runtime="long"))
     assert "“many” is not a valid amount" in text
-    assert "“long” is not a duration" in text
+    assert "“long” is not a valid duration" in text
 
 
 def test_the_panel_answers_before_name_and_command_are_typed_and_offers_no_copy_yet(world: World) -> None:

@@ -139,7 +139,7 @@ def test_the_operator_says_how_much_comes_with_a_card_and_whether_anybody_is_cha
 def test_the_form_says_what_comes_with_a_card(pool: Pool, vision: Department, client: Client) -> None:
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(reverse("workloads:new", args=["vision"])).content.decode()
-    assert "Included with each card come 32 CPU and 250 GiB of memory" in page
+    assert "Each card includes 32 CPU and 250 GiB of memory" in page
 
 
 def test_the_page_of_a_workload_tells_what_it_got_and_what_it_is_charged(

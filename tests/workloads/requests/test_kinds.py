@@ -83,7 +83,7 @@ class TestAsked:
             ({"setup": {"template": "tensorflow-ps", "parameter_servers": 1}}, "pods", "2 pods are not enough"),
             ({"pool": "t4", "units_per_pod": 1024}, "pool", "NCCL does not allow two ranks on one device"),
             ({"setup": {"template": "torch", "rdma": 1}}, "setup.rdma", "offers no RDMA"),
-            ({"setup": {"template": "torch", "port": 80}}, "setup.port", "distributed job has no field port"),
+            ({"setup": {"template": "torch", "port": 80}}, "setup.port", "has no field port"),
             ({"setup": {"template": "torch", "shm_mib": 4096}, "memory_mib": 2048}, "setup.shm_mib", "2048 MiB"),
             ({"env": {"MASTER_ADDR": "me"}}, "env", "MASTER_ADDR is set by the template"),
             ({"command": []}, "command", "the command"),

@@ -117,7 +117,7 @@ def test_any_variables_are_shown_so_that_they_are_read_back(variables: dict[str,
 def test_a_value_of_several_lines_is_written_as_one_reads_it() -> None:
     shown = VariablesField().prepare_value({"A": "1", "KEY": "-----BEGIN\nEND\nx"})
     assert shown == "A=1\nKEY<<END_\n-----BEGIN\nEND\nx\nEND_"
-    with pytest.raises(ValidationError, match="no line EOF"):
+    with pytest.raises(ValidationError, match="not closed by a line EOF"):
         VariablesField().clean("KEY<<EOF\na\nb")
     with pytest.raises(ValidationError, match="A is there twice"):
         VariablesField().clean("A=1\nA=2")
