@@ -107,7 +107,7 @@ def require_confirmed(
     confirm.require(
         breaks_of(actor=actor, department=department, **change), given,
         asks=(_("Change %(name)s?") if change else _("Pause %(name)s?")) % name,
-        action=_("Change it all the same") if change else _("Pause it all the same"),
+        action=_("Change anyway") if change else _("Pause anyway"),
     )  # fmt: skip
 
 

@@ -176,7 +176,7 @@ class DepartmentView(ApiView):
         version = self.version() or 0
         if "paused" in values:
             if len(values) > 1:
-                raise Invalid(N_("Send paused alone: it is a change of its own."), field="paused")
+                raise Invalid(N_("Send paused on its own: it is a separate change."), field="paused")
             if values["paused"]:
                 actions.require_confirmed(
                     actor=self.actor, department=where, given=self.confirmed, expected_version=version

@@ -34,8 +34,8 @@ class Unconfirmed(Problem):
 
     code = "needs_confirmation"
     message = N_(
-        "This takes something from somebody: read in `breaks` from whom. To do it all the same, send it again with"
-        " confirm=%(confirm)s."
+        "This change affects workloads or departments: see `breaks`. To apply it anyway, send it "
+        "again with confirm=%(confirm)s."
     )
 
     def __init__(

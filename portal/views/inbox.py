@@ -146,7 +146,7 @@ def _chosen(choices: list[Choice]) -> dict[str, bool]:
 
 def _differing(stored: dict[str, bool], sent: set[str]) -> list[tuple[str, bool, bool]]:
     """(what, as it is stored, as it was sent) of each switch in which both differ."""
-    words = {"inbox": _("In the inbox"), "mail": _("By mail")}
+    words = {"inbox": _("Inbox"), "mail": _("Mail")}
     found = []
     for name, on in stored.items():
         where, _colon, kind = name.partition(":")

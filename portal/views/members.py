@@ -37,14 +37,16 @@ class AddForm(forms.Form):
 
 class InviteForm(forms.Form):
     email = forms.EmailField(
-        label=gettext_lazy("E-mail"), required=False, help_text=gettext_lazy("Empty: you pass the link on yourself.")
+        label=gettext_lazy("E-mail"),
+        required=False,
+        help_text=gettext_lazy("Leave empty to pass the link on yourself."),
     )
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.MEMBER)
 
 
 class ServiceForm(forms.Form):
     name = forms.SlugField(
-        label=gettext_lazy("Name"), max_length=60, help_text=gettext_lazy("For a pipeline, not a person.")
+        label=gettext_lazy("Name"), max_length=60, help_text=gettext_lazy("For pipelines, not for people.")
     )
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices[:2], initial=Role.MEMBER)
 
@@ -116,7 +118,8 @@ def add(request: HttpRequest, department: str) -> HttpResponse:
             blame(form, problem)
         else:
             messages.success(
-                request, _("%(name)s is now in %(department)s.") % {"name": added.user.label, "department": here.name}
+                request,
+                _("%(name)s was added to %(department)s.") % {"name": added.user.label, "department": here.name},
             )
             return redirect("portal:members", here.slug)
     return _page(request, actor, here, 422, add=form)
@@ -148,7 +151,8 @@ def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
     facts = {"department": invitation.department.name, "person": actor.user.label, "link": link}
     subject = printable(_("Invitation to %(department)s") % facts)
     text = _(
-        "%(person)s invites you to %(department)s on the GPU quota portal. The link works once, for 7 days:\n\n%(link)s\n"
+        "%(person)s invites you to %(department)s on the GPU quota portal. The link can be used once "
+        "and is valid for 7 days:\n\n%(link)s\n"
     )
     try:
         return bool(send_mail(subject, text % facts, None, [invitation.email]))
@@ -163,7 +167,7 @@ def withdraw_invitation(request: HttpRequest, department: str, invitation: int) 
     here = department_for(actor, department, Right.STEER)
     row = get_object_or_404(Invitation, pk=invitation, department=here)
     members.withdraw_invitation(actor=actor, invitation=row)
-    messages.success(request, _("The invitation is withdrawn; its link is dead."))
+    messages.success(request, _("The invitation was withdrawn. Its link no longer works."))
     return redirect("portal:members", here.slug)
 
 
@@ -177,7 +181,7 @@ def change_role(request: HttpRequest, department: str, username: str) -> HttpRes
         members.change_role(actor=actor, membership=row, role=request.POST.get("role", ""), seen=seen)
     except Problem as problem:
         return _page(request, actor, row.department, problem.status, refusal=problem)
-    messages.success(request, _("%(name)s has a new role.") % {"name": row.user.label})
+    messages.success(request, _("The role of %(name)s was changed.") % {"name": row.user.label})
     return redirect("portal:members", row.department.slug)
 
 
@@ -197,7 +201,7 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
         except Problem as problem:
             refusal = problem
         else:
-            messages.success(request, _("%(name)s is removed.") % {"name": row.user.label})
+            messages.success(request, _("%(name)s was removed.") % {"name": row.user.label})
             return redirect("portal:members", row.department.slug)
     now = timezone.now()
     theirs = Q(holder=row.user) | Q(made_by=row.user, holder__service_of=row.department)
@@ -233,7 +237,7 @@ def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s is made. Give it a token next.") % {"name": made.username})
+            messages.success(request, _("%(name)s was created. Next, create a token for it.") % {"name": made.username})
             return redirect("portal:member_tokens", here.slug, made.username)
     return _page(request, actor, here, 422, service=form)
 
@@ -249,5 +253,5 @@ def pause(request: HttpRequest, department: str) -> HttpResponse:
         given = request.POST.get(confirm.FIELD, "")
         departments.require_confirmed(actor=actor, department=here, given=given, expected_version=version)
     departments.set_paused(actor=actor, department=here, paused=paused, expected_version=version)
-    messages.success(request, _("Paused: nothing new starts.") if request.POST.get("paused") else _("Resumed."))
+    messages.success(request, _("Paused. No new workloads start.") if request.POST.get("paused") else _("Resumed."))
     return redirect("quotas:department", here.slug)

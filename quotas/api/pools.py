@@ -210,7 +210,7 @@ class NodeView(ApiView):
         if drained and not row.drained:
             found = preview_drain(actor=self.actor, node=row)
         else:
-            found = Preview((), None, _("Nobody is affected now."))
+            found = Preview((), None, _("No workload is affected now."))
         if self.flag("dry_run"):
             return preview_answer(found, None)
         confirm.require(found.breaks, self.confirmed)

@@ -35,31 +35,31 @@ PLAIN = Reader()
 
 
 STARTS_BY_ITSELF = LentOutReturning.advice
-MOVES = N_("It would fit if moved: %(moves)s.")
-NO_MOVES = N_("No move of a few running pods was found that would make room.")
+MOVES = N_("It would fit after these moves: %(moves)s.")
+NO_MOVES = N_("No small set of moves would make room.")
 MOVE = N_("%(claim)s from %(source)s to %(target)s")
 
 DECISIONS: Mapping[str, str] = {
-    "admit_own": N_("Starts now, from its own quota."),
+    "admit_own": N_("Starts now, from guaranteed quota."),
     "admit_borrowed": N_("Starts now, with %(borrowed)s borrowed from %(lenders)s."),
-    "reclaim": N_("Starts by %(by)s at the latest, when %(waiting_on)s have left."),
-    "wait_first": N_("Waits, first in line."),
-    "wait": N_("Waits, position %(position)s, behind %(ahead)s."),
-    "impossible": N_("Cannot run as asked; the largest request that can is %(largest)s."),
+    "reclaim": N_("Starts by %(by)s at the latest, after %(waiting_on)s have been released."),
+    "wait_first": N_("Waiting, first in the queue."),
+    "wait": N_("Waiting at position %(position)s, behind %(ahead)s."),
+    "impossible": N_("Cannot run as requested; the largest request that can run is %(largest)s."),
 }
 
 DIFFERENCES: Mapping[str, str] = {
     "nothing": N_("Nothing changes."),
     "new": N_("%(claim)s: %(after)s"),
-    "gone": N_("%(claim)s is not asked any more; before: %(before)s"),
+    "gone": N_("%(claim)s is no longer requested; before: %(before)s"),
     "changed": N_("%(claim)s: %(after)s Before: %(before)s"),
-    "told": N_("%(claim)s would be told to go."),
-    "spared": N_("%(claim)s would not be told to go."),
-    "borrows_more": N_("%(department)s would borrow %(units)s more of %(pool)s as things stand."),
-    "borrows_less": N_("%(department)s would borrow %(units)s less of %(pool)s as things stand."),
+    "told": N_("%(claim)s would have to release its capacity."),
+    "spared": N_("%(claim)s would no longer have to release its capacity."),
+    "borrows_more": N_("%(department)s would borrow %(units)s more of %(pool)s."),
+    "borrows_less": N_("%(department)s would borrow %(units)s less of %(pool)s."),
 }
 
-UNPROMISED_REST = N_("the unpromised rest")
+UNPROMISED_REST = N_("unassigned capacity")
 AND = N_(", ")
 
 _TIMES = frozenset({"at", "t", "since"})

@@ -19,9 +19,9 @@ class NotEnough:
     """The pool has too few free units for it."""
 
     code: ClassVar[str] = "not_enough"
-    sentence: ClassVar[str] = N_("Pool %(pool)s is short of %(short_by)s for this.")
-    advice: ClassVar[str] = N_("Ask for less, or wait until something ends.")
-    or_else: ClassVar[str] = N_("Or wait until something ends.")
+    sentence: ClassVar[str] = N_("Not enough free capacity: %(pool)s is short of %(short_by)s.")
+    advice: ClassVar[str] = N_("Request less, or wait until another workload ends.")
+    or_else: ClassVar[str] = N_("Or wait until another workload ends.")
     pool: str
     short_by: int
 
@@ -31,7 +31,7 @@ class OverBorrowLimit:
     """Its department, or the `department` above that, would borrow `asked` units; its borrow limit is `limit`."""
 
     code: ClassVar[str] = "over_borrow_limit"
-    advice: ClassVar[str] = N_("Wait until the department uses less, or ask the operator for a higher borrow limit.")
+    advice: ClassVar[str] = N_("Wait until the department uses less, or ask an operator for a higher borrow limit.")
     limit: int
     asked: int
     department: str | None = None
@@ -39,8 +39,8 @@ class OverBorrowLimit:
     @property
     def sentence(self) -> str:
         if self.department is None:
-            return N_("The department would borrow %(asked)s; its limit is %(limit)s.")
-        return N_("%(department)s, of which the department is a part, would borrow %(asked)s; its limit is %(limit)s.")
+            return N_("The department would borrow %(asked)s, above its borrow limit of %(limit)s.")
+        return N_("The parent department %(department)s would borrow %(asked)s, above its borrow limit of %(limit)s.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class LentOutReturning:
     """What it needs is lent out and comes back: these claims will be gone by `at`."""
 
     code: ClassVar[str] = "lent_out_returning"
-    sentence: ClassVar[str] = N_("What it needs is lent out and comes back by %(at)s: %(victims)s.")
-    advice: ClassVar[str] = N_("Nothing to do: it starts then.")
+    sentence: ClassVar[str] = N_("The capacity is lent out and returns by %(at)s: %(victims)s.")
+    advice: ClassVar[str] = N_("No action needed: it starts then.")
     victims: tuple[str, ...]
     at: int
 
@@ -59,8 +59,8 @@ class HeldFor:
     """Units are free, but they are held for another claim that comes first."""
 
     code: ClassVar[str] = "held_for"
-    sentence: ClassVar[str] = N_("Free capacity is held for %(claim)s, which comes first.")
-    advice: ClassVar[str] = N_("Give it a short maximum runtime and it may run before.")
+    sentence: ClassVar[str] = N_("Free capacity is held for %(claim)s, which is ahead in the queue.")
+    advice: ClassVar[str] = N_("Set a short maximum runtime so that it may run before.")
     claim: str
 
 
@@ -69,7 +69,7 @@ class NotLent:
     """Units are free, but `department` keeps them for itself (its lend limit)."""
 
     code: ClassVar[str] = "not_lent"
-    sentence: ClassVar[str] = N_("%(department)s keeps %(kept)s idle for itself and does not lend them.")
+    sentence: ClassVar[str] = N_("%(department)s keeps %(kept)s of its idle quota and does not lend it.")
     advice: ClassVar[str] = N_("Ask that department to lend more, or wait.")
     department: str
     kept: int
@@ -110,26 +110,23 @@ class Machine:
     def sentence(self) -> str:
         if self.lacks_cpu_or_memory or self.lacking is None:
             return N_(
-                "Its pods find the cards, but not %(cpu)s CPU and %(memory)s of memory beside them:"
-                " %(node)s comes nearest, with %(node_cpu)s and %(node_memory)s."
+                "There are enough cards, but no node has %(cpu)s CPU and %(memory)s of memory beside them: "
+                "the closest is %(node)s with %(node_cpu)s and %(node_memory)s."
             )
         if self.lacking == "pods":
-            return N_(
-                "Its pods find the cards, but none of those nodes takes one more pod:"
-                " %(node)s comes nearest, and is full of pods."
-            )
+            return N_("There are enough cards, but their nodes have reached their pod limit: the closest is %(node)s.")
         return N_(
-            "Its pods find the cards, but not %(device_asked)s × %(device)s beside them:"
-            " %(node)s comes nearest, with %(device_has)s."
+            "There are enough cards, but no node has %(device_asked)s × %(device)s beside them: the "
+            "closest is %(node)s with %(device_has)s."
         )
 
     @property
     def advice(self) -> str:
         if self.lacks_cpu_or_memory or self.lacking is None:
-            return N_("Ask for less CPU or memory in each pod, or wait until a node has more of it.")
+            return N_("Request less CPU or memory per pod, or wait until a node has more.")
         if self.lacking == "pods":
-            return N_("Ask for more in each of fewer pods, or wait until a pod on those nodes ends.")
-        return N_("Ask for fewer such devices in each pod, or wait until a node has more of them.")
+            return N_("Request fewer, larger pods, or wait until a pod on those nodes ends.")
+        return N_("Request fewer of these devices per pod, or wait until a node has more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +151,17 @@ class Fragmented:
             return self.machine.sentence
         if self.empty:
             return N_(
-                "The machines have no place for it, even with nothing running: for at most %(largest_fit)s of this shape."
+                "The nodes have no room for it, even with nothing running: at most %(largest_fit)s of this shape fit."
             )
-        return N_("%(free_units)s are free, but not together: the largest request that fits is %(largest_fit)s.")
+        return N_("%(free_units)s are free but fragmented: the largest request that fits is %(largest_fit)s.")
 
     @property
     def advice(self) -> str:
         if self.machine is not None:
             return self.machine.advice
         if self.empty:
-            return N_("Ask for fewer units in each pod.")
-        return N_("Ask for fewer units in each pod, or wait until a node is free.")
+            return N_("Request fewer units per pod.")
+        return N_("Request fewer units per pod, or wait until a node is free.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +169,8 @@ class UserCap:
     """Its user has `used` of the `limit` the department sets for each user."""
 
     code: ClassVar[str] = "user_cap"
-    sentence: ClassVar[str] = N_("The department allows each user %(limit)s, and you use %(used)s.")
-    advice: ClassVar[str] = N_("Ask for less, stop something of yours, or ask the quota owner for a higher cap.")
+    sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and you use %(used)s.")
+    advice: ClassVar[str] = N_("Request less, stop one of your workloads, or ask the quota owner for a higher cap.")
     limit: int
     used: int
 
@@ -183,8 +180,8 @@ class DepartmentPaused:
     """Its department starts nothing at the moment."""
 
     code: ClassVar[str] = "department_paused"
-    sentence: ClassVar[str] = N_("The department is paused and starts nothing.")
-    advice: ClassVar[str] = N_("Ask the quota owner when it goes on.")
+    sentence: ClassVar[str] = N_("The department is paused: no new workloads start.")
+    advice: ClassVar[str] = N_("Ask the quota owner when the department resumes.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +189,8 @@ class PoolShort:
     """The pool has `by` units less than nominal: nodes or cards are missing."""
 
     code: ClassVar[str] = "pool_short"
-    sentence: ClassVar[str] = N_("The pool has lost %(by)s of its capacity.")
-    advice: ClassVar[str] = N_("The operators see it too; it starts when nodes are back.")
+    sentence: ClassVar[str] = N_("%(by)s of the pool are offline.")
+    advice: ClassVar[str] = N_("No action needed: operators are informed, and it starts when the nodes are back.")
     by: int
 
 
@@ -202,8 +199,8 @@ class NoSuchProfile:
     """The pool's cards cannot be cut like that."""
 
     code: ClassVar[str] = "no_such_profile"
-    sentence: ClassVar[str] = N_("The cards of this pool cannot be cut into this profile.")
-    advice: ClassVar[str] = N_("Choose one of the profiles the pool offers.")
+    sentence: ClassVar[str] = N_("The cards of this pool do not support this MIG profile.")
+    advice: ClassVar[str] = N_("Choose one of the profiles of this pool.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +208,8 @@ class AboveCeiling:
     """Even an empty pool would never give its department more than `ceiling`."""
 
     code: ClassVar[str] = "above_ceiling"
-    sentence: ClassVar[str] = N_("By its quota the department can never have more than %(ceiling)s of this pool.")
-    advice: ClassVar[str] = N_("Ask for less, or ask the quota owner for more quota.")
+    sentence: ClassVar[str] = N_("The department's quota allows at most %(ceiling)s of this pool.")
+    advice: ClassVar[str] = N_("Request less, or ask the quota owner for more quota.")
     or_else: ClassVar[str] = N_("Or ask the quota owner for more quota.")
     ceiling: int
 
@@ -223,9 +220,9 @@ class NotPreemptible:
 
     code: ClassVar[str] = "not_preemptible"
     sentence: ClassVar[str] = N_(
-        "Work that must not be stopped needs guaranteed quota: the department would use %(asked)s of %(guaranteed)s."
+        "Non-preemptible workloads need guaranteed quota: the department would use %(asked)s of %(guaranteed)s."
     )
-    advice: ClassVar[str] = N_("Allow it to be stopped, or wait until the department uses less.")
+    advice: ClassVar[str] = N_("Make it preemptible, or wait until the department uses less.")
     guaranteed: int
     asked: int
 
@@ -235,8 +232,8 @@ class WaitingForGang:
     """All pods start together: places exist for `have` of `need`."""
 
     code: ClassVar[str] = "waiting_for_gang"
-    sentence: ClassVar[str] = N_("All pods start together: there is room for %(have)s of %(need)s.")
-    advice: ClassVar[str] = N_("Ask for fewer pods, or wait.")
+    sentence: ClassVar[str] = N_("All pods start together: only %(have)s of %(need)s fit now.")
+    advice: ClassVar[str] = N_("Request fewer pods, or wait.")
     have: int
     need: int
 
@@ -246,8 +243,8 @@ class BackoffUntil:
     """It was called back and tries to borrow again at `t`."""
 
     code: ClassVar[str] = "backoff_until"
-    sentence: ClassVar[str] = N_("It was called back and tries to borrow again at %(t)s.")
-    advice: ClassVar[str] = N_("Nothing to do: it tries again by itself.")
+    sentence: ClassVar[str] = N_("It was recalled and tries to borrow again at %(t)s.")
+    advice: ClassVar[str] = N_("No action needed: it is retried automatically.")
     t: int
 
 
@@ -256,8 +253,8 @@ class ClusterUnreachable:
     """The pool's cluster has not answered since `since`."""
 
     code: ClassVar[str] = "cluster_unreachable"
-    sentence: ClassVar[str] = N_("The cluster has not answered since %(since)s.")
-    advice: ClassVar[str] = N_("Nothing to do: it goes on when the cluster answers.")
+    sentence: ClassVar[str] = N_("The cluster has been unreachable since %(since)s.")
+    advice: ClassVar[str] = N_("No action needed: it continues when the cluster responds.")
     since: int
 
 

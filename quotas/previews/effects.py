@@ -164,23 +164,23 @@ def breaks_of(effect: Effect) -> Iterator[Break]:
     """What is taken from whom, each in one sentence. Who is about to start changes from one second to the next: that
     somebody waits or comes later is part of what is confirmed, not who."""
     for side in effect.stopped:
-        yield Break("stopped", _("%(who)s would be told to go.") % {"who": who(side)}, (side.claim,))
+        yield Break("stopped", _("%(who)s would have to release its capacity.") % {"who": who(side)}, (side.claim,))
     for side in effect.waiting:
         text = _("%(who)s is about to start and would have to wait.")
         yield Break("waits", text % {"who": who(side)})
     for late in effect.late:
         numbers = {"who": who(late.side), "now": clock_of(late.now)}
         if late.then is None:
-            sentence = _("%(who)s is to start by %(now)s and would wait without a time.") % numbers
+            sentence = _("%(who)s is to start by %(now)s and would wait without a promised time.") % numbers
         else:
             text = _("%(who)s is to start by %(now)s and would start by %(then)s.")
             sentence = text % (numbers | {"then": clock_of(late.then)})
         yield Break("late", sentence)
     for side in effect.impossible:
-        text = _("%(who)s waits and could never run any more.")
+        text = _("%(who)s is waiting and could no longer run.")
         yield Break("impossible", text % {"who": who(side)}, (side.claim,))
     for pool, units in effect.later:
-        text = _("%(later)s more in use would count as borrowed and could be called back.")
+        text = _("%(later)s more in use would count as borrowed and could be recalled.")
         yield Break("recallable", text % {"later": amount(units, pool)}, (pool.slug, units))
 
 

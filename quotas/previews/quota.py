@@ -66,7 +66,7 @@ def preview_quota(
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
-        text = _("%(parent)s would keep %(left)s of its own.")
+        text = _("%(parent)s would keep %(left)s for itself.")
         lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
         found = what_if(snapshot, changed)
     breaks = [Break("called_back", fall, (row.lend_limit, *map(str, row.windows)))] if fall and lends_otherwise else ()
@@ -111,7 +111,7 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> t
     if not quota.windows:
         return [], ""
     schedule, pool = windows.schedule_of(quota), quota.pool
-    said = [_("With this the department %(lends)s.") % {"lends": lends(quota, now=now)}]
+    said = [_("After this change the department %(lends)s.") % {"lends": lends(quota, now=now)}]
     live = read([pool])
     inside = live.subtree(quota.department_id)
     entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
@@ -124,6 +124,6 @@ def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> t
     elif fall is not None and fall[1] is not None:
         lent = sum(entry.units for entry in entries)
         back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
-        called_back = _("Of the %(lent)s lent now, %(units)s would be called back by %(at)s.") % back
+        called_back = _("Of the %(lent)s lent now, %(units)s would be recalled by %(at)s.") % back
         return [*said, called_back], called_back
     return said, ""

@@ -45,7 +45,7 @@ def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
             versions.check({"units": units}, form.cleaned_data[versions.FIELD])
             foreseen = preview_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
             given = request.POST.get(confirm.FIELD, "")
-            confirm.require(foreseen.breaks, given, action=_("Set it all the same"))
+            confirm.require(foreseen.breaks, given, action=_("Set anyway"))
             quotas.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
         except confirm.Unconfirmed as problem:
             form.asked = problem

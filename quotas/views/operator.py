@@ -97,7 +97,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
 def _require_confirmed(request: HttpRequest, pool: Pool, foreseen: Preview) -> None:
     confirm.require(
         foreseen.breaks, request.POST.get(confirm.FIELD, ""), asks=_("Change %(name)s?") % {"name": pool.name},
-        action=_("Change it all the same"),
+        action=_("Change anyway"),
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def pool_preview(request: HttpRequest, pool: str) -> HttpResponse:
 
 
 def _saved(request: HttpRequest, pool: Pool) -> HttpResponse:
-    messages.success(request, _("%(pool)s is changed.") % {"pool": pool.name})
+    messages.success(request, _("%(pool)s was saved.") % {"pool": pool.name})
     return redirect("quotas:operator_pool", pool.slug)
 
 
@@ -147,12 +147,12 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
         if drained and not row.drained:
             foreseen = preview_drain(actor=actor, node=row)
             confirm.require(
-                foreseen.breaks, request.POST.get(confirm.FIELD, ""), action=_("Drain it"),
-                asks=_("Drain %(node)s all the same?") % {"node": row.name},
+                foreseen.breaks, request.POST.get(confirm.FIELD, ""), action=_("Drain"),
+                asks=_("Drain %(node)s anyway?") % {"node": row.name},
                 also=[foreseen.sentence, *foreseen.lines],
             )  # fmt: skip
         capacity.set_drained(actor=actor, node=row, drained=drained, seen=request.POST.get(versions.FIELD, ""))
-        done = _("%(node)s takes no new work.") if drained else _("%(node)s takes work again.")
+        done = _("%(node)s is drained: it takes no new workloads.") if drained else _("%(node)s is back in service.")
         messages.success(request, done % {"node": row.name})
         return redirect("quotas:operator_nodes")
     cards = list(row.cards.select_related("pool"))

@@ -111,13 +111,13 @@ def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
             check_fresh(row.version, version)
             confirm.require(
                 preview_policy(actor=actor, scope=scope, policy=form.policy()).breaks,
-                request.POST.get(confirm.FIELD, ""), asks=_("Set this policy?"), action=_("Set it all the same"),
+                request.POST.get(confirm.FIELD, ""), asks=_("Set this policy?"), action=_("Set anyway"),
             )  # fmt: skip
             set_policy(actor=actor, scope=scope, policy=form.policy(), expected_version=version)
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("The policy is changed."))
+            messages.success(request, _("The policy was saved."))
             return redirect("quotas:policies")
     only = Pool.objects.filter(quotas__department=scope.department) if scope.department and not scope.pool else ()
     context = {"scope": scope, "form": form, "source": source, "present": policy_sentences(present), "pools": only}

@@ -95,7 +95,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
                 preview_quota(**asked).breaks, request.POST.get(confirm.FIELD, ""),
                 asks=_("Change the quota of %(department)s in %(pool)s?")
                 % {"department": here.name, "pool": rule.pool.name},
-                action=_("Change it all the same"),
+                action=_("Change anyway"),
             )  # fmt: skip
             quotas.set_quota(why=why, **asked)
         except Problem as problem:

@@ -255,7 +255,7 @@ def test_an_owner_who_may_not_know_others_work_is_told_department_and_amount_onl
     )  # fmt: skip
     assert refused.status_code == 409
     details = [each["detail"] for each in refused.json()["breaks"] if each["kind"] == "stopped"]
-    assert details == ["Nlp: a workload of another department, 4 cards would be told to go."]
+    assert details == ["Nlp: a workload of another department, 4 cards would have to release its capacity."]
 
 
 def test_a_recall_whose_dry_run_was_read_does_what_it_showed_or_asks_again(oscar: User) -> None:

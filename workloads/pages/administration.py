@@ -44,20 +44,22 @@ class ClusterForm(forms.Form):
         required=False,
         max_length=200_000,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false", "autocomplete": "off"}),
-        help_text=gettext_lazy("Kept encrypted, never shown again. Empty: the portal's own service account."),
+        help_text=gettext_lazy(
+            "Stored encrypted, never shown again. Leave empty to use the portal's own service account."
+        ),
     )
     options = forms.JSONField(
         label=gettext_lazy("Options"),
         required=False,
         initial=dict,  # without it the field would read "null"
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
-        help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Empty: the defaults.'),
+        help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Leave empty for the defaults.'),
     )
 
     def clean_options(self) -> dict[str, Any]:
         options = self.cleaned_data["options"]
         if options not in (None, "") and not isinstance(options, dict):
-            raise forms.ValidationError(_("An object in braces, please."))
+            raise forms.ValidationError(_("Must be a JSON object."))
         return options or {}
 
 
@@ -75,9 +77,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
                 found = cluster_registry.try_connection(actor=actor, **form.cleaned_data)
             else:
                 made = cluster_registry.add_cluster(actor=actor, **form.cleaned_data)
-                messages.success(
-                    request, _("%(name)s is connected; its nodes appear in a moment.") % {"name": made.name}
-                )
+                messages.success(request, _("%(name)s was added; its nodes appear in a moment.") % {"name": made.name})
                 return redirect("workloads:clusters")
         except Problem as problem:
             blame(form, problem)
@@ -99,12 +99,12 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
         cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
         if row.active and not request.POST["active"]:
             confirm.require(
-                cluster_registry.breaks_of(row), request.POST.get(confirm.FIELD, ""), action=_("Switch off"),
-                asks=_("Switch %(name)s off?") % {"name": row.name},
+                cluster_registry.breaks_of(row), request.POST.get(confirm.FIELD, ""), action=_("Disable"),
+                asks=_("Disable %(name)s?") % {"name": row.name},
             )  # fmt: skip
         seen = request.POST.get(versions.FIELD, "")
         cluster_registry.change_cluster(actor=actor, cluster=row, active=bool(request.POST["active"]), seen=seen)
-        messages.success(request, _("%(name)s is changed.") % {"name": row.name})
+        messages.success(request, _("%(name)s was saved.") % {"name": row.name})
         return redirect("workloads:clusters")
     try:
         found = cluster_registry.nodes_of(row)
@@ -112,7 +112,9 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
         messages.error(request, problem.detail)
     else:
         text = ngettext(
-            "%(name)s answers and lists %(n)s GPU node.", "%(name)s answers and lists %(n)s GPU nodes.", len(found)
+            "%(name)s responds and reports %(n)s GPU node.",
+            "%(name)s responds and reports %(n)s GPU nodes.",
+            len(found),
         )
         messages.success(request, text % {"name": row.name, "n": len(found)})
     return redirect("workloads:clusters")
@@ -125,7 +127,7 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
         required=False,
         choices=Kind.choices,
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("None chosen: for all."),
+        help_text=gettext_lazy("Leave empty for all."),
     )
 
     class Meta:
@@ -133,10 +135,10 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
         fields = ["name", "title", "kinds", "interpreter", "min_driver", "active"]
         labels = {
             "interpreter": gettext_lazy("Local interpreter"),
-            "min_driver": gettext_lazy("Oldest driver"),
-            "active": gettext_lazy("offered"),
+            "min_driver": gettext_lazy("Minimum driver version"),
+            "active": gettext_lazy("available"),
         }
-        help_texts = {"interpreter": gettext_lazy("For the embedded cluster only.")}
+        help_texts = {"interpreter": gettext_lazy("Embedded cluster only.")}
 
 
 class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
@@ -147,7 +149,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         max_length=4_000,
         own_names=True,
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "font-monospace"}),
-        help_text=gettext_lazy("As in a terminal. $(PORTAL_PORT) and other names of the portal are replaced."),
+        help_text=gettext_lazy("As in a terminal. $(PORTAL_PORT) and other variables of the portal are replaced."),
     )
 
     pool = PoolField(
@@ -156,12 +158,10 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
     )
     units_per_pod = LineInput(
-        label=gettext_lazy("Amount for each pod"), initial="1", max_length=LONGEST,
-        help_text=gettext_lazy("In the unit beside the pool's name, or with one: 10 GiB, 2 cards, half a card, 25 %."),
+        label=gettext_lazy("Amount per pod"), initial="1", max_length=LONGEST,
+        help_text=gettext_lazy("In the unit shown beside the pool, or with a unit: 10 GiB, 2 cards, half a card, 25 %."),
     )  # fmt: skip
-    memory_mib = MemoryField(
-        label=gettext_lazy("Memory"), help_text=gettext_lazy("Of the machine, not of the card: 8 GiB")
-    )
+    memory_mib = MemoryField(label=gettext_lazy("Memory"), help_text=gettext_lazy("Host memory, not GPU memory: 8 GiB"))
 
     class Meta:
         model = Preset
@@ -178,11 +178,11 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
             "image": gettext_lazy("Image"),
-            "cpu_milli": gettext_lazy("CPU (thousandths)"),
-            "max_runtime": gettext_lazy("Longest runtime (s)"),
-            "setup": gettext_lazy("What only this kind has"),
+            "cpu_milli": gettext_lazy("CPU (millicores)"),
+            "max_runtime": gettext_lazy("Maximum runtime (s)"),
+            "setup": gettext_lazy("Options of this type"),
             "order": gettext_lazy("Order"),
-            "active": gettext_lazy("offered"),
+            "active": gettext_lazy("available"),
         }
         help_texts = {"setup": gettext_lazy('JSON, for example {"template": "torch"} or {"port": 8000}.')}
         widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
@@ -235,7 +235,7 @@ def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            messages.success(request, _("%(name)s was saved.") % {"name": row.title})
             return redirect("workloads:images")
     return _form(request, form, row.title if image else _("New image"))
 
@@ -253,7 +253,7 @@ def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s is saved.") % {"name": row.title})
+            messages.success(request, _("%(name)s was saved.") % {"name": row.title})
             return redirect("workloads:images")
     return _form(request, form, row.title if preset else _("New preset"))
 

@@ -15,9 +15,11 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import Problem
 from portal.infra import versions
+from portal.text.words import duration
+from quotas.wording import clock_of
 from workloads import actions
 from workloads.models import Workload
-from workloads.pages.rows import workload_for
+from workloads.pages.rows import ends_at, workload_for
 from workloads.requests import previews
 from workloads.requests.text_fields import SECONDS, parts_of
 
@@ -62,20 +64,23 @@ def extend(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Work
     except ValueError:
         seconds = 0
     row = actions.extend(actor=actor, workload=workload, seconds=seconds)
-    return row, _("It may run longer now.")
+    end = ends_at(row, row.attempts.order_by("number").last())
+    if end is None:  # it is not running: only the length is known
+        return row, _("Maximum runtime extended to %(time)s.") % {"time": duration(row.max_runtime)}
+    return row, _("Extended to %(end)s.") % {"end": clock_of(end)}
 
 
 @button
 def leave(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workload, str]:
     row = actions.leave_now(actor=actor, workload=workload)
-    return row, _("Thank you: the cards go back now, and it is queued again under the same id.")
+    return row, _("Thank you. The capacity is being released, and the workload is queued again with the same ID.")
 
 
 @button
 def share(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workload, str]:
     shared = request.POST.get("shared") == "1"
     row = actions.set_shared(actor=actor, workload=workload, shared=shared, seen=request.POST.get(versions.FIELD, ""))
-    return row, _("Others of the department may open it now.") if shared else _("Only you may open it now.")
+    return row, _("Other members of the department can open it now.") if shared else _("Only you can open it now.")
 
 
 @login_required

@@ -63,8 +63,8 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
             if request.method == "POST":
                 actions.check_start(row, target)
                 confirm.require(
-                    breaks_of(actor, row, target), request.POST.get(confirm.FIELD, ""), action=_("Change it"),
-                    asks=_("Change %(node)s all the same?") % {"node": row.name}, facts=target.as_json(),
+                    breaks_of(actor, row, target), request.POST.get(confirm.FIELD, ""), action=_("Change"),
+                    asks=_("Change %(node)s anyway?") % {"node": row.name}, facts=target.as_json(),
                 )  # fmt: skip
                 change = actions.start(actor=actor, node=row, target=target)
                 return redirect("workloads:mode_change", change.public_id)
@@ -131,7 +131,7 @@ def change(request: HttpRequest, change: str) -> HttpResponse:
     if request.method == "POST":
         try:
             actions.cancel(actor=actor, change=row)
-            messages.success(request, _("%(node)s goes back to what it was.") % {"node": row.node.name})
+            messages.success(request, _("%(node)s is being restored to its previous mode.") % {"node": row.node.name})
         except Problem as problem:
             messages.error(request, problem.detail)
         return redirect("workloads:mode_change", row.public_id)
@@ -168,7 +168,7 @@ def pin(request: HttpRequest, node: int) -> HttpResponse:
     try:
         said = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
         cluster_registry.pin_node(actor=actor, node=row, seen=request.POST.get(versions.FIELD, ""), **said)
-        messages.success(request, _("%(node)s is looked at anew.") % {"node": row.name})
+        messages.success(request, _("%(node)s is being inspected again.") % {"node": row.name})
     except versions.Conflict:
         raise
     except Problem as problem:
@@ -191,7 +191,9 @@ def unpooled(request: HttpRequest) -> HttpResponse:
             pool = make_pool(
                 actor=actor, kind=kind, name=request.POST.get("name", ""), slug=request.POST.get("slug", "")
             )
-            messages.success(request, _("%(pool)s is there. Now promise it to departments.") % {"pool": pool.name})
+            messages.success(
+                request, _("%(pool)s was created. Next, set quotas for departments.") % {"pool": pool.name}
+            )
         except Problem as problem:
             messages.error(request, problem.detail)
         return redirect("quotas:operator_nodes")

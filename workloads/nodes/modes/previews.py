@@ -143,7 +143,7 @@ def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
     """What beginning the change takes from whom: who is told to leave, who starts later without the node, and of which
     pools more is promised than is left. Whoever must not be stopped is waited for."""
     leaving = [claim for claim in on_node(node) if claim.preemptible and claim.state == ClaimState.HOLDING]
-    text = _("%(pool)s would have %(left)s, and %(short)s more than that are promised to departments.")
+    text = _("%(pool)s would have %(left)s, which is %(short)s less than guaranteed to departments.")
     short = [
         Break(
             "short",
