@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
@@ -14,7 +13,6 @@ from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.quota_tree import loans_of
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
-from quotas.planning.row_cache import Rows
 from quotas.planning.snapshot import load_snapshot
 
 Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
@@ -89,19 +87,11 @@ def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
 Entry = tuple[int, Source, int]  # primary key, whose, units
 
 
-@cache
-def _known(group_id: int) -> Rows:
-    return Rows()
-
-
-def _entries(group: PoolGroup) -> tuple[Entry, ...]:
+def _entries(group: PoolGroup) -> Iterator[Entry]:
     """Those that have not ended."""
     rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
-    return _known(group.pk).read(rows, (), ("claim__public_id", "own", "lender__slug", "units"), _entry)
-
-
-def _entry(pk: int, claim: str, own: bool, lender: str | None, units: int) -> Entry:
-    return pk, (claim, own, lender or ""), units
+    for pk, claim, own, lender, units in rows.values_list("pk", "claim__public_id", "own", "lender__slug", "units"):
+        yield pk, (claim, own, lender or ""), units
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -13,7 +12,7 @@ from django.conf import settings
 
 from quotas.engine import types as e
 from quotas.engine.admission import decide
-from quotas.engine.snapshot_json import parse_snapshot, plan_to_json, record_to_json, snapshot_to_json
+from quotas.engine.snapshot_json import parse_snapshot, plan_to_json, snapshot_to_json
 from quotas.models import PlanPass
 
 
@@ -23,31 +22,7 @@ def packed(data: e.Snapshot | e.Plan) -> bytes:
 
 
 def _written(data: e.Snapshot | e.Plan) -> bytes:
-    return orjson.dumps(_snapshot_to_json(data) if isinstance(data, e.Snapshot) else plan_to_json(data))
-
-
-def _snapshot_to_json(snapshot: e.Snapshot) -> dict[str, Any]:
-    """As the wire has it, with the claims and nodes that were in the last one written as they were written then."""
-    pools = tuple(replace(pool, nodes=()) for pool in snapshot.pools)
-    told = snapshot_to_json(replace(snapshot, pools=pools, claims=()))
-    claims, *nodes = _fragments(snapshot.id, snapshot.claims, *(pool.nodes or () for pool in snapshot.pools))
-    for data, own in zip(told["pools"], nodes, strict=True):
-        data["nodes"] = own
-    return {**told, "claims": claims}
-
-
-Written = dict[int, tuple[object, orjson.Fragment]]  # id → the object itself (so that its id is no other's), its JSON
-_last: dict[str, Written] = {}  # by the snapshot's id: one for each pool group
-
-
-def _fragments(name: str, *parts: Sequence[object]) -> list[list[orjson.Fragment]]:
-    """Objects that live on from one snapshot to the next (quotas/planning/row_cache.py) are written once."""
-    before, now = _last.get(name, {}), Written()
-    for thing in (thing for part in parts for thing in part):
-        known = before.get(id(thing))
-        now[id(thing)] = known or (thing, orjson.Fragment(orjson.dumps(record_to_json(thing))))
-    _last[name] = now
-    return [[now[id(thing)][1] for thing in part] for part in parts]
+    return orjson.dumps(snapshot_to_json(data) if isinstance(data, e.Snapshot) else plan_to_json(data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def test_a_snapshot_takes_a_constant_number_of_queries(
 ) -> None:
     for _ in range(30):
         make.claim(vision, pool, 1)
-    first, again = (9, 2) if connection.vendor == "postgresql" else (8, 8)  # quotas/planning/row_cache.py
+    first, again = (8, 2) if connection.vendor == "postgresql" else (8, 8)  # quotas/planning/rules_cache.py
     with django_assert_num_queries(first):
         load_snapshot(pool.group, now=timezone.now())
     with django_assert_num_queries(again):

@@ -12,7 +12,7 @@ from quotas.board import usage_now
 from quotas.lending import windows
 from quotas.lending.schedule import Window
 from quotas.models import Card, Claim, ClaimState, Node, Pool, UserCap
-from quotas.planning import snapshot
+from quotas.planning import rules_cache
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import claim_of, load_snapshot
 from tests import builders as make
@@ -47,7 +47,7 @@ def on(node: str, *cards: int) -> list[dict[str, object]]:
 
 
 def queries(pool: Pool) -> int:
-    snapshot._known.cache_clear()  # as a process that has just begun
+    rules_cache._last.clear()  # as a process that has just begun
     with CaptureQueriesContext(connection) as seen:
         load_snapshot(pool.group, now=timezone.now())
     return len(seen)

@@ -1,0 +1,49 @@
+"""The rules of a pool group as this process read them last: pools, departments, quotas, caps, nodes and cards.
+
+They are thousands of rows that hardly ever change, and reading them would be two thirds of an idle pass (docs/adr/0041).
+PostgreSQL stamps every version of a row: `xmin` is the transaction that wrote it, `ctid` where that version lies; no two
+versions of a row share both. So a pass asks, under the lock and in one statement, for one hash over the stamps, and reads
+the rows again only when it has changed. Nothing has to tell this process of a change, and nobody can forget to.
+
+SQLite has no such stamps: there they are read each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.db import connection
+from django.db.models import Model
+
+T = TypeVar("T")
+Stamp = tuple[Any, ...]
+_last: dict[int, tuple[Stamp, Any]] = {}  # by the pool group's id; replaced, never changed, so threads may share it
+
+
+def stamp(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
+    """One stamp for all rows of some tables that a condition (SQL with its numbers) names, in one query: of each table,
+    how many they are and the sum of 64-bit hashes of their keys with their stamps. None where the database has none."""
+    if connection.vendor != "postgresql":
+        return None
+    parts: list[str] = []
+    numbers: list[int] = []
+    for model, condition, given in rows:
+        table = connection.ops.quote_name(model._meta.db_table)
+        each = "hashtextextended(id::text || xmin::text || ctid::text, 0)"
+        parts.append(f"(SELECT count(*)::text || ' ' || sum({each})::text FROM {table} WHERE {condition})")  # noqa: S608
+        numbers += given
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join(parts)}", numbers)
+        return tuple(cursor.fetchone())
+
+
+def read(group_id: int, stamp: Stamp | None, make: Callable[[], T]) -> T:
+    """What `make` gives, or what it gave last for this group if the stamp is still the same."""
+    if stamp is None:
+        return make()
+    last = _last.get(group_id)
+    if last is None or last[0] != stamp:
+        last = _last[group_id] = stamp, make()
+    made: T = last[1]
+    return made
