@@ -1,4 +1,4 @@
-"""MIG: which profiles a card can be cut into, and where on the card they may start.
+"""MIG: the profiles a card can be cut into, where on it they may start, and which layouts serve a queue best.
 
 A card is a row of memory slices (8; A30 and RTX PRO 6000 4). An instance covers `size` slices from one of its listed starts,
 and instances may not overlap; that alone also keeps compute slices within bounds. At most one instance with all of the media
@@ -12,15 +12,11 @@ Sources: NVIDIA MIG User Guide, "Supported MIG Profiles"; `nvidia-smi mig -lgipp
 assets/state-mig-manager/0400_configmap.yaml; names by NVIDIA/go-nvlib, mig_profile.go: the part of the card's memory in GB,
 rounded. Placements of H200 and later are inferred from the identical structure.
 
-How to cut MIG cards anew so that they serve the queue best.
-
-A layout is how many instances of each profile stand on one card. For each card of a node one layout is chosen so that,
-in this order: most slices of claims inside their department's guarantee are served; then most slices of the others;
-then the fewest cards are cut anew; then the most slices are usable at all. Only full layouts are considered, and the
-one a card has.
-
-Exact: a dynamic programme over the cards whose state is what was served so far of each profile; of two states that serve
-alike the better one goes on. Beyond STATES of them, more than any queue seen makes, the least promising are dropped.
+**Layouts**: for each card of a node one layout is chosen so that, in this order, most slices of claims inside their
+department's guarantee are served, then most slices of the others; then the fewest cards are cut anew; then the most slices are
+usable at all. Only full layouts are considered, and the one a card has. The choice is exact: a dynamic programme over the
+cards, whose state is how many of each profile are served so far; of two states that serve alike the better one goes on. Beyond
+STATES of them, more than any queue seen makes, the least promising are dropped.
 """
 
 import re
@@ -28,6 +24,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,24 @@ TOLERANCE = 0.1
 """A name's GB may be so much off the card's share, being rounded, or rounded by another driver from another total."""
 
 
-class Table(dict[str, Profile]):
-    """The profiles of a card of so many memory slices and GB: NVIDIA's, and by `[name]`, `get` and `in` those derived."""
+class _Deriving(dict[str, V]):
+    """A dict whose `[key]`, `get` and `in` also know keys that are derived when they are asked for (`__missing__`)."""
+
+    def get(self, key: str, default: V | None = None) -> V | None:  # type: ignore[override]
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+
+class Table(_Deriving[Profile]):
+    """The profiles of a card of so many memory slices and GB: NVIDIA's, and those derived."""
 
     def __init__(self, slices: int, gb: int, variants: Mapping[int, tuple[str, ...]]) -> None:
-        """`variants`: compute slices → the suffixes that such a profile's name may have."""
+        """`variants`: {compute slices: the suffixes that such a profile's name may have}."""
         super().__init__()
         self.slices, self.gb = slices, gb
         for compute, sizes in SHAPES[slices].items():
@@ -77,18 +89,9 @@ class Table(dict[str, Profile]):
             raise KeyError(name)
         return found
 
-    def get(self, name: str, default: Profile | None = None) -> Profile | None:  # type: ignore[override]
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def __contains__(self, name: object) -> bool:
-        return self.is_said(name) or (isinstance(name, str) and derived(self.slices, self.gb, name) is not None)
-
     def is_said(self, name: object) -> bool:
         """Whether NVIDIA's table has the name; else it is derived."""
-        return super().__contains__(name)
+        return name in self.keys()
 
 
 def share_gb(gb: int, size: int, slices: int) -> int:
@@ -112,24 +115,14 @@ def derived(slices: int, gb: int, name: str) -> Profile | None:
 DERIVED = re.compile(r"derived-([0-9]{1,4})GB-([248])")
 
 
-class Tables(dict[str, Table]):
-    """By the name of a product. `derived-96GB-8` is a card of which only its memory is known: no table is made of it
-    until it is asked for."""
+class Tables(_Deriving[Table]):
+    """By the name of a product. `derived-96GB-8` is a card of which only its memory is known."""
 
     def __missing__(self, key: str) -> Table:
         found = DERIVED.fullmatch(key)
         if found is None or not int(found[1]):
             raise KeyError(key)
         return derived_table(int(found[2]), int(found[1]))
-
-    def get(self, key: str, default: Table | None = None) -> Table | None:  # type: ignore[override]
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.get(key) is not None
 
 
 @cache
@@ -225,10 +218,8 @@ def layout_of(counts: Mapping[str, int]) -> Layout:
 
 
 def full_placements(product: str, profiles: Iterable[str]) -> tuple[frozenset[Place], ...]:
-    """Every way to place instances of these profiles on one card so that no more of them fits.
-
-    Raises KeyError for a product or profile that is not known.
-    """
+    """Every way to place instances of these profiles on one card so that no more of them fits. Raises KeyError for a product
+    or profile that is not known."""
     return _full_placements(product, tuple(sorted(set(profiles))))
 
 
@@ -236,19 +227,18 @@ def full_placements(product: str, profiles: Iterable[str]) -> tuple[frozenset[Pl
 def _full_placements(product: str, profiles: tuple[str, ...]) -> tuple[frozenset[Place], ...]:
     """From the left: at each slice an instance starts, or none does; kept if in the end none fits."""
     table = {name: PRODUCTS[product][name] for name in profiles}
-    width = max((start + profile.size for profile in table.values() for start in profile.starts), default=0)
+    places = [(name, start) for name, profile in table.items() for start in profile.starts]
+    width = max((start + table[name].size for name, start in places), default=0)
     open_: list[tuple[int, tuple[Place, ...]]] = [(0, ())]
     found: set[frozenset[Place]] = set()
     while open_:
         at, chosen = open_.pop()
-        if at >= width:
-            if chosen and not any(_fits(table, (n, s), chosen) for n, p in table.items() for s in p.starts):
-                found.add(frozenset(chosen))
-            continue
-        open_.append((at + 1, chosen))
-        for name, profile in table.items():
-            if at in profile.starts and _fits(table, (name, at), chosen):
-                open_.append((at + profile.size, (*chosen, (name, at))))
+        if at < width:
+            open_.append((at + 1, chosen))
+            next_ = (place for place in places if place[1] == at and _fits(table, place, chosen))
+            open_ += [(at + table[place[0]].size, (*chosen, place)) for place in next_]
+        elif chosen and not any(_fits(table, place, chosen) for place in places):
+            found.add(frozenset(chosen))
     return tuple(sorted(found, key=sorted))
 
 
@@ -282,50 +272,57 @@ def may_stand(product: str, layout: Layout) -> bool:
     if any(name not in table for name, _ in layout):
         return False
     wanted = sorted((name for name, count in layout for _ in range(count)), key=lambda name: -table[name].size)
-    stacks: list[tuple[int, tuple[Place, ...]]] = [(0, ())]
-    while stacks:
-        index, chosen = stacks.pop()
-        if index == len(wanted):
-            return True
-        name = wanted[index]
-        stacks += [
-            (index + 1, (*chosen, (name, start))) for start in table[name].starts if _fits(table, (name, start), chosen)
-        ]
-    return False
+    placements: set[frozenset[Place]] = {frozenset()}
+    for name in wanted:
+        places = [(name, start) for start in table[name].starts]
+        placements = {chosen | {place} for chosen in placements for place in places if _fits(table, place, chosen)}
+        if not placements:
+            return False
+    return True
 
 
 # Which of them ---------------------------------------------------------------------------------------------------------
 
 
+Served = tuple[int, ...]
+"""How many instances of each demanded profile."""
+Value = tuple[int, int]
+"""(minus the cards cut anew, slices usable): more is better among layouts that serve alike."""
+
+
 def propose(product: str, cards: Sequence[Layout], demand: Sequence[Demand]) -> Proposal:
     """The best layout of each card, every full layout allowed. Raises KeyError for an unknown product or profile."""
-    sizes = {each.profile: PRODUCTS[product][each.profile].size for each in demand}
     media = any(PRODUCTS[product][each.profile].media for each in demand)
     most = tuple(each.inside + each.other for each in demand)
-    states: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]] = {(0,) * len(demand): ((0, 0), ())}
+    states: dict[Served, tuple[Value, tuple[Layout, ...]]] = {(0,) * len(demand): ((0, 0), ())}
+
+    def rank(item: tuple[Served, tuple[Value, tuple[Layout, ...]]]) -> tuple[tuple[int, int], Value]:
+        return _worth(product, item[0], demand), item[1][0]
+
     for present in cards:
         options = _options(product, present, demand, most, media=media)
-        reached: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]] = {}
-        for served, (worth, chosen) in states.items():
+        reached: dict[Served, tuple[Value, tuple[Layout, ...]]] = {}
+        for served, (value, chosen) in states.items():
             for gives, gain, layout in options:
                 after = tuple(map(min, most, map(sum, zip(served, gives, strict=True))))
-                better = (worth[0] + gain[0], worth[1] + gain[1]), (*chosen, layout)
+                better = (value[0] + gain[0], value[1] + gain[1]), (*chosen, layout)
                 if after not in reached or better[0] > reached[after][0]:
                     reached[after] = better
-        states = _promising(reached, demand, sizes)
-    served, (_, layouts) = max(states.items(), key=lambda item: (_worth(item[0], demand, sizes), item[1][0]))
-    return _proposal(cards, layouts, _worth(served, demand, sizes))
+        states = reached
+        if len(reached) > STATES:
+            states = dict(sorted(reached.items(), key=rank, reverse=True)[:STATES])
+    served, (_, layouts) = max(states.items(), key=rank)
+    return _proposal(cards, layouts, _worth(product, served, demand))
 
 
 def propose_named(
     product: str, cards: Sequence[Layout], demand: Sequence[Demand], named: Mapping[str, Layout]
 ) -> Proposal:
     """The best of the configurations that give every card the same layout. Raises ValueError when there is none."""
-    sizes = {each.profile: PRODUCTS[product][each.profile].size for each in demand}
     proposals = []
     for config, layout in sorted(named.items()):
         served = tuple(dict(layout).get(each.profile, 0) * len(cards) for each in demand)
-        found = _proposal(cards, (layout,) * len(cards), _worth(served, demand, sizes), config)
+        found = _proposal(cards, (layout,) * len(cards), _worth(product, served, demand), config)
         usable = sum(PRODUCTS[product][name].size * count for name, count in layout)
         proposals.append(((found.inside, found.other, -len(found.changed), usable), found))
     if not proposals:
@@ -334,14 +331,11 @@ def propose_named(
 
 
 def _options(
-    product: str, present: Layout, demand: Sequence[Demand], most: tuple[int, ...], *, media: bool
-) -> list[tuple[tuple[int, ...], tuple[int, int], Layout]]:
-    """What one card may become: (instances of each demanded profile, (0 if left alone else -1, slices used), layout).
-    Of layouts that serve alike only the best is kept."""
-    best: dict[tuple[int, ...], tuple[tuple[int, int], Layout]] = {}
-    for layout in (present, *full_layouts(product, media=media)):
-        if not layout:
-            continue
+    product: str, present: Layout, demand: Sequence[Demand], most: Served, *, media: bool
+) -> list[tuple[Served, Value, Layout]]:
+    """What one card may become: what it then serves, how good that is, and the layout; the best of those that serve alike."""
+    best: dict[Served, tuple[Value, Layout]] = {}
+    for layout in filter(None, (present, *full_layouts(product, media=media))):
         counts = dict(layout)
         gives = tuple(min(limit, counts.get(each.profile, 0)) for each, limit in zip(demand, most, strict=True))
         used = sum(PRODUCTS[product][name].size * count for name, count in layout)
@@ -351,25 +345,14 @@ def _options(
     return [(gives, gain, layout) for gives, (gain, layout) in sorted(best.items())]
 
 
-def _worth(served: Sequence[int], demand: Sequence[Demand], sizes: Mapping[str, int]) -> tuple[int, int]:
+def _worth(product: str, served: Served, demand: Sequence[Demand]) -> tuple[int, int]:
     """Slices served of claims inside their guarantee, and of others."""
     inside = other = 0
     for count, each in zip(served, demand, strict=True):
-        first = min(count, each.inside)
-        inside += sizes[each.profile] * first
-        other += sizes[each.profile] * min(count - first, each.other)
+        size, first = PRODUCTS[product][each.profile].size, min(count, each.inside)
+        inside += size * first
+        other += size * min(count - first, each.other)
     return inside, other
-
-
-def _promising(
-    states: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]],
-    demand: Sequence[Demand],
-    sizes: Mapping[str, int],
-) -> dict[tuple[int, ...], tuple[tuple[int, int], tuple[Layout, ...]]]:
-    if len(states) <= STATES:
-        return states
-    ranked = sorted(states.items(), key=lambda item: (_worth(item[0], demand, sizes), item[1][0]), reverse=True)
-    return dict(ranked[:STATES])
 
 
 def _proposal(
