@@ -4,12 +4,12 @@ Property tests call both after every step; `manage.py check_invariants` calls `o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quotas.engine.quota_tree import Ledger, standing_of
+from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
 from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
-from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, PoolId, Snapshot
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
 from quotas.engine.units import stranded_units
 
 
@@ -39,14 +39,16 @@ def free_space(snapshot: Snapshot, space: Space) -> Row:
     """What holding and leaving claims leave free of every card, node and pool; negative where they are too many."""
     free = [*space.capacity]
     for pool in snapshot.pools:
-        mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-        charges = standing_of(_holding(mine), snapshot.now, snapshot.departments).charges
-        stranded = stranded_units(pool, mine)
-        for claim in mine:
-            if claim.state is not ClaimState.PENDING:
-                charge = charges.get(claim.id, claim.units) - stranded.get(claim.id, 0)
-                _take(free, space.taken(claim, claim.placement, charge))
+        occupying = snapshot.claims_of(pool.id, ClaimState.HOLDING, ClaimState.LEAVING)
+        charges, stranded = _standing(snapshot, pool).charges, stranded_units(pool, occupying)
+        for claim in occupying:
+            charge = charges.get(claim.id, claim.units) - stranded.get(claim.id, 0)
+            _take(free, space.taken(claim, claim.placement, charge))
     return free
+
+
+def _standing(snapshot: Snapshot, pool: Pool) -> Standing:
+    return standing_of(snapshot.claims_of(pool.id, ClaimState.HOLDING), snapshot.now, snapshot.departments)
 
 
 def _take(free: Row, vector: Vector) -> None:
@@ -57,49 +59,37 @@ def _take(free: Row, vector: Vector) -> None:
 def _overfull(snapshot: Snapshot) -> Iterator[Violation]:
     """1: holding and leaving claims never exceed a card, node or pool in any real dimension."""
     space = Space(snapshot.pools, snapshot.departments)
-    short = {space.pool[pool.id] for pool in snapshot.pools if _lost(snapshot, pool)}
+    ledgers = {pool.id: Ledger(pool, snapshot.departments) for pool in snapshot.pools}
+    short = {space.pool[id] for id, ledger in ledgers.items() if ledger.capacity < ledger.nominal}
     for slot, amount in enumerate(free_space(snapshot, space)):
         lost = slot == NOWHERE or (space.at[slot] != NO_MACHINE and not space.capacity[slot])  # or quarantined
         if amount < 0 and slot not in short and not lost:
             yield Violation(1, names(space)[slot], f"{-amount} more are occupied than there are")
 
 
-def _holding(claims: Iterable[Claim]) -> list[Claim]:
-    return [claim for claim in claims if claim.state is ClaimState.HOLDING]
-
-
-def _lost(snapshot: Snapshot, pool: Pool) -> bool:
-    ledger = Ledger(pool, snapshot.departments)
-    return ledger.capacity < ledger.nominal
-
-
 def _held_twice(snapshot: Snapshot) -> Iterator[Violation]:
     """3: a claim holds at most once, and a reservation belongs to exactly one live claim."""
-    for claim, times in Counter(claim.id for claim in snapshot.claims).items():
+    for id, times in Counter(claim.id for claim in snapshot.claims).items():
         if times > 1:
-            yield Violation(3, claim, f"the claim stands {times} times")
-    for claim_ in snapshot.claims:
-        pods = Counter(placed.pod for placed in claim_.placement or ())
-        if any(times > 1 or pod >= claim_.pods for pod, times in pods.items()):
-            yield Violation(3, claim_.id, "a pod is placed twice, or is not one of the claim's")
-        if claim_.reserved is not None and claim_.state is not ClaimState.PENDING:
-            yield Violation(3, claim_.id, f"a {claim_.state} claim has a reservation")
+            yield Violation(3, id, f"the claim stands {times} times")
+    for claim in snapshot.claims:
+        pods = Counter(placed.pod for placed in claim.placement or ())
+        if any(times > 1 or pod >= claim.pods for pod, times in pods.items()):
+            yield Violation(3, claim.id, "a pod is placed twice, or is not one of the claim's")
+        if claim.reserved is not None and claim.state is not ClaimState.PENDING:
+            yield Violation(3, claim.id, f"a {claim.state} claim has a reservation")
 
 
 def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
     """The guard of the arithmetic: work that may not be stopped stays inside the guarantee."""
     for pool in snapshot.pools:
-        ledger = Ledger(pool, snapshot.departments)
+        ledger, held = Ledger(pool, snapshot.departments), Counter[DepartmentId]()
+        for claim in snapshot.claims_of(pool.id, ClaimState.HOLDING):
+            held[claim.department] += 0 if claim.preemptible else claim.units
         for department in snapshot.departments:
-            guaranteed = ledger[department.id].subtree
-            held = sum(
-                claim.units
-                for claim in snapshot.claims
-                if (claim.pool, claim.department, claim.state) == (pool.id, department.id, ClaimState.HOLDING)
-                and not claim.preemptible
-            )
-            if held > guaranteed:
-                yield Violation(2, department.id, f"{held} units may not be stopped, {guaranteed} are guaranteed")
+            units, guaranteed = held[department.id], ledger[department.id].subtree
+            if units > guaranteed:
+                yield Violation(2, department.id, f"{units} units may not be stopped, {guaranteed} are guaranteed")
 
 
 # Of a plan ------------------------------------------------------------------------------------------------------------
@@ -120,7 +110,8 @@ def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node left."""
-    space, left = Space(snapshot.pools, snapshot.departments), _left_of_recalls(snapshot)
+    space = Space(snapshot.pools, snapshot.departments)
+    left = {pool.id: _standing(snapshot, pool).left for pool in snapshot.pools}
     free = free_space(snapshot, space)
     for claim, decision in _decided(snapshot, plan):
         if decision.decision is DecisionKind.ADMIT:
@@ -132,19 +123,12 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                     yield Violation(1, claim.id, f"{names(space)[slot]} has no room for it")
 
 
-Left = dict[DepartmentId, int]
-
-
-def _left_of_recalls(snapshot: Snapshot) -> dict[PoolId, Left]:
-    """What is left of each department's recalls in each pool."""
-    of_pools = {pool.id: _holding(c for c in snapshot.claims if c.pool == pool.id) for pool in snapshot.pools}
-    return {pool: standing_of(mine, snapshot.now, snapshot.departments).left for pool, mine in of_pools.items()}
-
-
-def _drawn(snapshot: Snapshot, claim: Claim, decision: Decision, left: Left) -> Left:
+def _drawn(
+    snapshot: Snapshot, claim: Claim, decision: Decision, left: dict[DepartmentId, int]
+) -> dict[DepartmentId, int]:
     """What the claim draws from the recalls of its department and, once it starts, of those above; it is `left` no more."""
     parents = {department.id: department.parent for department in snapshot.departments}
-    wanted, drawn = 0 if claim.is_recall else claim.units, Left()
+    wanted, drawn = 0 if claim.is_recall else claim.units, dict[DepartmentId, int]()
     department: DepartmentId | None = claim.department
     while department is not None and left:
         drawn[department] = min(wanted, left.get(department, 0))
@@ -175,15 +159,13 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
     """Usage once the plan is carried out, leaving claims counted as gone."""
-    mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-    holding = _holding(mine)
-    ledger = Ledger(pool, snapshot.departments, sum(stranded_units(pool, holding).values()))
-    standing = standing_of(holding, snapshot.now, snapshot.departments)
     victims = {victim for decision in plan.decisions for victim in decision.victims}
-    for claim in mine:
-        if claim.id in standing.charges and claim.id not in victims:
-            ledger.add(claim.department, standing.charges[claim.id])
-        elif claim.id in plan.withdrawn:
+    ledger, standing = usage_of(snapshot, pool.id, reserved=False), _standing(snapshot, pool)
+    for claim in snapshot.claims_of(pool.id, ClaimState.HOLDING):
+        if claim.id in victims:
+            ledger.remove(claim.department, standing.charges[claim.id])
+    for claim in snapshot.claims_of(pool.id, ClaimState.LEAVING):
+        if claim.id in plan.withdrawn:
             ledger.add(claim.department, claim.units)
     for claim, decision in _decided(snapshot, plan):
         if claim.pool == pool.id and decision.own + decision.borrowed:
