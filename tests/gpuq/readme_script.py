@@ -1,4 +1,4 @@
-"""README's way for pipelines without gpuq, as it stands there."""
+"""The API guide's way for pipelines without gpuq, as it stands there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.architecture.sources import ROOT
 
 def script() -> str:
     """The first block of *From a pipeline*."""
-    section = (ROOT / "README.md").read_text().split("## From a pipeline\n")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "api.md").read_text().split("## From a pipeline\n")[1].split("\n## ")[0]
     return textwrap.dedent("\n".join(line for line in section.splitlines() if line.startswith("    ")))
 
 

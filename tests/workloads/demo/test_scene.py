@@ -1,4 +1,4 @@
-"""The scene that README's five minutes need: it is there at the start, and still is for whoever takes half an hour."""
+"""The scene that the five minutes of docs/getting-started.md need: it is there at the start, and still is for whoever takes half an hour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-STEPS = (ROOT / "README.md").read_text().split("## Five minutes")[1].split("\n## ")[0]
+STEPS = (ROOT / "docs" / "getting-started.md").read_text().split("## Five minutes")[1].split("\n## ")[0]
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ def test_the_first_card_is_vision_s_own_and_the_next_four_call_biology_back(pool
     assert held(pool)["fold-a"] == "holding"
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_seed(pool: Pool) -> None:
+def test_the_numbers_of_the_tour_are_those_of_the_seed(pool: Pool) -> None:
     text = " ".join(STEPS.split())
     own = Quota.objects.get(pool=pool, department__slug="vision")
     assert f"{own.guaranteed} guaranteed, 1 in use" in text
     assert f"{own.guaranteed} guaranteed, 2 used, the other {own.guaranteed - 2} lent" in text
-    assert f"never have more than {own.guaranteed + (own.borrow_limit or 0)} cards" in text
+    assert f"allows at most {own.guaranteed + (own.borrow_limit or 0)} cards" in text
     assert f"request that can run is {pool.nominal // 2}" in text
     assert f"{pool.notice} s notice and {pool.grace} s grace" in text
     promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))

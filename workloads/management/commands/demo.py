@@ -33,7 +33,7 @@ class Command(BaseCommand):
         if not (settings.EMBEDDED and settings.DEBUG):
             raise CommandError(
                 "The demo runs submitted commands as processes of this machine, so it starts only with DEBUG=true and "
-                "EMBEDDED=true, as `make demo` does. For an installation see README, Production."
+                "EMBEDDED=true, as `make demo` does. For an installation see docs/operations.md."
             )
         begun = time.monotonic()
         folder = Path(settings.DATA_DIR)
