@@ -1,4 +1,4 @@
-"""The scene that the five minutes of docs/getting-started.md need: it is there at the start, and still is for whoever takes half an hour."""
+"""The scene that the five minutes of docs/getting-started.md need: there at the start, and still there half an hour later."""
 
 from __future__ import annotations
 
