@@ -128,15 +128,20 @@ def checked_scopes(actor: Actor, department: Department | None, holder: User, sc
     unknown = sorted(set(scopes) - set(known))
     if unknown or not wanted:
         raise Invalid(N_("Choose from the scopes %(known)s."), field="scopes", known=", ".join(known), unknown=unknown)
-    theirs = actor if holder == actor.user else Actor(holder)
-    beyond = [scope for scope in wanted if Right(scope) not in theirs.rights_in(department)]
-    beyond += [scope for scope in wanted if Right(scope) not in actor.scopes and scope not in beyond]
+    beyond = [scope for scope in wanted if Right(scope) not in Actor(holder).rights_in(department)]
+    given = actor.rights_in(department) if holder == actor.user else actor.scopes
+    missing = [scope for scope in wanted if Right(scope) not in given]
     if actor.token is not None and Right.MAKE_TOKENS in wanted:
         raise Invalid(N_("A token created by a token cannot create tokens: omit “tokens”."), field="scopes")
     if beyond:
         raise Invalid(
             N_("%(holder)s currently does not have these scopes in this department: %(scopes)s."),
             field="scopes", holder=holder.username, scopes=", ".join(beyond),
+        )  # fmt: skip
+    if missing:
+        raise Invalid(
+            N_("A token makes tokens with no more scopes than its own, and this one has not: %(scopes)s. It has: %(own)s."),
+            field="scopes", scopes=", ".join(missing), own=", ".join(each for each in known if Right(each) in actor.scopes),
         )  # fmt: skip
     return wanted
 

@@ -98,6 +98,12 @@ class ApiView(APIView):
     parser_classes = [BoundedJSON]
     ordering: str | tuple[str, ...] = "-pk"
     lease: Lease | None = None  # set by @idempotent
+    without_body = frozenset({"delete"})  # methods that read none: what is sent all the same was meant to do something
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if str(request.method).lower() in self.without_body and request._request.body.strip():
+            self.read(Empty)
 
     @cached_property
     def actor(self) -> Actor:
@@ -220,3 +226,7 @@ class Strict(serializers.Serializer[Any]):
                 {str(name): ErrorDetail(str(_("Unknown field.")), "unknown_field") for name in unknown}
             )
         return super().to_internal_value(data)
+
+
+class Empty(Strict):
+    """The body of what takes none: any field is one that we do not know."""

@@ -222,6 +222,8 @@ def changed(pk: int, seen: int | None) -> bool | None:
 
 
 class Rerun(ApiView):
+    without_body = frozenset({"post"})
+
     @extend_schema(
         operation_id="workloads_rerun", request=None, responses={202: WorkloadOut}, parameters=[IDEMPOTENCY_KEY]
     )
@@ -249,6 +251,8 @@ class Extend(ApiView):
 
 
 class Leave(ApiView):
+    without_body = frozenset({"post"})
+
     @extend_schema(operation_id="workloads_leave", request=None, responses=WorkloadOut)
     def post(self, request: Request, workload: str) -> Response:
         """“Saved, leave now”, said by a person during the notice."""
