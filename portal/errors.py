@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext, ngettext
 
-from portal.text.words import unit_name
+from portal.text.words import file_size, unit_name
 
 
 def N_(text: str) -> str:
@@ -66,3 +66,14 @@ class Busy(Problem):
     code = "busy"
     message = N_("The system is busy. Nothing was changed. Try again in a few seconds.")
     retry_after = 3
+
+
+class TooLarge(Problem):
+    """`limit` in bytes."""
+
+    status = 413
+    code = "too_large"
+    message = N_("The request is too large: at most %(size)s is accepted.")
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit=limit, size=file_size(limit))

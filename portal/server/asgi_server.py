@@ -44,7 +44,7 @@ from django.utils.module_loading import import_string
 
 from portal.errors import Busy, Problem
 from portal.server import intake, shutdown
-from portal.web.problems import MEDIA_TYPE, body_of
+from portal.web.problems import MEDIA_TYPE, body_of, page_of
 from portal.web.problems import headers_of as headers_of_problem
 
 Message = MutableMapping[str, Any]
@@ -75,7 +75,7 @@ class Hybrid:
         self.downloads = ThreadPoolExecutor(intake.DOWNLOADS_ALL, thread_name_prefix="download")
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self.bodies = intake.Allowance(intake.MOST_BODIES)
-        self.large = intake.Allowance(intake.LARGE_EACH, intake.LARGE_ALL)
+        self.large = intake.LargeBodies(intake.LARGE_EACH, intake.LARGE_ALL)
         self.filing = intake.Allowance(FILE_THREADS // 2)
         self.hashing = intake.Allowance(PASSWORDS_WAITING // 2, PASSWORDS_WAITING)
         self.streaming = intake.Allowance(intake.STREAMS_EACH)
@@ -130,8 +130,8 @@ class Hybrid:
         if sender is None:  # the view says that one has to sign in; what was to be sent is not even read
             with self.bodies.one(address):
                 return 0 if size is not None else await intake.read(scope, receive, body, intake.SMALL)
-        with self.large.one(sender):
-            return await intake.read(scope, receive, body, intake.limit_for(environ))
+        with self.large.one(sender) as arriving:
+            return await intake.read(scope, receive, body, intake.limit_for(environ), arriving)
 
     async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
         """The answer, from the pool of threads that this kind of request has. Raises TooMany, Busy."""
@@ -277,10 +277,14 @@ def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEv
 async def refuse(send: Send, problem: Problem, environ: dict[str, Any]) -> None:
     """Before Django was asked, or instead of what it would have sent; in the browser's language."""
     request = WSGIRequest(environ)
-    is_api = request.path.startswith("/api/")
     with translation.override(translation.get_language_from_request(request)):
-        text = json.dumps(body_of(problem, request.path)) if is_api else f"{problem.detail}\n"
-    body, kind = text.encode(), MEDIA_TYPE if is_api else "text/plain; charset=utf-8"
+        if request.path.startswith("/api/"):
+            text, kind = json.dumps(body_of(problem, request.path)), MEDIA_TYPE
+        elif "text/html" in request.headers.get("Accept", ""):
+            text, kind = page_of(problem), "text/html; charset=utf-8"
+        else:
+            text, kind = f"{problem.detail}\n", "text/plain; charset=utf-8"
+    body = text.encode()
     headers = {"content-type": kind, "connection": "close", **headers_of_problem(problem)}
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": pairs})

@@ -3,7 +3,7 @@
 | | who | at most |
 |---|---|---|
 | a body up to SMALL | anybody | MOST_BODIES at once from one address; who is known has as many of their own beside them |
-| a larger one | who is signed in or has a live token: looked up first | LARGE_EACH at once, LARGE_ALL in the process |
+| a larger one | who is signed in or has a live token: looked up first | LARGE_EACH, LARGE_ALL in all; the slowest gives way |
 | a stream, or a request held open | one person (else one address) | STREAMS_EACH |
 | a request for files | one person (else one address) | half of the threads for files |
 | a download | the same | DOWNLOADS_EACH of DOWNLOADS_ALL |
@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import IO, Any
 
@@ -31,12 +32,13 @@ from django.db import close_old_connections
 from rest_framework.request import Request
 
 from portal.accounts.client_address import client_of
-from portal.errors import N_, Busy, Problem
+from portal.errors import N_, Busy, Problem, TooLarge
 from portal.text.numbers import natural
 
 SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
 FILES = re.compile(r"/files/")  # addresses of files: listed, uploaded, downloaded
 START, SLOWEST = 20.0, 16 * 1024  # s, bytes a second
+SETTLING, HURRIED = 3.0, 256 * 1024  # s, bytes a second: whoever comes faster keeps a place that others need
 READER = 60.0  # s
 MOST_BODIES = 32
 LARGE_EACH, LARGE_ALL = 3, 8
@@ -46,12 +48,6 @@ DOWNLOADS_EACH, DOWNLOADS_ALL = 8, 32
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-
-
-class TooLarge(Problem):
-    status = 413
-    code = "too_large"
-    message = N_("The request is too large: at most %(limit)s bytes are accepted.")
 
 
 class TooSlow(Problem):
@@ -102,22 +98,87 @@ class Allowance:
                     del self.held[holder]
 
 
-async def read(scope: Scope, receive: Receive, body: IO[bytes], limit: int) -> int:
-    """Writes the body; returns its size. Raises TooLarge (before the body is read when it says its length), TooSlow, Gone."""
-    if (announced(scope) or 0) > limit:
-        raise TooLarge(limit=limit)
-    begun, size, more = time.monotonic(), 0, True
-    while more:
-        left = begun + START + size / SLOWEST - time.monotonic()
+@dataclass(eq=False, slots=True)
+class Arriving:
+    """A body on its way."""
+
+    holder: str
+    begun: float = field(default_factory=lambda: time.monotonic())
+    size: int = 0
+    gave_way: bool = False
+    timer: asyncio.Timeout | None = None  # of the part that is waited for
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second so far."""
+        return self.size / max(0.001, time.monotonic() - self.begun)
+
+    def give_way(self) -> None:
+        """Its next part is waited for no longer."""
+        self.gave_way = True
+        if self.timer is not None:
+            self.timer.reschedule(0)
+
+    async def next_part(self, receive: Receive) -> Message:
+        """Raises TooSlow, Gone."""
+        deadline = self.begun + START + self.size / SLOWEST
         try:
-            message = await asyncio.wait_for(receive(), max(0.0, left))
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())) as self.timer:
+                message = await receive()
         except TimeoutError:
             raise TooSlow from None
+        finally:
+            self.timer = None
+        if self.gave_way:
+            raise TooSlow
         if message["type"] == "http.disconnect":
             raise Gone
-        size += len(message.get("body", b""))
+        return message
+
+
+class LargeBodies:
+    """Places for large bodies: `each` of one holder, `most` in all. Where all are taken, a newcomer gets that of a body which has
+    had SETTLING seconds and comes slower than HURRIED: first of who has several, then the slowest. A slow line loses its
+    place only when somebody else needs one. Used by the event loop only."""
+
+    def __init__(self, each: int, most: int) -> None:
+        self.each, self.most = each, most
+        self.here: list[Arriving] = []
+
+    def of(self, holder: str) -> int:
+        return sum(body.holder == holder for body in self.here)
+
+    @contextlib.contextmanager
+    def one(self, holder: str) -> Iterator[Arriving]:
+        """Raises TooMany, Busy."""
+        if self.of(holder) >= self.each:
+            raise TooMany(most=self.each)
+        if len(self.here) >= self.most:
+            slow = [each for each in self.here if each.rate < HURRIED and time.monotonic() - each.begun > SETTLING]
+            if not slow:
+                raise Busy
+            first = min(slow, key=lambda each: (-self.of(each.holder), each.rate))
+            self.here.remove(first)
+            first.give_way()
+        body = Arriving(holder)
+        self.here.append(body)
+        try:
+            yield body
+        finally:
+            if body in self.here:
+                self.here.remove(body)
+
+
+async def read(scope: Scope, receive: Receive, body: IO[bytes], limit: int, arriving: Arriving | None = None) -> int:
+    """Writes the body; returns its size. Raises TooLarge (before the body is read when it says its length), TooSlow, Gone."""
+    if (announced(scope) or 0) > limit:
+        raise TooLarge(limit)
+    arriving, size, more = arriving or Arriving(""), 0, True
+    while more:
+        message = await arriving.next_part(receive)
+        arriving.size = size = size + len(message.get("body", b""))
         if size > limit:
-            raise TooLarge(limit=limit)
+            raise TooLarge(limit)
         body.write(message.get("body", b""))
         more = message.get("more_body", False)
     body.seek(0)

@@ -18,10 +18,19 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, ValidationError
+from django.conf import settings
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    TooManyFieldsSent,
+    TooManyFilesSent,
+    ValidationError,
+)
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db.models import ProtectedError, RestrictedError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+from django.utils import translation
 from django.views import defaults
 from drf_standardized_errors.formatter import ExceptionFormatter
 from rest_framework import exceptions
@@ -29,7 +38,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import as_serializer_error
 
 from portal.access import NotVisible
-from portal.errors import N_, Busy, Invalid, Problem
+from portal.errors import N_, Busy, Invalid, Problem, TooLarge
 from portal.infra.logs import current_request_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -65,10 +74,18 @@ class Malformed(Problem):
     message = N_("The request is malformed.")
 
 
-class TooLarge(Problem):
-    status = 413
-    code = "too_large"
-    message = N_("The request is too large.")
+class TooManyFiles(Problem):
+    status = 422
+    code = "too_many_files"
+    message = N_(
+        "One form brings at most %(limit)s files. Send the others with a second one, or all of them in one archive."
+    )
+
+
+class TooManyFields(Problem):
+    status = 422
+    code = "too_many_fields"
+    message = N_("One form has at most %(limit)s fields.")
 
 
 class Failed(Problem):
@@ -113,7 +130,11 @@ def as_problem(exc: Exception) -> Problem | None:
     if isinstance(exc, PermissionDenied):
         return NotAllowed()
     if isinstance(exc, RequestDataTooBig):
-        return TooLarge()
+        return TooLarge(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    if isinstance(exc, TooManyFilesSent):
+        return TooManyFiles(limit=settings.DATA_UPLOAD_MAX_NUMBER_FILES)
+    if isinstance(exc, TooManyFieldsSent):
+        return TooManyFields(limit=settings.DATA_UPLOAD_MAX_NUMBER_FIELDS)
     if isinstance(exc, ProtectedError | RestrictedError):
         return InUse()
     if isinstance(exc, IntegrityError):
@@ -181,10 +202,19 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None) -> HttpResponse:
-    """handler400: what no browser sends by itself, such as the name of another host."""
-    return (
-        plain(Malformed(), request) if wants_json(request) else defaults.bad_request(request, exception or Malformed())
-    )
+    """handler400: what no browser sends by itself, such as the name of another host; and forms that are too large."""
+    foreseen = as_problem(exception) if exception is not None else None
+    if wants_json(request):
+        return plain(foreseen or Malformed(), request)
+    if foreseen is not None:
+        with translation.override(translation.get_language_from_request(request)):
+            return HttpResponse(page_of(foreseen), status=foreseen.status, headers=headers_of(foreseen))
+    return defaults.bad_request(request, exception or Malformed())
+
+
+def page_of(problem: Problem) -> str:
+    """The page of a refusal where there is no session, no database and no request that could be read to its end."""
+    return render_to_string("refused.html", {"problem": problem})
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

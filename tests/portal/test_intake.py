@@ -6,6 +6,7 @@ import asyncio
 import io
 import select
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
@@ -13,11 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
 from django.urls import reverse
 
 from portal.errors import Busy
 from portal.server import intake
 from portal.server.asgi_server import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
+from tests import builders as make
 from tests.portal.test_hybrid import SITE
 from tests.portal.web_server import WebServer, web_server
 
@@ -53,7 +57,7 @@ class TestBodies:
     def test_a_strangers_body_of_unknown_length_ends_early(self, site: WebServer) -> None:
         answer = httpx.put(f"{site.url}/echo/files/x", content=iter([b"x" * 40_000] * 3))
         assert answer.status_code == 413
-        assert str(intake.SMALL) in answer.text
+        assert "64.0 KiB" in answer.text
 
     def test_who_is_known_sends_files_of_any_size_allowed(self, site: WebServer) -> None:
         answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers={"X-Sender": "user:1"})
@@ -78,6 +82,30 @@ class TestBodies:
         finally:
             for connection in stalled:
                 connection.close()
+
+    def test_slow_uploads_of_several_people_give_way_to_others(self, site: WebServer) -> None:
+        head = "PUT /echo/files/x HTTP/1.1\nHost: 127.0.0.1\nX-Sender: user:{}\nContent-Length: 90000000\n\n"
+        slow = [talk(site, head.format(10 + n % 3)) for n in range(intake.LARGE_ALL)]
+        known = {"X-Sender": "user:20"}
+        try:
+            for connection in slow:
+                connection.sendall(b"x" * 20_000)
+            end, answer = time.monotonic() + 30, httpx.Response(503)
+            while answer.status_code == 503 and time.monotonic() < end:  # until they have had their time to begin
+                answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers=known)
+            assert answer.json()["size"] == 7_000_000
+            gave_way, _, _ = select.select(slow, [], [], 15)
+            assert [answer_of(connection)[:12] for connection in gave_way] == [b"HTTP/1.1 408"]
+        finally:
+            for connection in slow:
+                connection.close()
+
+    def test_what_is_refused_before_django_is_a_page_in_a_browser(self, site: WebServer) -> None:
+        browser = {"Accept": "text/html,*/*", "Accept-Language": "zh-CN", "X-Sender": "user:1"}
+        answer = httpx.post(f"{site.url}/echo/new/", content=b"x" * 7_000_000, headers=browser)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (413, "text/html; charset=utf-8")
+        assert "6.0 MiB" in answer.text
+        assert "返回" in answer.text
 
     def test_strangers_of_the_same_address_keep_nobody_known_from_sending(self, site: WebServer) -> None:
         head = "POST /echo/x HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 100\n\n"
@@ -212,3 +240,33 @@ def test_an_allowance_is_given_back_and_forgets_who_has_nothing() -> None:
     with allowance.one("a"):
         pass
     assert not allowance.held
+
+
+def test_who_sends_fast_or_has_just_begun_keeps_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    places = intake.LargeBodies(2, 3)
+    with places.one("a") as first, places.one("a") as second, places.one("b") as third:
+        with pytest.raises(intake.Busy), places.one("c"):
+            pass  # all have just begun
+        now[0] = 10.0
+        first.size, second.size, third.size = 10 * intake.HURRIED, 9, 1
+        with pytest.raises(intake.TooMany), places.one("a"):
+            pass
+        with places.one("c"):
+            assert [each.gave_way for each in (first, second, third)] == [False, True, False]
+            with places.one("d"):
+                assert third.gave_way
+                with pytest.raises(intake.Busy), places.one("e"):
+                    pass
+    assert places.here == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "words"), [("en", "at most 100 files"), ("zh-hans", "最多 100 个文件")])
+def test_a_form_with_too_many_files_says_how_many_it_may_bring(client: Client, language: str, words: str) -> None:
+    client.force_login(make.user("ann"), backend="django.contrib.auth.backends.ModelBackend")
+    files = {"files": [SimpleUploadedFile(f"{n}.txt", b"x") for n in range(101)]}
+    answer = client.post("/profile/", files, headers={"Accept-Language": language})
+    assert answer.status_code == 422
+    assert words in answer.content.decode()

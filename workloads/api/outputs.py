@@ -18,12 +18,11 @@ from rest_framework.response import Response
 from portal.access import Right
 from portal.api.base import ApiView
 from portal.api.events import EVENT_ANSWERS, EVENT_PARAMETERS, Events
-from portal.errors import N_, Problem
+from portal.errors import N_, Problem, TooLarge
 from portal.notify import event_bell
 from portal.server import streams
 from portal.text.numbers import natural
 from portal.web.code_names import plain_error
-from portal.web.problems import TooLarge
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
 from workloads.clusters.drivers import ClusterAway
@@ -242,7 +241,7 @@ class FileView(Files):
         row = self.writable(workload)
         size = natural(request.META.get("CONTENT_LENGTH") or "0")
         if size is None or size > settings.FILE_UPLOAD_LIMIT:
-            raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
+            raise TooLarge(settings.FILE_UPLOAD_LIMIT)
         volumes.store(row, path, received(request))
         return Response(status=204)
 
@@ -266,7 +265,7 @@ def received(request: Request) -> Iterator[bytes]:
     while data := request._request.read(1 << 16):
         size += len(data)
         if size > settings.FILE_UPLOAD_LIMIT:
-            raise TooLarge(most=settings.FILE_UPLOAD_LIMIT)
+            raise TooLarge(settings.FILE_UPLOAD_LIMIT)
         yield data
 
 
