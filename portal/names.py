@@ -135,6 +135,30 @@ def tidy(text: str) -> str:
     return SPACES.sub(" ", unicodedata.normalize("NFC", text).translate(FULL_WIDTH)).strip()
 
 
+def cleaned(text: str, *, name: bool = True) -> str:
+    """The nearest text that the rule takes, for one that was kept before there was a rule: `line`, and for a name `plain`.
+    "" where nothing is left. What the rule takes already stays to the letter."""
+    try:
+        (plain if name else line)(text)
+    except ValidationError:
+        kept, marks = list[str](), 0
+        for sign in text:
+            category = unicodedata.category(sign)
+            marks = marks + 1 if category in ("Mn", "Me") else 0
+            if category in ("Cc", "Zl", "Zp"):
+                kept.append(" ")
+            elif category not in HIDDEN and sign not in BLANK | VARIANTS and marks <= MOST_MARKS:
+                kept.append(sign)
+        text = tidy("".join(kept))
+        return WORD.sub(lambda word: _in_one_script(word[0]), text) if name else text
+    return text
+
+
+def _in_one_script(word: str) -> str:
+    drawn = "".join(map(_stranger, word))
+    return drawn if len(word) > 1 and drawn.isascii() else word
+
+
 def checked(text: str, field: str = "name") -> str:
     """The tidy name. Raises Invalid with the field."""
     text = tidy(text)
