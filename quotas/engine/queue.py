@@ -1,8 +1,8 @@
-"""Whose turn it is: inside a department by priority, time in queue and id; between departments by competition.
+"""The order of the queue: inside a department by priority, time of submission and id; between departments by competition.
 
-The departments' next claims compete: inside the guarantee first; then, with fair sharing, the lowest share after
-admission, level by level down the tree; then priority, time in queue, id. After every answer only the path from the
-answered department to the root is looked at again, so a pass over n claims costs n · depth · log(departments).
+The next claims of all departments compete, level by level down the tree: those inside their guarantee first; then, with fair
+sharing, the lowest share once it has started; then priority, time of submission, id. After every answer only the way from the
+answered department to the root is ranked again, so a pass over n claims costs n · depth · log(departments).
 """
 
 from collections import deque
@@ -13,9 +13,9 @@ from quotas.engine.quota_tree import Account, Ledger, Share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
-"""(whether it borrows, its share, its place in the order of all)"""
+"""(whether the claim borrows, its department's share, its place by queue_order)"""
 Entry = tuple[bool, Share, int, int, Claim]
-"""A rank, the version of whose word it is, and the claim"""
+"""A rank, the version of the account that entered it, and the claim; only an account's latest version counts"""
 
 
 def queue_order(claim: Claim) -> tuple[int, int, str]:
@@ -24,22 +24,20 @@ def queue_order(claim: Claim) -> tuple[int, int, str]:
 
 
 def line_of(ledger: Ledger, claims: Iterable[Claim], fair: bool) -> dict[ClaimId, int]:
-    """Everybody's place in line: the order in which all claims would start if nobody ran yet and there were room for all.
-    It does not depend on who runs, so two claims never change places because one is stopped for the other. The `ledger` is
-    empty, and filled."""
+    """The place of every claim in line: the order in which all would start if nothing ran yet and there were room for all. It
+    does not depend on what runs, so two claims never change places because one is preempted for the other. The `ledger` must be
+    empty; it is filled."""
     competition, line = Competition(ledger, claims, fair, lambda claim: claim.units), dict[ClaimId, int]()
     while (claim := competition.next()) is not None:
         line[claim.id] = len(line)
-        ledger.add(claim.department, 0 if claim.is_recall else claim.units)  # workloads will use what it calls back
+        ledger.add(claim.department, 0 if claim.is_recall else claim.units)  # workloads will be charged for it
         competition.again(claim.department)
     return line
 
 
 class Competition:
-    """Yields the pending claims of one pool, each when its turn comes.
-
-    `asks(claim)` says how many more units the claim would charge to its department now.
-    """
+    """Gives the pending claims of one pool, each when its turn comes. `asks(claim)` are the units that its department would be
+    charged more now."""
 
     def __init__(self, ledger: Ledger, claims: Iterable[Claim], fair: bool, asks: Callable[[Claim], int]) -> None:
         self._ledger = ledger
@@ -56,14 +54,14 @@ class Competition:
             self._enter(ledger[department])
 
     def next(self) -> Claim | None:
-        """The claim whose turn it is; it leaves the queue. Call `again` for its department once it is answered."""
+        """Take the claim whose turn it is from the queue. Call `again` for its department once it is answered."""
         claim = self._best(self._ledger.root)
         if claim is not None:
             self._queues[claim.department].popleft()
         return claim
 
     def again(self, department: DepartmentId) -> None:
-        """Let the department's next claim compete, and rank anew whatever its usage has moved."""
+        """Let the department's next claim compete, and rank again what its usage has changed."""
         self._enter(self._ledger[department])
 
     def _enter(self, account: Account) -> None:
@@ -76,7 +74,7 @@ class Competition:
             account = account.parent
 
     def _best(self, account: Account) -> Claim | None:
-        """The winner below an account: its own next claim, or the best of its children's winners."""
+        """The best claim at or below an account: its own next claim, or the best of its children."""
         own = self._queues.get(account.id)
         heap = self._heaps.get(account.id)
         while heap and not self._current(account, heap[0]):
@@ -87,7 +85,7 @@ class Competition:
         return below[4] if below else None
 
     def _current(self, account: Account, entry: Entry) -> bool:
-        """Whether a heap entry is the latest word of the child it came through."""
+        """Whether a heap entry of the account is the latest version of the child that entered it."""
         child = self._ledger[entry[4].department]
         while child.parent is not None and child.parent is not account:
             child = child.parent

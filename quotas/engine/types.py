@@ -229,7 +229,7 @@ class Claim:
 
     Each pod takes `asked_per_pod` of a card's units (None: `units_per_pod`), `cores_per_pod` percent of its compute, or a MIG
     instance of `profile`; beside that `cpu_milli`, `memory_mib` and `devices` of its machine. `units_per_pod` is what it is
-    charged, the largest of those shares (units.charged). With `same_domain` all pods run in one network domain.
+    charged, the largest of those shares (units.resized). With `same_domain` all pods run in one network domain.
 
     `own_only` claims never borrow, those not `preemptible` are never victims. A preempted claim does not borrow again
     before `backoff_until`. `held_for` names the claim that a leaving one makes room for. `notice` and `grace` are what it

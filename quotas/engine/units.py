@@ -1,4 +1,4 @@
-"""Units: how much a pool has, and how a claim's units, work and times are counted."""
+"""Units and times: how much a pool has, what a claim is charged, what stopping it loses, and when it is gone."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,15 +25,15 @@ def node_units(pool: Pool, node: Node) -> int:
 
 
 def card_units(pool: Pool) -> int:
-    """Units of a card of the pool, of the largest where they differ; 0 when it has none."""
+    """Units of a card of the pool, of the largest where cards differ; 0 when it has none."""
     return pool.units_per_card or max((card.units for node in pool.nodes or () for card in node.cards), default=0)
 
 
 def card_cores(pool: Pool) -> int:
-    """Percent of compute that a card of the pool gives out in all; where cards differ the least, so that nobody pays less
-    than a pod can take of the smallest. 100 where nothing limits it."""
-    said = (card.cores for node in pool.nodes or () for card in node.cards if card.cores)
-    return pool.cores_per_card or min(said, default=100)
+    """Percent of compute that a card of the pool gives out in all, 100 where nothing limits it. Where cards differ the least,
+    so that nobody pays less than a pod can take of the smallest."""
+    known = (card.cores for node in pool.nodes or () for card in node.cards if card.cores)
+    return pool.cores_per_card or min(known, default=100)
 
 
 def compute_units(cores: int, card_units: int, card_cores: int) -> int:
@@ -42,8 +42,8 @@ def compute_units(cores: int, card_units: int, card_cores: int) -> int:
 
 
 def comes_with_a_card(pool: Pool) -> tuple[int, int]:
-    """CPU in milli and memory in MiB that a card of the pool comes with, as the pool says; else an even share of what a node
-    has, of the node where that is least, so that whoever is charged for it has it on each. 0: as much as one likes."""
+    """CPU in millicores and memory in MiB that come with a card of the pool, as the pool says, else an even share of the node
+    where that is least, so that a pod that is charged for it finds it on each. 0: nobody is charged for it."""
     cpu, memory = pool.cpu_per_card, pool.memory_per_card
     return (
         _least_even_share(pool, lambda node: node.cpu_milli) if cpu is None else cpu,
@@ -75,15 +75,12 @@ def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
 
 
 def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
-    """What claims occupy that is not present: on lost, drained or quarantined nodes and cards. It takes nothing of the
-    present capacity, and ending it gives nothing back. Claims that stand on present cards alone are left out."""
+    """Units of each claim on lost, drained or quarantined nodes and cards: they take nothing of the present capacity, and
+    stopping the claim gives nothing back. Claims on present cards alone are left out."""
     if pool.nodes is None:
         return {}
-    present = {
-        node.name: {index for index, card in enumerate(node.cards) if card.units}
-        for node in pool.nodes
-        if node_units(pool, node)
-    }
+    nodes = [node for node in pool.nodes if node_units(pool, node)]
+    present = {node.name: {index for index, card in enumerate(node.cards) if card.units} for node in nodes}
 
     def is_gone(placed: Placed) -> bool:
         cards = present.get(placed.node)
@@ -94,7 +91,7 @@ def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
 
 
 def lost_work(claim: Claim, now: int, settings: Settings) -> int:
-    """Unit-seconds that stopping the claim throws away: since its start or last checkpoint, plus starting again."""
+    """Unit-seconds that stopping the claim loses: since its start or last checkpoint, plus the cost of starting again."""
     since = _started(claim, now)
     if claim.checkpointed_at is not None:
         since = max(since, claim.checkpointed_at)
@@ -102,7 +99,7 @@ def lost_work(claim: Claim, now: int, settings: Settings) -> int:
 
 
 def young_until(claim: Claim, now: int) -> int:
-    """Until when the operator's minimum runtime protects a holding claim."""
+    """The time until which its minimum runtime protects a holding claim."""
     return _started(claim, now) + claim.min_runtime
 
 
@@ -118,7 +115,7 @@ def ends_at(claim: Claim) -> int | None:
 
 
 def notice_of(claim: Claim, pool: Pool, settings: Settings) -> int:
-    """Seconds between telling the claim and SIGTERM: frozen on the claim, else its pool's, else the default."""
+    """Seconds between telling the claim and SIGTERM: those promised to the claim, else its pool's, else the default."""
     if claim.notice is not None:
         return claim.notice
     return settings.notice if pool.notice is None else pool.notice
@@ -132,12 +129,13 @@ def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
 
 
 def told_at(leaver: Claim, pool: Pool, settings: Settings, now: int) -> int:
-    """When a leaving claim was told to go; `now` if nothing is said of that."""
+    """When a leaving claim was told to leave; `now` if that is not known."""
     return now if leaver.leave_by is None else leaver.leave_by - notice_of(leaver, pool, settings)
 
 
 def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
-    """The latest time at which a leaver's units are free: those told now, or soon, get notice and grace."""
+    """The latest time at which the claim's units are free: a holding claim is told now, or once its minimum runtime is over,
+    and gets notice and grace."""
     grace = grace_of(claim, pool, settings)
     if claim.state is ClaimState.LEAVING:
         return (now if claim.leave_by is None else claim.leave_by) + grace
@@ -145,12 +143,11 @@ def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
 
 
 def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
-    """The policy of a taker: of its quota, department, pool, or the default; the first that is set counts whole."""
+    """The policy of a department's claims: of its quota, department, pool, or the default; the first that is set counts whole."""
     quota = department.quotas.get(pool.id)
-    found = (quota.policy if quota else None, department.policy, pool.policy)
-    return next((policy for policy in found if policy is not None), settings.policy)
+    return (quota and quota.policy) or department.policy or pool.policy or settings.policy
 
 
 def entered_at(claim: Claim) -> int:
-    """When a claim that holds came to stand in the ledger."""
+    """When a holding claim came to be charged."""
     return claim.submitted_at if claim.started_at is None else claim.started_at
