@@ -18,6 +18,7 @@ from portal.access import Actor
 from portal.models import Department, Membership, Role, User
 from quotas.models import Cluster, ClusterKind, Pool, PoolGroup, Quota
 from quotas.rules.quotas import set_quota
+from workloads.demo.names import named
 from workloads.demo.nodes import A100, A100_40, NODES, T4
 from workloads.models import Image, Kind, Preset
 from workloads.nodes.inventory import refresh
@@ -100,7 +101,7 @@ PRESETS = [  # slug, title, description, kind, pool, units, profile, image, comm
      TRAINING, ["train", "--steps", "60"], 3600),
     ("train-1", "Train on one A100", "Resumes from its checkpoint after a recall", Kind.JOB, "a100", 1, "",
      TRAINING, TRAIN_AN_HOUR, 4 * 3600),
-    ("train-4", "Train on four A100", "All on one machine, all at once", Kind.JOB, "a100", 4, "",
+    ("train-4", "Train on four A100", "All on one node, all at once", Kind.JOB, "a100", 4, "",
      TRAINING, TRAIN_AN_HOUR, 4 * 3600),
     ("finetune-t4", "Fine-tune on 6 GiB of a T4", "Shares the card with others", Kind.JOB, "t4", 6 * GIB, "",
      TRAINING, ["train", "--steps", "600"], 2 * 3600),
@@ -117,15 +118,16 @@ MORE: dict[str, dict[str, Any]] = {  # of the presets: what only their kinds hav
 }
 
 
-def seed() -> None:
+def seed(language: str = "en") -> None:
+    """Fills the installation in, with names in "en" or "zh"."""
     cluster = declare_cluster()
-    make_pools(cluster)
+    make_pools(cluster, language)
     refresh(cluster)
-    make_departments()
+    make_departments(language)
     make_people()
     make_quotas(operator())
-    make_images()
-    make_presets()
+    make_images(language)
+    make_presets(language)
 
 
 def operator() -> Actor:
@@ -139,14 +141,14 @@ def declare_cluster() -> Cluster:
     return cluster
 
 
-def make_pools(cluster: Cluster) -> None:
+def make_pools(cluster: Cluster, language: str) -> None:
     """The inventory then finds a pool for each node, and adds the cards' units to its nominal capacity."""
     for slug, (name, product, sharing, unit, per_card, mig) in POOLS.items():
         group, _made = PoolGroup.objects.get_or_create(name=f"{CLUSTER}-{slug}", cluster=cluster)
         Pool.objects.get_or_create(
             slug=slug,
             defaults={
-                "name": name,
+                "name": named(name, language),
                 "group": group,
                 "product": product,
                 "sharing": sharing,
@@ -160,10 +162,10 @@ def make_pools(cluster: Cluster) -> None:
         )
 
 
-def make_departments() -> None:
+def make_departments(language: str) -> None:
     for slug, (name, parent) in DEPARTMENTS.items():
         above = Department.objects.get(slug=parent) if parent else None
-        Department.objects.get_or_create(slug=slug, defaults={"name": name, "parent": above})
+        Department.objects.get_or_create(slug=slug, defaults={"name": named(name, language), "parent": above})
 
 
 def make_people() -> None:
@@ -207,20 +209,21 @@ def make_quotas(actor: Actor) -> None:
             )
 
 
-def make_images() -> None:
-    """An image of the embedded cluster is a folder with an interpreter and the programs beside it."""
-    Image.objects.update_or_create(
-        name=TRAINING,
-        defaults={
-            "title": "Training (plain Python, demo programs)",
-            "kinds": [Kind.JOB, Kind.DISTRIBUTED, Kind.SERVICE],
-            "interpreter": str(training_interpreter()),
-        },
-    )
-    Image.objects.update_or_create(
-        name=NOTEBOOK,
-        defaults={"title": "JupyterLab", "kinds": [Kind.NOTEBOOK], "interpreter": str(Path(sys.executable).absolute())},
-    )
+def make_images(language: str = "en") -> None:
+    """An image of the embedded cluster is a folder with an interpreter and the programs beside it, made anew at every
+    start; the title stays as it was first given."""
+    training = {
+        "kinds": [Kind.JOB, Kind.DISTRIBUTED, Kind.SERVICE],
+        "interpreter": str(training_interpreter()),
+    }
+    notebook = {"kinds": [Kind.NOTEBOOK], "interpreter": str(Path(sys.executable).absolute())}
+    for name, title, values in (
+        (TRAINING, "Training (plain Python, demo programs)", training),
+        (NOTEBOOK, "JupyterLab", notebook),
+    ):
+        Image.objects.update_or_create(
+            name=name, defaults=values, create_defaults={**values, "title": named(title, language)}
+        )
 
 
 def training_interpreter() -> Path:
@@ -238,13 +241,13 @@ def training_interpreter() -> Path:
     return folder / "python3"
 
 
-def make_presets() -> None:
+def make_presets(language: str) -> None:
     for order, (slug, title, text, kind, pool, units, profile, image, command, max_runtime) in enumerate(PRESETS):
         Preset.objects.get_or_create(
             slug=slug,
             defaults={
-                "title": title,
-                "description": text,
+                "title": named(title, language),
+                "description": named(text, language),
                 "kind": kind,
                 "pool": Pool.objects.get(slug=pool),
                 "units_per_pod": units,

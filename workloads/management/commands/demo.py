@@ -69,6 +69,7 @@ class Command(BaseCommand):
         """Returns the logins as lines to show. Each step is quick when there is nothing to do, and goes on where an
         interrupted one stopped."""
         from workloads.demo.load import submit_load
+        from workloads.demo.names import of_environment
         from workloads.demo.seed import make_images, seed
 
         call_command("migrate", verbosity=0, interactive=False)
@@ -77,7 +78,7 @@ class Command(BaseCommand):
             make_images()
         else:
             self.stdout.write("Filling in people, quotas and work …")
-            seed()
+            seed(of_environment())
             submitted = submit_load() if load else 0
             AuditEntry.objects.create(actor_name="system", action=SEEDED, target="demo", after={"workloads": submitted})
         logins = login_lines(ensure_logins())
