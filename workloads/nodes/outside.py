@@ -21,6 +21,7 @@ from workloads.runtime import base
 from workloads.sharing import SYSTEMS
 from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, wants_a_gpu
 
+BY_CLAIM = frozenset({"dra", "dra-mig"})  # systems whose devices are allocated to a claim, which several pods may share
 FOR_GOOD = ("DaemonSet", "Node")  # who made a pod that is on every node, or a part of the node itself
 
 
@@ -74,13 +75,18 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
             by_pool[card.pool.pk].append(card)
             pools[card.pool.sharing] = card.pool
     found: dict[tuple[str, int], list[Part]] = defaultdict(list)
-    for pod in pods if pools else ():
+    claimed = set[tuple[str, str]]()
+    for pod in sorted(pods, key=lambda pod: pod.uid) if pools else ():
         for key, part in _parts(cluster, node, pod, pools):
+            if key in BY_CLAIM and part.device:
+                if (key, part.device) in claimed:  # pods that share a claim have its device once, all together
+                    part = dataclasses.replace(part, units=0)
+                claimed.add((key, part.device))
             found[pod.uid, pools[key].pk].append(part)
     taken: dict[int, tuple[int, int]] = {}
     instances = Counter[str]()
     for pool in pools.values():
-        mine = [part for (_, pk), theirs in sorted(found.items()) if pk == pool.pk for part in theirs]
+        mine = [part for (_, pk), theirs in sorted(found.items()) if pk == pool.pk for part in theirs if part.units]
         if pool.mig and node.instances:
             instances.update(part.profile for part in mine)
             continue

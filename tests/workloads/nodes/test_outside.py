@@ -249,3 +249,33 @@ def test_what_can_never_run_is_told_as_never_though_others_are_there(
     request = WorkloadRequest(kind="job", name="x", pool=pool, image=image, command=("python",), units_per_pod=17)
     with pytest.raises(Impossible):
         refuse_impossible(request.workload(vision, None, now=timezone.now()), now=timezone.now())
+
+
+@pytest.mark.parametrize(
+    "told", [True, False], ids=["a card of the node", "a device that is told apart by its name only"]
+)
+def test_pods_that_share_a_claim_have_its_device_once(world: World, cluster: Cluster, told: bool) -> None:
+    world.listed = [replace(node, sharing="dra") for node in world.listed]
+    look(cluster)
+    uuid = "GPU-3" if told else "gpu-x"
+    devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": uuid}}}]
+    result = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": [result]}}}}
+    slices = [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1"}, "devices": devices}}]
+
+    def sharing(name: str) -> Stranger:
+        pod = stranger(name)
+        named = {**pod.pod["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+        return replace(pod, pod={**pod.pod, "spec": named, "resourceClaims": [claim], "resourceSlices": slices})
+
+    world.strangers = [sharing("a"), sharing("b"), sharing("c")]
+    look(cluster)
+    assert sum(by_card()) == 1
+    assert sorted(OutsidePod.objects.values_list("name", "units")) == [("a", 1), ("b", 0), ("c", 0)]
+    world.strangers = world.strangers[1:]
+    look(cluster)
+    assert sum(by_card()) == 1
+    assert sorted(OutsidePod.objects.values_list("name", "units")) == [("b", 1), ("c", 0)]
+    world.strangers = []
+    look(cluster)
+    assert sum(by_card()) == 0
