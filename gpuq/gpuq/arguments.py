@@ -34,7 +34,7 @@ def memory(text: str) -> int:
 
 def in_gib(units: int, unit: str) -> int | float:
     """As amounts are typed: GiB where the pool counts memory in MiB, else as they are."""
-    return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, 2)
+    return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, 1)
 
 
 def counted_in(unit: str) -> str:
@@ -42,7 +42,12 @@ def counted_in(unit: str) -> str:
 
 
 def amount(units: int, unit: str) -> str:
-    return f"{in_gib(units, unit)} {counted_in(unit)}"
+    """As pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %."""
+    if unit == "MiB":
+        return f"{units} MiB" if 0 < units < 1024 else f"{in_gib(units, unit)} GiB"
+    if unit == "percent":
+        return f"{units} %"
+    return f"{units} {unit}" if units == 1 else f"{units} {unit}s"
 
 
 def variable(text: str) -> tuple[str, str]:

@@ -58,10 +58,25 @@ def test_an_amount_is_written_as_on_the_page(cli: Any) -> None:
     with pytest.raises(SystemExit):
         body(cli, "--memory", "16384")
     arguments = importlib.import_module("gpuq.arguments")
-    assert [arguments.amount(*each) for each in ((6144, "MiB"), (7680, "MiB"), (2, "card"))] == [
+    assert [
+        arguments.amount(*each)
+        for each in (
+            (6144, "MiB"),
+            (7680, "MiB"),
+            (2611, "MiB"),
+            (512, "MiB"),
+            (2, "card"),
+            (1, "card"),
+            (25, "percent"),
+        )
+    ] == [
         "6 GiB",
         "7.5 GiB",
-        "2 card",
+        "2.5 GiB",
+        "512 MiB",
+        "2 cards",
+        "1 card",
+        "25 %",
     ]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -14,6 +17,7 @@ from portal.api.base import FreeText, Strict, told_as
 from portal.errors import N_, Invalid
 from portal.infra.crypt import Undecryptable
 from portal.prepared import Prepared
+from portal.text.words import listed
 from quotas.amounts import LONGEST as LONGEST_AMOUNT
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Claim, ClaimState, Pool
@@ -253,7 +257,10 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
     if slug := values.pop("preset", None):
         preset = Preset.objects.select_related("pool__group", "image").filter(slug=slug, active=True).first()
         if preset is None:
-            raise Invalid(N_("There is no preset %(preset)s."), field="preset", preset=slug)
+            known = Preset.objects.filter(active=True).values_list("slug", flat=True)
+            raise Invalid(
+                N_("There is no preset %(preset)s. %(near)s"), field="preset", preset=slug, near=near(slug, known)
+            )
         fields = {
             "preset": preset, "kind": preset.kind, "name": preset.slug, "pool": preset.pool, "image": preset.image,
             "units_per_pod": preset.units_per_pod, "cores_per_pod": preset.cores_per_pod, "profile": preset.profile,
@@ -299,10 +306,18 @@ POOLS = Prepared(lambda slug: Pool.objects.select_related("group__cluster").filt
 IMAGES = Prepared(lambda name: Image.objects.filter(name=name, active=True))
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """What was probably meant, else what there is; "" where there is nothing."""
+    names = sorted(known)
+    found = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
+    return _("There are: %(names)s.") % {"names": listed(found)} if found else ""
+
+
 def pool_named(slug: str) -> Pool:
     pool = POOLS.first(slug)
     if pool is None:
-        raise Invalid(N_("There is no pool %(pool)s."), field="pool", pool=slug)
+        known = near(slug, Pool.objects.values_list("slug", flat=True))
+        raise Invalid(N_("There is no pool %(pool)s. %(near)s"), field="pool", pool=slug, near=known)
     return pool
 
 
@@ -310,5 +325,6 @@ def image_named(name: str) -> Image:
     image = IMAGES.first(name)
     if image is None:
         known = list(Image.objects.filter(active=True).values_list("name", flat=True)[:50])
-        raise Invalid(N_("There is no image %(image)s."), field="image", image=name, images=known)
+        text = N_("There is no image %(image)s. %(near)s")
+        raise Invalid(text, field="image", image=name, images=known, near=near(name, known))
     return image

@@ -26,7 +26,7 @@ from quotas.models import Cluster, Pool
 from workloads.models import Image, Kind, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
-from workloads.requests.text_fields import CommandField, MemoryField
+from workloads.requests.text_fields import CommandField, CoresField, MemoryField
 from workloads.runtime.setups import Setup
 
 
@@ -161,6 +161,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         label=gettext_lazy("Amount per pod"), initial="1", max_length=LONGEST,
         help_text=gettext_lazy("In the unit shown beside the pool, or with a unit: 10 GiB, 2 cards, half a card, 25 %."),
     )  # fmt: skip
+    cpu_milli = CoresField(label=gettext_lazy("CPU cores"))
     memory_mib = MemoryField(label=gettext_lazy("Memory"), help_text=gettext_lazy("Host memory, not GPU memory: 8 GiB"))
 
     class Meta:
@@ -178,7 +179,6 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
             "image": gettext_lazy("Image"),
-            "cpu_milli": gettext_lazy("CPU (millicores)"),
             "max_runtime": gettext_lazy("Maximum runtime (s)"),
             "setup": gettext_lazy("Options of this type"),
             "order": gettext_lazy("Order"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -11,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from portal.names import LineInput
+from portal.text.words import cores
 from quotas.amounts import LARGEST, MEBIBYTES
 from workloads.runtime import expansion
 
@@ -81,6 +83,24 @@ class MemoryField(LineInput):
         if not isinstance(value, int):
             return value
         return f"{value // 1024} GiB" if value % 1024 == 0 else f"{value} MiB"
+
+
+class CoresField(forms.DecimalField):
+    """CPU as people count it, 0.5 or 2, kept in millicores."""
+
+    def __init__(self, *, label: Any = None) -> None:
+        super().__init__(label=label, min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
+
+    def clean(self, value: Any) -> Any:
+        found = super().clean(value)
+        return None if found is None else int(found * 1000)
+
+    def prepare_value(self, value: Any) -> Any:
+        return cores(value) if isinstance(value, int) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        given = Decimal(initial) / 1000 if isinstance(initial, int) else initial
+        return super().has_changed(given, data)
 
 
 QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""")
