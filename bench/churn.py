@@ -73,7 +73,7 @@ def passes() -> dict[str, float]:
     from portal.errors import Busy
     from quotas.models import Cluster, PoolGroup
     from quotas.planning.run_pass import run_pass
-    from workloads.reconciler.reconcile import converge_cluster
+    from workloads.reconciler.reconcile import reconcile_cluster
 
     found = {}
 
@@ -85,7 +85,7 @@ def passes() -> dict[str, float]:
 
     group = PoolGroup.objects.get().pk
     for name, act in (
-        ("reconcile", lambda: converge_cluster(Cluster.objects.get())),
+        ("reconcile", lambda: reconcile_cluster(Cluster.objects.get())),
         ("first plan", plan),
         ("plan", plan),
     ):

@@ -170,7 +170,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     from workloads.clusters.run_spec import ROWS, spec_of
     from workloads.kubernetes.manifests import pod as manifest
     from workloads.models import Attempt, Image
-    from workloads.reconciler import starting
+    from workloads.reconciler.reconcile import BATCH, sort_out, start
     from workloads.requests.request import WorkloadRequest
 
     made.stop("web", "watcher", "worker", "beat")
@@ -199,7 +199,8 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
         loop = partial(bare_loop, api, driver.api, threads, path, manifests)
         before = loop("before")
         cpu, began = time.process_time(), time.perf_counter()
-        starting.start(claims, threads)
+        for at in range(0, count, BATCH):
+            start(sort_out(claims[at : at + BATCH]).admitted, threads)
         ours, cpu = count / (time.perf_counter() - began), time.process_time() - cpu
         after = loop("after")
     there = Attempt.objects.filter(claim__public_id__in=claims, created_at__isnull=False).count()

@@ -9,6 +9,8 @@ from celery import shared_task
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from portal.background import hint_queue
+from portal.background.hints import wake
 from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
 from workloads.clusters.drivers import driver_for
@@ -16,7 +18,7 @@ from workloads.files import cleaning
 from workloads.nodes import inventory
 from workloads.nodes.modes import changes
 from workloads.reconciler import deadlines, namespaces
-from workloads.reconciler.reconcile import converge_claim, converge_cluster
+from workloads.reconciler.reconcile import reconcile_claim, reconcile_cluster
 from workloads.runtime.base import ClusterError
 
 log = structlog.get_logger(__name__)
@@ -29,15 +31,19 @@ def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
         live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
         claim = live.values_list("public_id", flat=True).first() or ""
     if claim:
-        converge_claim(claim)
+        reconcile_claim(claim)
 
 
 @shared_task(name="workloads.converge_all")
 def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any) -> None:
     """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's. Thousands of
-    pods are listed less often than a few."""
+    pods are listed less often than a few. While a watcher takes hints it is only told to look."""
     with claimed_tick("workloads.converge_all", tick=tick, rest=4) as run:
-        if run:
+        if run and tick and hint_queue.alive():
+            wake(
+                "workloads.converge_all"
+            )  # whoever takes hints has workers: one process looks, and none waits for another
+        elif run:
             clusters = Cluster.objects.filter(active=True)
             _converge(clusters.filter(unreachable_since=None) if cluster_id is None else clusters.filter(pk=cluster_id))
 
@@ -53,7 +59,7 @@ def knock(*, tick: bool = False, **_: Any) -> None:
 def _converge(clusters: QuerySet[Cluster]) -> None:
     for cluster in clusters:
         try:
-            converge_cluster(cluster)
+            reconcile_cluster(cluster)
         except ClusterError as error:
             log.error("cluster.failed", cluster=cluster.name, error=str(error))
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 import orjson
 from django.conf import settings
 
-from portal.infra.shared_redis import said, say, shared
+from portal.infra.shared_redis import said, shared
 
-HINTS, TAKEN, TIDIED = "portal:hints", "portal:hints-taken", "portal:tidied"
+HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
 ALIVE = 10  # s; a taker says so at least this often, with a pass over the largest pool between two takes
 AT_ONCE = 10_000
@@ -53,16 +53,6 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 def alive() -> bool:
     """Whether somebody takes hints, as far as can be seen."""
     return said(TAKEN)
-
-
-def tidied() -> None:
-    """Tells that whoever takes hints has just tidied up after something that ended."""
-    say(TIDIED, ALIVE)
-
-
-def tidies() -> bool:
-    """Whether somebody does, as far as can be seen."""
-    return said(TIDIED)
 
 
 def take(seconds: float) -> list[Hint]:

@@ -30,7 +30,7 @@ from workloads import actions
 from workloads.clusters.drivers import driver_for
 from workloads.models import Attempt, Image, Workload
 from workloads.nodes import inventory
-from workloads.reconciler.reconcile import converge_cluster
+from workloads.reconciler.reconcile import reconcile_cluster
 from workloads.sharing.nodes import quantity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
@@ -82,7 +82,7 @@ class Site:
 
     def turn(self) -> None:
         run_pass(group_id=self.pool.group_id)
-        converge_cluster(Cluster.objects.get(pk=self.cluster.pk))
+        reconcile_cluster(Cluster.objects.get(pk=self.cluster.pk))
 
     def until(self, fact: Any) -> Any:
         def turned() -> Any:

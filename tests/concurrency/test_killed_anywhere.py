@@ -90,7 +90,7 @@ class World:
 
     def turn(self) -> None:
         run_pass.run_pass(group_id=self.pool.group_id)
-        reconcile.converge_cluster(self.pool.group.cluster)
+        reconcile.reconcile_cluster(self.pool.group.cluster)
         deadlines.keep(now=timezone.now())
 
     def until(self, workload: Workload, state: str) -> None:

@@ -21,7 +21,7 @@ from workloads.clusters.drivers import driver_for
 from workloads.models import Image, Workload
 from workloads.nodes import inventory
 from workloads.reconciler import deadlines
-from workloads.reconciler.reconcile import converge_cluster
+from workloads.reconciler.reconcile import reconcile_cluster
 from workloads.requests.request import WorkloadRequest
 
 
@@ -64,7 +64,7 @@ class Bed:
         """One beat of everything."""
         for group in PoolGroup.objects.all():
             run_pass(group_id=group.pk)
-        converge_cluster(Cluster.objects.get(pk=self.cluster.pk))
+        reconcile_cluster(Cluster.objects.get(pk=self.cluster.pk))
         from django.utils import timezone
 
         deadlines.keep(now=timezone.now())

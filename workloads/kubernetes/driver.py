@@ -86,7 +86,7 @@ class Connection:
                 raise Refused(f"kubeconfig: {error}", code="bad_kubeconfig") from error
             raise Unreachable(f"there is no service account: {error}") from error
         configuration.retries = False  # the caller knows what may be repeated, and when
-        configuration.connection_pool_maxsize = 48  # more than create runs at once (workloads/reconciler/express.py)
+        configuration.connection_pool_maxsize = 48  # more than create runs at once (workloads/reconciler/workers.py)
         return kubernetes_client.ApiClient(configuration)
 
 

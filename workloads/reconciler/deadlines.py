@@ -14,7 +14,7 @@ from workloads.clusters.drivers import driver_for
 from workloads.clusters.run_spec import ROWS
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
-from workloads.reconciler.reconcile import converge
+from workloads.reconciler.reconcile import reconcile
 from workloads.reconciler.transitions import happened
 from workloads.runtime.base import ClusterError
 
@@ -34,7 +34,7 @@ def keep(*, now: dt.datetime) -> int:
     )
     for attempt in due.select_related(*ROWS):
         try:
-            moved += converge(attempt, driver_for(attempt.cluster))
+            moved += reconcile(attempt, driver_for(attempt.cluster))
         except ClusterError as error:
             log.error("cluster.failed", cluster=attempt.cluster.name, error=str(error))
     return moved

@@ -16,6 +16,7 @@ from workloads.runtime.gangs import as_rows
 
 # A listing that began this long after an attempt was created would have shown it.
 SURE = dt.timedelta(seconds=2)
+AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
 NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
 SILENT = 6  # times as long may last what gives no reason
 DISPLACED = dt.timedelta(seconds=30)  # that a service may wait for its node, whose cards may be freed just now
@@ -39,7 +40,7 @@ class View:
     stop_cause: str
     cancel: bool
     max_runtime: int | None
-    finished: bool
+    finished_at: dt.datetime | None
     give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # that the cluster may fail to start it
     stopping_at: dt.datetime | None = None  # since when SIGTERM is due
     reason: str = ""  # why it has not started yet, as last written down
@@ -120,8 +121,8 @@ Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Wa
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
     """What to do now; nothing when all is as it should be. `seen` None: nobody has looked."""
-    if view.finished:
-        return _left_over(seen)
+    if view.finished_at is not None:
+        return _left_over(view, seen, now)
     return _ranks(view, seen) + _by_state(view, seen, now)
 
 
@@ -141,13 +142,16 @@ def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
             return ()
 
 
-def _left_over(seen: Seen | None) -> tuple[Step, ...]:
-    """The attempt is over for us: a run that still lives (a lost node came back) must not live beside the next one."""
+def _left_over(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
+    """The attempt is over for us: a run that still lives (a lost node came back) must not live beside the next one. One that a
+    listing shows alive which began before the end was noted has only been listed too early."""
     if seen is None or seen.run is None:
         return (Forgotten(),) if seen else ()
     if seen.run.phase in ENDED:
         return (Remove(seen.run.ref),)
-    return () if seen.run.stopping else (Stop(0),)
+    over = view.finished_at
+    outdated = over is not None and seen.at < over + SURE and over < now + AHEAD
+    return () if seen.run.stopping or outdated else (Stop(0),)
 
 
 def _queued(view: View) -> tuple[Step, ...]:

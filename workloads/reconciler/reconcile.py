@@ -7,24 +7,24 @@ the race does nothing. A process killed between two lines leaves work that the n
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 
 import structlog
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from portal.background import hint_queue
 from quotas.models import ClaimState, Cluster
 from workloads.clusters import reachability
 from workloads.clusters.drivers import driver_for
-from workloads.clusters.run_spec import BY_CLAIM, ref_of, to_start
+from workloads.clusters.run_spec import BY_CLAIM, ROWS, ref_of, to_start
 from workloads.files import logs
 from workloads.kubernetes.manifests import Options
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind
 from workloads.nodes import lost_nodes
-from workloads.reconciler import namespaces, starting, transitions
+from workloads.reconciler import namespaces, transitions
 from workloads.reconciler.next_steps import (
     ENDED,
     Announce,
@@ -55,72 +55,122 @@ from workloads.runtime.base import (
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
-STARTED_WITHIN = dt.timedelta(seconds=15)
-TIDIED_WITHIN = dt.timedelta(seconds=30)  # by a watcher that takes hints
-TIDIED_IN_A_ROW = dt.timedelta(minutes=5)  # by one that is at it
+BATCH, FEW = 64, 4  # at once in one transaction; claims that are read one by one
+STARTED_TOGETHER = frozenset({Kind.JOB, Kind.NOTEBOOK})  # others need their department's namespace kept first
 
 
-def converge_cluster(cluster: Cluster) -> int:
-    """One listing, then every attempt the cluster may still know. Returns how many attempts took a step."""
-    driver = driver_for(cluster)
-    began = timezone.now()
+def reconcile_cluster(cluster: Cluster) -> int:
+    """One listing, and every step that it shows to be due, one attempt after the other. Returns how many took one. For a process
+    that has no workers (workers.py)."""
+    found = due(cluster)
+    work = sort_out(sightings=found)
+    note_running(work.running)
+    moved = len(work.running)
+    for key, claim in [*work.alone.items(), *((a.submission_id, a.claim.public_id) for a in work.admitted)]:
+        try:
+            moved += reconcile_claim(claim, found[key])
+        except Exception:  # one attempt's trouble is not another's; the next turn tries again
+            log.exception("attempt.failed", cluster=cluster.name, attempt=key)
+    return moved
+
+
+def due(cluster: Cluster) -> dict[str, Seen]:
+    """One listing: what is to be seen of each attempt for which that means a step, by submission id, those that are over last.
+    Removes the runs of nobody. Empty where the cluster does not answer, which is written down."""
+    driver, began = driver_for(cluster), timezone.now()
     try:
         observed = {run.ref.name: run for run in driver.observe()}
     except Unreachable as error:
         reachability.mark_unreachable(cluster, str(error), now=began)
-        return 0
+        return {}
     reachability.mark_reached(cluster, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
-    attempts = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
-    moved, quick, tidies = 0, hint_queue.alive(), hint_queue.tidies()
-    begun: list[tuple[Attempt, Observed]] = []
-    over: list[tuple[Attempt, Seen]] = []
-    live = attempts.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk")
-    for attempt in live:
+    live: dict[str, Seen] = {}
+    over: dict[str, Seen] = {}
+    known = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
+    for attempt in known.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk"):
         run = observed.pop(attempt.run_name, None)
-        if run is not None and run.ref.submission_id != attempt.submission_id:
-            run = None
-        seen = _seen(began, run, silent)
-        if quick and _is_being_started(attempt, began):
-            continue
-        steps = next_steps(view_of(attempt), seen, began)
-        if steps and run is not None and attempt.finished_at is not None:
-            over.append((attempt, seen))
-            continue
-        if run is not None and steps == (Happened(Event.STARTED, run),):
-            begun.append((attempt, run))
-            continue
-        moved += bool(steps) and _by_itself(attempt, driver, seen)
-    starting.begun(begun)
-    for attempt, seen in reversed(over):  # whoever tidies up beside this begins with the oldest
-        moved += not (quick and _is_tidied_up(attempt, seen, began, tidies)) and _by_itself(attempt, driver, seen)
+        seen = _seen(began, run if run and run.ref.submission_id == attempt.submission_id else None, silent)
+        if next_steps(view_of(attempt), seen, began):
+            (live if attempt.finished_at is None else over)[attempt.submission_id] = seen
     _remove_orphans(driver, observed.values(), cluster, began)
-    return moved + len(begun)
+    return live | over
 
 
-def _by_itself(attempt: Attempt, driver: ClusterDriver, seen: Seen) -> bool:
-    """One attempt's trouble is not another's; the next turn tries again."""
+@dataclass
+class Work:
+    """What is due for some attempts: `admitted` to be started together, `running` to be noted together, and by submission id
+    the claims of those that need a look each."""
+
+    admitted: list[Attempt] = field(default_factory=list)
+    running: list[tuple[Attempt, Observed]] = field(default_factory=list)
+    alone: dict[str, str] = field(default_factory=dict)
+
+
+def sort_out(claims: Collection[str] = (), sightings: Mapping[str, Seen] | None = None) -> Work:
+    """`claims`: public ids of those whose plan has changed; `sightings`: what the cluster tells, by submission id. A run that
+    nobody knows is left to the listing, which knows orphans."""
+    sightings, now, work = sightings or {}, timezone.now(), Work()
+    for attempt in _of_claims(claims):
+        steps = next_steps(view_of(attempt), None, now)
+        if steps == (Happened(Event.ADMIT),) and attempt.workload.kind in STARTED_TOGETHER:
+            work.admitted.append(attempt)
+        elif steps:
+            work.alone[attempt.claim.public_id] = attempt.claim.public_id
+    rows = viewed(Attempt.objects.filter(submission_id__in=sightings, removed_at=None)) if sightings else ()
+    for attempt in rows:
+        seen = sightings[attempt.submission_id]
+        steps = next_steps(view_of(attempt), seen, now)
+        if seen.run is not None and steps == (Happened(Event.STARTED, seen.run),):
+            work.running.append((attempt, seen.run))
+        elif steps:
+            work.alone[attempt.submission_id] = attempt.claim.public_id
+    return work
+
+
+def _of_claims(claims: Collection[str]) -> Iterable[Attempt]:
+    if len(claims) <= FEW:
+        return [attempt for claim in claims for attempt in BY_CLAIM.all(claim) if attempt.finished_at is None]
+    rows = Attempt.objects.filter(claim__public_id__in=claims, finished_at=None)
+    return rows.select_related(*ROWS).order_by("pk")
+
+
+def note_running(seen: Sequence[tuple[Attempt, Observed]]) -> None:
+    """Starting attempts whose processes run, with what the cluster tells of each: one transaction for a batch."""
+    for at in range(0, len(seen), BATCH):
+        batch = sorted(seen[at : at + BATCH], key=lambda each: each[0].workload_id)
+        runs = {attempt.pk: run for attempt, run in batch}
+        transitions.happened_together([attempt for attempt, _ in batch], State.STARTING, Event.STARTED, runs)
+
+
+def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
+    """Admits and creates what the plan has just given capacity, at most BATCH: two transactions for all instead of two for each.
+    Returns the claims that are not on their way: True for those that need a look each (the second lock turned them away),
+    False for those whose cluster does not answer.
+
+    Who admits here is the first who may ask the cluster, so the driver need not look whether the run is there already. Killed
+    anywhere, it leaves an admitted attempt, which is looked for and created if it is not there."""
+    mine = transitions.happened_together(attempts, State.QUEUED, Event.ADMIT)
+    created, left = [], {}
+    for attempt, error in zip(mine, creators.map(_create, mine), strict=True):
+        if error is None:
+            created.append(attempt)
+        elif isinstance(error, Refused) and error.code != EXCEEDED:
+            transitions.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+        else:
+            log.warning("cluster.not_created", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))
+            left[attempt.claim.public_id] = isinstance(error, Refused)
+    transitions.happened_together(created, State.ADMITTED, Event.CREATED)
+    return left
+
+
+def _create(attempt: Attempt) -> ClusterError | None:
+    """In a thread of its own, without the database."""
     try:
-        return converge(BY_CLAIM.all(attempt.claim.public_id)[0], driver, seen)
-    except Exception:
-        log.exception("attempt.failed", cluster=attempt.cluster.name, attempt=attempt.run_name)
-        return False
-
-
-def _is_being_started(attempt: Attempt, now: dt.datetime) -> bool:
-    """Admitted so lately that the watcher, which takes many at a time (starting.py), is still at it."""
-    since = attempt.claim.answered_at
-    new = attempt.workload.state in (State.QUEUED, State.ADMITTED) and attempt.claim.state == ClaimState.HOLDING
-    return new and since is not None and abs(now - since) < STARTED_WITHIN
-
-
-def _is_tidied_up(attempt: Attempt, seen: Seen, listed_at: dt.datetime, tidies: bool) -> bool:
-    """Over for so short a time that the watcher, which tidies up when it has nothing better to do, is still at it; or that
-    a listing which shows it as it ran is only older."""
-    ended = seen.run is not None and seen.run.phase in ENDED
-    within = TIDIED_IN_A_ROW if ended and tidies else TIDIED_WITHIN
-    over = attempt.finished_at
-    return over is not None and listed_at - within < over < timezone.now() + within  # not where its clock was ahead
+        driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
+    except ClusterError as error:
+        return error
+    return None
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:
@@ -129,20 +179,14 @@ def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> S
     return Seen(began, replace(run, reason=run.reason or "NodeLost"), given_up=True)
 
 
-def converge(
-    attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None, later: Callable[[], object] | None = None
-) -> bool:
-    """Takes every step that is due for one attempt. True if there was one. `later` is called instead of tidying up after a
-    run that is over: its log is read and it is deleted, two calls to the cluster that nobody waits for."""
+def reconcile(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) -> bool:
+    """Takes every step that is due for one attempt. True if there was one."""
     moved = False
     if attempt.removed_at is not None:  # somebody else has tidied up after it
         return False
     with structlog.contextvars.bound_contextvars(workload=attempt.workload.public_id, attempt=attempt.number):
         for _ in range(ROUNDS):
             steps = next_steps(view_of(attempt), seen, timezone.now())
-            if later is not None and any(isinstance(step, Remove) for step in steps):
-                later()
-                break
             if not steps or not all(_take(step, attempt, driver) for step in steps):
                 break
             moved = True
@@ -152,11 +196,12 @@ def converge(
     return moved
 
 
-def converge_claim(public_id: str) -> None:
-    """After the plan changed one claim: act on it without waiting for a listing."""
+def reconcile_claim(public_id: str, seen: Seen | None = None) -> bool:
+    """The attempt of a claim; `seen` None: after the plan changed it, without waiting for a listing."""
     attempt = BY_CLAIM.first(public_id)
-    if attempt is not None and attempt.finished_at is None:
-        converge(attempt, driver_for(attempt.cluster))
+    if attempt is None or (seen is None and attempt.finished_at is not None):
+        return False
+    return reconcile(attempt, driver_for(attempt.cluster), seen)
 
 
 VIEWED = (
@@ -187,7 +232,7 @@ def view_of(attempt: Attempt) -> View:
         stop_cause=attempt.stop_cause,
         cancel=workload.cancel_requested_at is not None,
         max_runtime=workload.max_runtime,
-        finished=attempt.finished_at is not None,
+        finished_at=attempt.finished_at,
         stopping_at=attempt.stopping_at,
         reason=attempt.reason,
         give_up_after=patience_of(attempt),

@@ -6,17 +6,21 @@ Every function is safe to call twice; the second call returns False and changes 
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import F
+import orjson
+from django.db.models import F, OuterRef, Subquery
+from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor
 from portal.background.hints import wake
-from portal.ids import new_id
 from portal.infra.locks import durable
+from portal.models import Event as EventRow
 from portal.notify import notices
-from portal.notify.events import emit
+from portal.notify.events import emit, emit_all
 from portal.prepared import insert
 from quotas.models import Claim, ClaimState
 from quotas.planning import claims
@@ -186,7 +190,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         cluster=cluster,
         run_name=f"w-{workload.public_id}-{number}",
         namespace=namespace_of(cluster, workload.department.slug, unrestricted=workload.settings.ipc_lock),
-        submission_id=new_id(),
+        submission_id=claim.public_id,  # so that what the plan tells and what the cluster tells name it alike
         secrets=secrets,
         token_digest=token_digest,
         notice=workload.pool.notice,  # as they are now; frozen at admission
@@ -194,6 +198,77 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         queued_at=now,
     )
     return insert(attempt)
+
+
+def happened_together(
+    attempts: Sequence[Attempt], state: State, event: Event, runs: Mapping[int, Observed] | None = None
+) -> list[Attempt]:
+    """`happened` for many of the same state in one transaction: ADMIT, CREATED or STARTED (`runs` by the attempts' keys).
+    Returns those that still stood there."""
+    if not attempts:
+        return []
+    now, after = timezone.now(), step(state, event)
+    values = {"state": after, "state_since": now, "version": F("version") + 1}
+    with durable():
+        mine = _move_one(attempts[0], state, values) if len(attempts) == 1 else _move_many(attempts, state, values)
+        _note_many(mine, event, now, runs or {})
+        emit_all(
+            EventRow(
+                kind=f"workload.{after.value}", department_id=attempt.workload.department_id,
+                workload=attempt.workload.public_id,
+                data={"attempt": attempt.number, "event": event.value, "reason": ""},
+            )
+            for attempt in mine
+        )  # fmt: skip
+    for attempt in mine:
+        attempt.workload.state = after
+        if event is Event.ADMIT:
+            attempt.placement, attempt.grace = attempt.claim.placement, attempt.claim.grace
+    return mine
+
+
+def _move_many(attempts: Sequence[Attempt], state: State, values: Mapping[str, object]) -> list[Attempt]:
+    """Locked in the order of their keys: two batches never wait for each other."""
+    rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+    made = dict(rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made"))
+    mine = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
+    Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(**values)
+    return mine
+
+
+def _move_one(attempt: Attempt, state: State, values: Mapping[str, object]) -> list[Attempt]:
+    row = Workload.objects.filter(pk=attempt.workload_id, state=state, attempts_made=attempt.number)
+    return [attempt] if row.update(**values) else []
+
+
+def _note_many(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Mapping[int, Observed]) -> None:
+    rows = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
+    match event:
+        case Event.CREATED:
+            rows.update(created_at=now)
+        case Event.STARTED:
+            _note_started(attempts, now, runs)
+        case _ if len(attempts) == 1:
+            own = attempts[0].claim
+            rows.update(admitted_at=now, placement=own.placement, notice=own.notice, grace=own.grace)
+        case _:
+            claim = Claim.objects.filter(pk=OuterRef("claim_id"))
+            frozen = {name: Subquery(claim.values(name)[:1]) for name in ("placement", "notice", "grace")}
+            rows.update(admitted_at=now, **frozen)
+
+
+def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
+    """A node's pods begin in the same second: one statement for all of whom the same is told, another for their claims."""
+    told = {attempt: read_back(runs[attempt.pk], now) for attempt in attempts}
+    alike: dict[bytes, list[Attempt]] = defaultdict(list)
+    since: dict[dt.datetime, list[int]] = defaultdict(list)
+    for attempt, facts in told.items():
+        alike[orjson.dumps(facts)].append(attempt)
+        since[facts["started_at"]].append(attempt.claim_id)
+    for same in alike.values():
+        Attempt.objects.filter(pk__in=[a.pk for a in same]).update(**told[same[0]], reason="", message="")
+    for at, keys in since.items():
+        Claim.objects.filter(pk__in=keys).update(started_at=at)
 
 
 def announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:

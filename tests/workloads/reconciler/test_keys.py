@@ -19,8 +19,7 @@ from tests.architecture.doors import World, build
 from tests.clients import person
 from workloads.models import Attempt, Workload
 from workloads.nodes import inventory
-from workloads.reconciler.reconcile import converge_cluster
-from workloads.reconciler.starting import _create
+from workloads.reconciler.reconcile import _create, reconcile_cluster
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
@@ -82,7 +81,7 @@ def test_without_the_key_each_part_fails_by_itself(world: World, settings: Any) 
     settings.ENCRYPTION_KEYS, settings.API_RATE_PER_MINUTE = [NEW], 10**6
     attempt = Attempt.objects.select_related("workload__department", "cluster").get()
     inventory.refresh(attempt.cluster)
-    converge_cluster(attempt.cluster)
+    reconcile_cluster(attempt.cluster)
     attempt.cluster.refresh_from_db()
     assert attempt.cluster.unreachable_since is not None
     error = _create(attempt)

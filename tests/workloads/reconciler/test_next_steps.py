@@ -33,7 +33,7 @@ REF = RunRef("w", "ns", "s")
 RUNNING = View(
     state=State.RUNNING, claim="holding", grace=10, created_at=NOW - 5 * MINUTE,
     started_at=NOW - 4 * MINUTE, reclaim_at=None, announced_at=None, checkpointed_at=None, ready=False,
-    stop_cause="", cancel=False, max_runtime=None, finished=False,
+    stop_cause="", cancel=False, max_runtime=None, finished_at=None,
 )  # fmt: skip
 
 
@@ -116,9 +116,14 @@ CASES: list[tuple[str, View, Seen | None, tuple[Step, ...] | Event]] = [
     ("gone after its max_runtime", a(State.STOPPING, stop_cause="expired"), run(Phase.FAILED), Event.GONE_EXPIRED),
     ("stopped before anyone knows whether it was created", a(State.STOPPING, stop_cause="cancelled", created_at=None),
      None, (Stop(10),)),
-    ("a finished one is forgotten by the cluster", a(State.RUNNING, finished=True), run(Phase.SUCCEEDED), (Remove(REF),)),
-    ("a lost one that came back is stopped at once", a(State.QUEUED, finished=True), run(Phase.RUNNING), (Stop(0),)),
-    ("a finished one the cluster forgot", a(State.QUEUED, finished=True), ABSENT, (Forgotten(),)),
+    ("a finished one is forgotten by the cluster", a(State.RUNNING, finished_at=NOW - MINUTE), run(Phase.SUCCEEDED),
+     (Remove(REF),)),
+    ("a lost one that came back is stopped at once", a(State.QUEUED, finished_at=NOW - MINUTE), run(Phase.RUNNING), (Stop(0),)),
+    ("one that was listed before its end was noted is not stopped for it", a(State.SUCCEEDED, finished_at=NOW),
+     run(Phase.RUNNING), ()),
+    ("an end that a clock an hour ahead wrote down", a(State.QUEUED, finished_at=NOW + 60 * MINUTE), run(Phase.RUNNING),
+     (Stop(0),)),
+    ("a finished one the cluster forgot", a(State.QUEUED, finished_at=NOW - MINUTE), ABSENT, (Forgotten(),)),
     ("a final one rests", a(State.SUCCEEDED), None, ()),
     ("the cluster says why it does not start", a(State.STARTING), run(Phase.PENDING, reason="ImagePullBackOff", message="no"),
      (Waits("ImagePullBackOff", "no"),)),

@@ -18,7 +18,7 @@ from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
 from workloads import actions, tasks
 from workloads.models import Image, Workload
-from workloads.reconciler.reconcile import converge_claim
+from workloads.reconciler.reconcile import reconcile_claim
 from workloads.requests.request import WorkloadRequest
 from workloads.runtime.base import Observed, RunRef, RunSpec, Unreachable
 
@@ -104,7 +104,7 @@ def test_what_it_holds_waits_for_it_and_starts_when_it_answers(alice: User, clus
     claim = admit(workload)
     there.deaf = True
     tasks.converge_all()
-    converge_claim(claim)
+    reconcile_claim(claim)
     workload.refresh_from_db()
     assert (workload.state, there.runs) == ("admitted", {})
     there.deaf = False
@@ -120,13 +120,13 @@ def test_whose_work_has_to_go_is_told_although_its_cluster_does_not_answer(
 ) -> None:
     workload = submit(alice, "there")
     claim = admit(workload)
-    converge_claim(claim)
+    reconcile_claim(claim)
     tasks.converge_all()
     clusters["there-cluster"].deaf = True
     tasks.converge_all()
     by = timezone.now() + dt.timedelta(minutes=10)
     Claim.objects.filter(public_id=claim).update(state=ClaimState.LEAVING, leave_by=by)
-    converge_claim(claim)
+    reconcile_claim(claim)
     workload.refresh_from_db()
     assert workload.state == "recalled"
     assert InboxItem.objects.filter(user=alice, kind="workload.recalled").exists()
@@ -143,7 +143,7 @@ def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, cluster
         return client.get(reverse("workloads:detail", args=["vision", shown.public_id])).content.decode()
 
     assert "Capacity is assigned; it starts in a moment." in page(workload)
-    converge_claim(claim)
+    reconcile_claim(claim)
     assert "has been unreachable since" not in page(workload)
     Cluster.objects.filter(name="there-cluster").update(unreachable_since=timezone.now())
     assert "Its cluster has been unreachable since" in page(workload)

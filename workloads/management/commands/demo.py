@@ -108,13 +108,13 @@ class Command(BaseCommand):
         """Ends the programs as the machine's doing, and queues their workloads again, before the process ends."""
         from quotas.models import Cluster, ClusterKind
         from workloads.clusters.drivers import driver_for
-        from workloads.reconciler.reconcile import converge_cluster
+        from workloads.reconciler.reconcile import reconcile_cluster
 
         stopped = 0
         for cluster in Cluster.objects.filter(kind=ClusterKind.EMBEDDED, active=True):
             driver: Any = driver_for(cluster)
             stopped += driver.shutdown()
-            converge_cluster(cluster)
+            reconcile_cluster(cluster)
         return stopped
 
     def greet(self, seconds: float, logins: list[str]) -> None:

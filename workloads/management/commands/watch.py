@@ -5,8 +5,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from portal import garbage
-from workloads.reconciler.express import Express
+from workloads.reconciler.planner import Planner
 from workloads.reconciler.watch import LOOK_FOR_NEW, watch_all
+from workloads.reconciler.workers import Workers
 
 
 class Command(BaseCommand):
@@ -17,7 +18,10 @@ class Command(BaseCommand):
         closing = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: closing.set())
-        express = Express(closing)
-        express.start()
-        watch_all(closing, express.seen)
-        express.join(5)
+        workers = Workers()
+        planner = Planner(closing, workers)
+        workers.start()
+        planner.start()
+        watch_all(closing, workers.sighted)
+        planner.join(5)
+        workers.stop()

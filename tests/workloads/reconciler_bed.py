@@ -1,24 +1,29 @@
-"""A bed for tests of what makes the portal quick: a cluster in memory that remembers what it was asked for."""
+"""A bed for tests of the reconciler: a cluster in memory that remembers what it was asked for."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from portal.access import Actor
 from portal.background import hint_queue
-from quotas.models import Cluster, Pool
+from quotas.models import Pool
 from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clusters.fakes import InMemoryCluster, Life
 from workloads import actions
 from workloads.clusters.drivers import Lending
 from workloads.models import Image, Workload
-from workloads.reconciler import sightings, starting
+from workloads.reconciler.next_steps import Seen
+from workloads.reconciler.planner import Planner
+from workloads.reconciler.reconcile import note_running, sort_out, start
+from workloads.reconciler.workers import Workers
 from workloads.requests.request import WorkloadRequest
 from workloads.runtime.base import Observed, Phase, Refused, RunSpec, Unreachable
 
@@ -29,12 +34,13 @@ class Watched(InMemoryCluster):
     def __init__(self) -> None:
         super().__init__("memory", (), lambda spec: Life())
         self.specs: list[RunSpec] = []
+        self.answers = False  # also to those that ask while it is "away"
 
     def ensure(self, spec: RunSpec) -> None:
         self.specs.append(spec)
         if "refused" in spec.command:
             raise Refused("no", code="refused")
-        if "away" in spec.command:
+        if "away" in spec.command and not self.answers:
             raise Unreachable("away")
         super().ensure(spec)
 
@@ -42,8 +48,6 @@ class Watched(InMemoryCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
     made = Watched()
-    for module in (starting, sightings):
-        monkeypatch.setattr(module, "driver_for", lambda row: Lending(made))
     monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: Lending(made))
     return made
 
@@ -79,12 +83,37 @@ def creators() -> Any:
         yield made
 
 
-def running(pool: Pool, spec: RunSpec) -> tuple[Cluster, Observed]:
-    return pool.group.cluster, Observed(spec.ref, spec.workload_id, 1, Phase.RUNNING, node="a100-n1", cards=(1,))
+def running(spec: RunSpec) -> Observed:
+    return Observed(spec.ref, spec.workload_id, 1, Phase.RUNNING, node="a100-n1", cards=(1,))
 
 
-def at_once(key: object, act: Callable[[], object]) -> None:
-    act()
+def start_all(claims: Collection[str], creators: ThreadPoolExecutor) -> dict[str, bool]:
+    """As a worker does with claims that the plan admitted; returns those that are not on their way."""
+    work = sort_out(claims)
+    return dict.fromkeys(work.alone, True) | start(work.admitted, creators)
+
+
+def tell(*runs: Observed) -> list[str]:
+    """As a worker does with what the watch tells; returns the claims that need a look each."""
+    work = sort_out(sightings={run.ref.submission_id: Seen(timezone.now(), run) for run in runs})
+    note_running(work.running)
+    return list(work.alone.values())
+
+
+@contextlib.contextmanager
+def at_work() -> Iterator[Workers]:
+    """A planner and workers, as `manage.py watch` has them."""
+    closing, workers = threading.Event(), Workers()
+    hint_queue.take(0.1)  # somebody takes
+    planner = Planner(closing, workers)
+    workers.start()
+    planner.start()
+    try:
+        yield workers
+    finally:
+        closing.set()
+        planner.join(5)
+        workers.stop()
 
 
 def state(workload: Workload) -> str:

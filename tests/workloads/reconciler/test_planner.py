@@ -1,4 +1,4 @@
-"""Hints taken in a heap, and workloads started in batches: what makes the portal quick."""
+"""Hints are taken in a heap, and what a pass admitted is started in batches."""
 
 # ruff: noqa: F811 fixtures of the bed are imported, and arguments of the tests
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,20 +16,23 @@ from portal.access import Actor
 from portal.background import hint_queue, hints
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState, Pool
-from tests.workloads.express_bed import (  # noqa: F401 some are fixtures
+from tests.workloads.reconciler_bed import (  # noqa: F401 some are fixtures
     Watched,
     admitted,
     alice,
+    at_work,
     cluster,
     creators,
     eventually,
     pool,
+    start_all,
     state,
     submit,
 )
 from workloads.models import Workload
-from workloads.reconciler import express, starting
-from workloads.reconciler.express import Express
+from workloads.reconciler import planner
+from workloads.reconciler.planner import Planner
+from workloads.reconciler.workers import Workers
 from workloads.runtime.base import RunSpec
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,7 +43,7 @@ def test_what_was_admitted_is_started_together_and_told_as_if_one_by_one(
 ) -> None:
     made = [submit(alice, pool) for _ in range(5)]
     claims = admitted(pool)
-    assert starting.start(claims, creators) == []
+    assert start_all(claims, creators) == {}
     assert sorted(spec.workload_id for spec in cluster.specs) == sorted(w.public_id for w in made)
     assert all(spec.untried and spec.placement for spec in cluster.specs)
     for workload in made:
@@ -60,8 +62,8 @@ def test_who_is_started_already_or_cancelled_is_left_to_a_closer_look(
     first, second = submit(alice, pool), submit(alice, pool)
     claims = admitted(pool)
     Workload.objects.filter(pk=second.pk).update(cancel_requested_at=timezone.now())
-    assert starting.start(claims, creators) == [second.attempts.get().claim.public_id]
-    assert set(starting.start(claims, creators)) == set(claims)
+    for _ in range(2):
+        assert start_all(claims, creators) == {second.attempts.get().claim.public_id: True}
     assert [spec.workload_id for spec in cluster.specs] == [first.public_id]
 
 
@@ -69,7 +71,8 @@ def test_one_that_is_refused_and_one_whose_cluster_is_away_do_not_hold_up_the_ot
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
 ) -> None:
     made = {name: submit(alice, pool, name) for name in ("refused", "away", "train")}
-    starting.start(admitted(pool), creators)
+    left = start_all(admitted(pool), creators)
+    assert left == {made["away"].attempts.get().claim.public_id: False}, "it is tried again"
     states = {name: Workload.objects.get(pk=workload.pk).state for name, workload in made.items()}
     assert states == {"refused": "failed", "away": "admitted", "train": "starting"}
     assert made["refused"].attempts.get().claim.state == ClaimState.RELEASED
@@ -86,7 +89,7 @@ def test_two_who_start_the_same_claims_create_each_run_once(
     def go() -> None:
 
         together.wait()
-        starting.start(claims, creators)
+        start_all(claims, creators)
         connection.close()
 
     threads = [threading.Thread(target=go) for _ in range(2)]
@@ -101,35 +104,30 @@ def test_two_who_start_the_same_claims_create_each_run_once(
 def test_while_a_batch_is_created_the_next_pass_is_not_held_up(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
-    closing, go = threading.Event(), threading.Event()
-    hint_queue.take(0.1)
-    ensure = cluster.ensure
+    go, ensure = threading.Event(), cluster.ensure
 
     def slow(spec: RunSpec) -> None:
         go.wait(20)
         ensure(spec)
 
     cluster.ensure = slow  # type: ignore[method-assign]
-    runner = Express(closing)
-    runner.start()
-    try:
-        submit(alice, pool)
-        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 1)
-        second = submit(alice, pool)
-        eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 2)
-        assert with_redis.exists(hint_queue.TAKEN), "hints keep coming here"
-        go.set()
-        eventually(lambda: state(second) == "starting")
-    finally:
-        go.set()
-        closing.set()
-        runner.join(5)
+    with at_work():
+        try:
+            submit(alice, pool)
+            eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 1)
+            second = submit(alice, pool)
+            eventually(lambda: Claim.objects.filter(state=ClaimState.HOLDING).count() == 2)
+            assert with_redis.exists(hint_queue.TAKEN), "hints keep coming here"
+            go.set()
+            eventually(lambda: state(second) == "starting")
+        finally:
+            go.set()
 
 
 def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered = iter([3, 7, 7, 9])
     monkeypatch.setattr(hint_queue, "waiting", lambda: next(gathered))
-    runner = Express(threading.Event())
+    runner = Planner(threading.Event(), Workers())
     runner._burst = True
     runner._gather()
     assert next(gathered) == 9, "as soon as no other has come"
@@ -137,19 +135,16 @@ def test_in_a_burst_hints_gather_while_more_come(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_burst_without_end_is_planned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(express, "LONGEST_BURST", 0.2)
+    monkeypatch.setattr(planner, "LONGEST_BURST", 0.2)
     monkeypatch.setattr(hint_queue, "waiting", itertools.count().__next__)
-    runner = Express(threading.Event())
+    runner = Planner(threading.Event(), Workers())
     runner._burst = True
     runner._gather()
     assert hint_queue.waiting() > 1
 
 
-def test_who_plans_for_many_expects_more(
-    alice: Actor, pool: Pool, with_redis: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner = Express(threading.Event())
-    monkeypatch.setattr(runner, "_begin", list)  # no thread of it outlives this test
+def test_who_plans_for_many_expects_more(alice: Actor, pool: Pool, with_redis: Any) -> None:
+    runner = Planner(threading.Event(), Workers())
     hint_queue.take(0.1)
     submit(alice, pool)
     runner.act(hint_queue.take(1))
@@ -178,22 +173,3 @@ def test_hints_go_to_the_workers_when_nobody_takes_them(with_redis: Any, monkeyp
     assert sent == ["quotas.plan"]
     hints.wake("portal.deliver")
     assert sent == ["quotas.plan", "portal.deliver"]
-
-
-def test_of_one_key_one_thing_is_done_at_a_time_and_of_those_that_wait_the_newest() -> None:
-    runner, done, go = Express(threading.Event()), list[str](), threading.Event()
-
-    def slowly() -> None:
-        done.append("began")
-        go.wait(20)
-        done.append("ended")
-
-    runner._beside("key", slowly)
-    eventually(lambda: done == ["began"])
-    for name in ("older", "newer"):
-        runner._beside("key", partial(done.append, name))
-    runner._beside("other", partial(done.append, "other"))
-    eventually(lambda: done == ["began", "other"])
-    go.set()
-    eventually(lambda: len(done) == 4)
-    assert done == ["began", "other", "ended", "newer"]

@@ -1,0 +1,116 @@
+"""Keys that need another look: each once, in one hand at a time, again when news came meanwhile, later when it failed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from workloads.reconciler import queue
+from workloads.reconciler.queue import WorkQueue
+
+
+def test_a_key_that_is_added_twice_is_taken_once_and_in_order() -> None:
+    work: WorkQueue[str] = WorkQueue()
+    for key in "abab":
+        work.add(key)
+    assert work.take(1) == ["a"]
+    assert work.take(5) == ["b"]
+
+
+def test_news_of_a_key_in_somebodys_hand_waits_until_that_is_done() -> None:
+    work: WorkQueue[str] = WorkQueue()
+    work.add_all("ab")
+    assert work.take(1) == ["a"]
+    work.add("a")
+    assert work.take(5) == ["b"], "a is in somebody's hand"
+    work.done("a")
+    assert work.take(5) == ["a"]
+
+
+def test_what_is_due_later_is_taken_then_and_at_once_when_it_becomes_urgent() -> None:
+    work: WorkQueue[str] = WorkQueue()
+    began = time.monotonic()
+    work.add("later", after=0.2)
+    work.add("urgent", after=60)
+    work.add("urgent")
+    assert work.take(5) == ["urgent"]
+    assert work.take(5) == ["later"]
+    assert time.monotonic() - began >= 0.2
+    assert len(work) == 0
+
+
+def test_the_pause_after_a_failure_doubles_until_it_goes_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(queue.time, "monotonic", lambda: clock[0])
+    work: WorkQueue[str] = WorkQueue()
+    work.add("a")
+    for pause in (0.5, 1, 2, 4, 8, 16, 30, 30):
+        assert work.take() == ["a"]
+        work.retry("a")
+        assert work._ripen() == pause
+        clock[0] += pause
+    assert work.take() == ["a"]
+    work.done("a")
+    work.add("a")
+    assert work.take() == ["a"]
+    work.retry("a")
+    assert work._ripen() == 0.5
+
+
+def test_a_closed_queue_lets_everybody_go() -> None:
+    work: WorkQueue[str] = WorkQueue()
+    ended: list[list[str]] = []
+    waiting = [threading.Thread(target=lambda: ended.append(work.take())) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    work.close()
+    for thread in waiting:
+        thread.join(10)
+    assert ended == [[], [], []]
+
+
+def test_with_many_threads_no_key_is_in_two_hands_and_no_news_is_missed() -> None:
+    """Each news raises a key's number; whoever takes the key reads it. In the end what was read last is the last number."""
+    work: WorkQueue[int] = WorkQueue()
+    numbers, read, hands = Counter[int](), dict[int, int](), Counter[int]()
+    guard, twice = threading.Lock(), list[int]()
+
+    def worker() -> None:
+        chance = random.Random(threading.get_ident())
+        while keys := work.take(chance.randint(1, 4)):
+            for key in keys:
+                with guard:
+                    hands[key] += 1
+                    twice.extend([key] * (hands[key] > 1))
+                read[key] = numbers[key]
+                with guard:
+                    hands[key] -= 1
+                work.retry(key) if chance.random() < 0.02 else work.done(key)
+
+    def news(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(3000):
+            key = chance.randrange(20)
+            with guard:
+                numbers[key] += 1
+            work.add(key, after=chance.choice((0, 0, 0.001)))
+
+    workers = [threading.Thread(target=worker) for _ in range(6)]
+    tellers = [threading.Thread(target=news, args=(seed,)) for seed in range(3)]
+    for thread in (*workers, *tellers):
+        thread.start()
+    for thread in tellers:
+        thread.join()
+    end = time.monotonic() + 60
+    while len(work) or sum(hands.values()):
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
+    work.close()
+    for thread in workers:
+        thread.join(10)
+    assert twice == []
+    assert read == dict(numbers)

@@ -1,0 +1,102 @@
+"""Takes hints as they come: plans what is to be planned, and gives every claim that changed to the workers.
+
+It does what the workers' periodic tasks do, only at once: any number of these may run, or none. One loop takes hints, so a
+burst of submissions is answered by as few passes as there were rounds, and what a pass admitted is started while the next plans.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+import redis
+import structlog
+from django.db import close_old_connections, connections
+
+from portal.background import hint_queue
+from portal.errors import Busy
+from quotas.models import Claim, PoolGroup
+from quotas.planning.run_pass import run_pass
+from workloads.reconciler.workers import LIST, NODES, Workers
+
+log = structlog.get_logger(__name__)
+WAIT = 1.0  # s for the first hint
+SHORT, LONGEST_REST = 0.1, 2.0  # s
+BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
+GATHER = 0.05  # s without another hint: the burst is over
+
+
+class Planner(threading.Thread):
+    """Runs until `closing` is set."""
+
+    def __init__(self, closing: threading.Event, workers: Workers) -> None:
+        super().__init__(name="planner", daemon=True)
+        self.closing, self.workers = closing, workers
+        self._rest = 0.0  # s before the next hints are taken
+        self._burst = False  # more hints are on their way
+
+    def run(self) -> None:
+        while not self.closing.is_set():
+            try:
+                self._gather()
+                hints = hint_queue.take(WAIT)
+                close_old_connections()
+                self.act(hints)
+            except redis.RedisError as error:
+                log.warning("hints.away", error=str(error))
+                self.closing.wait(WAIT)
+            except Exception:  # the beat does what is left undone here
+                log.exception("planner.failed")
+                self.closing.wait(WAIT)
+        connections.close_all()
+
+    def act(self, hints: Iterable[hint_queue.Hint]) -> None:
+        groups: dict[int, None] = {}
+        for name, ids in hints:
+            match name:
+                case "quotas.plan":
+                    groups[int(ids["group_id"])] = None
+                case "workloads.converge" if "claim" in ids:
+                    self.workers.changed([str(ids["claim"])])
+                case "workloads.converge":
+                    self.workers.changed(_claims_of(str(ids["workload"])))
+                case _ if name in (LIST, NODES):
+                    self.workers.look(name, int(ids["cluster_id"]) if "cluster_id" in ids else None)
+        for group in groups:
+            began = time.monotonic()
+            changed = self._plan(group)
+            self._rest = max(self._rest, _rest_after(time.monotonic() - began))
+            self._burst = self._burst or len(changed) >= BURST
+            self.workers.changed(changed)
+
+    def _plan(self, group: int) -> list[str]:
+        """The claims that changed hands."""
+        try:
+            with hint_queue.kept() as hints:
+                run_pass(group_id=group)
+        except (Busy, PoolGroup.DoesNotExist) as error:  # somebody else plans it right now, or it is gone
+            log.info("plan.left", group=group, error=str(error))
+        self.act([hint for hint in hints if "claim" not in hint[1]])
+        return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
+
+    def _gather(self) -> None:
+        """Lets hints gather. In a burst one pass for many costs less than many passes, and what is admitted a moment later
+        is created sooner: nothing else of the burst is in its way."""
+        end, before = time.monotonic() + LONGEST_BURST, -1
+        self.closing.wait(self._rest)
+        while self._burst and time.monotonic() < end and (now := hint_queue.waiting()) != before:
+            before = now
+            self.closing.wait(GATHER)
+        self._rest, self._burst = 0.0, False
+
+
+def _rest_after(took: float) -> float:
+    """As long as a pass took, while hints gather; three times as long after one over a large pool: what that costs hardly
+    depends on how many it admits."""
+    return took if took < SHORT else min(LONGEST_REST, 3 * took)
+
+
+def _claims_of(workload: str) -> list[str]:
+    live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
+    return list(live.values_list("public_id", flat=True))

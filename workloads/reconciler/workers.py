@@ -1,0 +1,147 @@
+"""The workers of this process: whatever changed becomes the key of an attempt in one queue, and a few threads take from there.
+
+The plan changes a claim, the watch or a listing tells of a run: both only add its key (an attempt's submission id is its
+claim's id). One key is in one hand at a time, so nobody waits for a clock to know whether somebody else is at it. What is told
+of a run that runs may wait for a moment, for more to come: noted together it costs less.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import connections
+from django.utils import timezone
+
+from portal.errors import Busy
+from quotas.models import Cluster
+from workloads.nodes import inventory
+from workloads.reconciler.next_steps import Seen
+from workloads.reconciler.queue import WorkQueue
+from workloads.reconciler.reconcile import BATCH, due, note_running, reconcile_claim, sort_out, start
+from workloads.runtime.base import ClusterError, Observed, Phase
+
+log = structlog.get_logger(__name__)
+WORKERS, LOOKERS = 4, 2  # threads that take keys of attempts; that list clusters
+CREATORS, HANDS = 32, 16  # that create runs; for attempts that need a look each, mostly waiting for the cluster
+GATHER = 0.25  # s that the news of a run that runs waits for more
+RESTS, LONGEST_REST = 4, 30.0  # times as long as a listing took, before the next of its cluster; s
+LIST, NODES = "workloads.converge_all", "workloads.inventory"
+Look = tuple[str, int]  # LIST or NODES, and the cluster
+
+
+class Workers:
+    def __init__(self) -> None:
+        self.attempts: WorkQueue[str] = WorkQueue()
+        self.looks: WorkQueue[Look] = WorkQueue()
+        self._sightings: dict[str, Seen] = {}  # the newest of each key that nobody has taken yet
+        self._rests: dict[Look, float] = {}  # until when (monotonic)
+        self._guard = threading.Lock()
+        self._creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")
+        self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="hand")
+        self._threads = [
+            *(threading.Thread(target=self._work, name=f"worker-{n}", daemon=True) for n in range(WORKERS)),
+            *(threading.Thread(target=self._look, name=f"look-{n}", daemon=True) for n in range(LOOKERS)),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """What is under way is ended, what waits is left to whoever comes next."""
+        self.attempts.close()
+        self.looks.close()
+        for pool in (self._creators, self._hands):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(5)
+
+    def changed(self, claims: Iterable[str]) -> None:
+        """The plan, a person or a deadline changed something about the attempts of these claims (public ids)."""
+        self.attempts.add_all(claims)
+
+    def sighted(self, cluster: Cluster, run: Observed) -> None:
+        """The watch tells how one run is now. One that is only on its way is left to the listing."""
+        if run.phase is not Phase.PENDING or run.reason or run.stopping:
+            self._sight(run.ref.submission_id, Seen(timezone.now(), run))
+
+    def look(self, name: str, cluster_id: int | None = None) -> None:
+        """A listing of a cluster, or of each that answers: its runs (LIST) or its nodes (NODES)."""
+        rows = Cluster.objects.filter(active=True)
+        rows = rows.filter(unreachable_since=None) if cluster_id is None else rows.filter(pk=cluster_id)
+        for pk in rows.values_list("pk", flat=True):
+            self.looks.add((name, pk), after=self._rests.get((name, pk), 0) - time.monotonic())
+
+    def _sight(self, key: str, seen: Seen) -> None:
+        with self._guard:
+            known = self._sightings.get(key)
+            if known is None or known.at <= seen.at:
+                self._sightings[key] = seen
+        runs = seen.run is not None and seen.run.phase is Phase.RUNNING
+        self.attempts.add(key, after=GATHER if runs else 0)
+
+    def _work(self) -> None:
+        while keys := self.attempts.take(BATCH):
+            with self._guard:
+                sightings = {key: self._sightings.pop(key) for key in keys if key in self._sightings}
+            left: dict[str, Callable[[str], None]] = dict.fromkeys(keys, self.attempts.retry)
+            self._carefully(lambda: self._together(left, sightings))  # noqa: B023 called at once
+            for key, finish in left.items():
+                finish(key)
+
+    def _together(self, left: dict[str, Callable[[str], None]], sightings: dict[str, Seen]) -> None:
+        """One round. `left` is what becomes of each key after it; those that are in another thread's hands are taken out."""
+        work = sort_out([key for key in left if key not in sightings], sightings)
+        for key, claim in work.alone.items():
+            del left[key]
+            self._hands.submit(self._alone, key, claim, sightings.get(key))
+        note_running(work.running)
+        not_created = start(work.admitted, self._creators)
+        for key in list(left):
+            if not_created.get(key):  # the second lock is behind: a closer look brings it up to date
+                del left[key]
+                self._hands.submit(self._alone, key, key, None)
+            elif key not in not_created:
+                left[key] = self.attempts.done
+
+    def _alone(self, key: str, claim: str, seen: Seen | None) -> None:
+        finish = self.attempts.done if self._carefully(lambda: reconcile_claim(claim, seen)) else self.attempts.retry
+        finish(key)
+
+    def _look(self) -> None:
+        while looks := self.looks.take():
+            [look] = looks
+            began = time.monotonic()
+            self._carefully(lambda: self._look_at(*look))  # noqa: B023 called at once
+            self._rests[look] = time.monotonic() + min(RESTS * (time.monotonic() - began), LONGEST_REST)
+            self.looks.done(look)
+
+    def _look_at(self, name: str, cluster_id: int) -> None:
+        cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
+        if cluster is None:
+            return
+        if name == NODES:
+            inventory.refresh(cluster)
+            return
+        for key, seen in due(cluster).items():
+            self._sight(key, seen)
+
+    def _carefully(self, act: Callable[[], object]) -> bool:
+        """False where it failed: it is tried again, and the beat looks, too."""
+        try:
+            act()
+        except (ClusterError, DatabaseError, Busy) as error:
+            log.warning("worker.failed", error=str(error))
+            return False
+        except Exception:
+            log.exception("worker.failed")
+            return False
+        finally:
+            connections.close_all()  # a thread that waits needs none
+        return True
