@@ -27,7 +27,8 @@ call_command("migrate", verbosity=0)
 from portal.access import Actor
 from quotas.models import Pool
 from tests import builders as make
-from workloads import actions, inventory
+from workloads import actions
+from workloads.nodes import inventory
 from workloads.models import Image
 from workloads.requests.request import WorkloadRequest
 node = {"name": "n1", "sharing": "whole", "product": "NVIDIA-A100-SXM4-80GB", "unit": "card", "cards": 8,
