@@ -21,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import a_snapshot, in_groups
-from portal.garbage import nothing_collected
 from quotas.engine.admission import decide
 from quotas.engine.types import ClaimState, Plan, Snapshot
 from quotas.engine.units import capacity_of
@@ -70,8 +69,7 @@ def one_pass(snapshot: Snapshot, times: int) -> Plan:
         sum(c.state is state for c in snapshot.claims) for state in (ClaimState.HOLDING, ClaimState.PENDING)
     )
     plans: list[Plan] = []
-    with nothing_collected():  # as quotas/planning/run_pass.py
-        ours = seconds(lambda: plans.append(decide(snapshot)), times)
+    ours = seconds(lambda: plans.append(decide(snapshot)), times)
     baseline = seconds(lambda: naive(snapshot), times)
     kinds = Counter(decision.decision.value for decision in plans[-1].decisions)
     told = sum(len(decision.victims) for decision in plans[-1].decisions)

@@ -46,6 +46,7 @@ def seed() -> tuple[dict[str, str], dict[str, object]]:
     _, token = token_of(make.member(vision), vision, ["read", "submit"])
     body = {
         "kind": "job",
+        "name": "train",
         "image": "python:3.11",
         "command": ["python", "train.py"],
         "pool": "a100",

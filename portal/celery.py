@@ -6,10 +6,8 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import task_postrun, task_prerun, worker_process_init
+from celery.signals import task_postrun, task_prerun
 from django.db import close_old_connections
-
-from portal import garbage
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -35,11 +33,6 @@ app.conf.beat_schedule = {
     job: {"task": job, "schedule": float(every), "kwargs": {"tick": True}, "options": {"expires": max(every, 10)}}
     for job, every in TIMETABLE.items()
 }
-
-
-@worker_process_init.connect
-def begin(**_: Any) -> None:
-    garbage.look_seldom()
 
 
 @task_prerun.connect

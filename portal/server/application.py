@@ -13,14 +13,12 @@ from importlib import import_module
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from portal import garbage
 from portal.server import shutdown
 from portal.server.asgi_server import Hybrid
 
 application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
 
 import_module(settings.ROOT_URLCONF)  # with all views: the first request need not wait for them
-garbage.look_seldom()
 
 LAST_WORD = 1.0  # seconds for what is held open
 

@@ -19,7 +19,6 @@ from django.db.models import Case, JSONField, Value, When
 from django.utils import timezone
 
 from portal.background.hints import wake
-from portal.garbage import nothing_collected
 from portal.infra.locks import durable
 from portal.models import Event
 from portal.notify import notices
@@ -53,8 +52,7 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
         snapshot, gone_on = those_who_go_on(group, snapshot)
-        with nothing_collected():
-            plan = decide(snapshot)
+        plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
         changes = record(group, snapshot, plan, now=now, milliseconds=took, gone_on=gone_on)
         admitted = [row.claim for row in changes if row.kind == e.DecisionKind.ADMIT.value]

@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 import orjson
 import urllib3
 
-from portal.garbage import nothing_collected
 from workloads.runtime.base import Unreachable
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 3.0, 15.0  # s
@@ -126,8 +125,7 @@ class Api:
     ) -> Answer:
         answer = self._send(method, path, query, body, content_type, READ_TIMEOUT)
         try:
-            with nothing_collected():
-                parsed = orjson.loads(answer.data or b"{}")
+            parsed = orjson.loads(answer.data or b"{}")
         except orjson.JSONDecodeError as error:
             raise Unreachable(f"{method} {path}: an answer that is not JSON") from error
         except urllib3.exceptions.HTTPError as error:

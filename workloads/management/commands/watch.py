@@ -4,7 +4,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from portal import garbage
 from workloads.reconciler.planner import Planner
 from workloads.reconciler.watch import LOOK_FOR_NEW, watch_all
 from workloads.reconciler.workers import Workers
@@ -14,7 +13,6 @@ class Command(BaseCommand):
     help = f"Act at once on what people ask and on what moves in the clusters. New ones are noticed within {LOOK_FOR_NEW:.0f} s."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        garbage.look_seldom()
         closing = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: closing.set())
