@@ -192,6 +192,13 @@ def actor_of(request: HttpRequest) -> Actor:
     return actor
 
 
+def operator_of(request: HttpRequest) -> Actor:
+    """The actor of a page for operators only. Raises NotVisible for everybody else."""
+    actor = actor_of(request)
+    actor.require_operator()
+    return actor
+
+
 def department_for(actor: Actor, slug: str, right: Right = Right.SEE) -> Department:
     """The department, if the actor has this right in it. Raises NotVisible, ScopeMissing, Forbidden."""
     own = actor.token.department if actor.token else None  # read with the token a moment ago

@@ -15,8 +15,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.access import operator_of
 from portal.models import AuditEntry, Department
-from portal.views.operator import operator_of
 from portal.web.code_names import happened
 from portal.web.facets import facet, narrow
 from portal.web.spreadsheets import download

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal.access import Actor, actor_of
+from portal.access import Actor, operator_of
 from portal.accounts import departments as department_actions
 from portal.accounts import users as user_actions
 from portal.celery import TIMETABLE
@@ -34,13 +34,6 @@ from portal.web.pages import render_part
 
 PER_PAGE = 50
 SILENT_AFTER = dt.timedelta(seconds=60)
-
-
-def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotVisible for everybody else."""
-    actor = actor_of(request)
-    actor.require_operator()
-    return actor
 
 
 @dataclass(frozen=True, slots=True)

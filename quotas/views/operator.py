@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal.access import Actor, actor_of
+from portal.access import operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.infra.versions import check_fresh
@@ -30,13 +30,6 @@ from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies
-
-
-def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotVisible for everybody else."""
-    actor = actor_of(request)
-    actor.require_operator()
-    return actor
 
 
 @login_required

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal.access import Actor
+from portal.access import Actor, operator_of
 from portal.errors import Problem
 from portal.infra import confirm
 from portal.infra.versions import check_fresh
@@ -26,7 +26,6 @@ from quotas.forms.policies import PolicyForm
 from quotas.models import Pool, Quota
 from quotas.previews.policy import preview_policy
 from quotas.rules.policies import Scope, set_policy
-from quotas.views.operator import operator_of
 from quotas.wording import policy_sentences
 
 

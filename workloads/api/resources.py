@@ -26,12 +26,13 @@ from portal.errors import N_, Invalid
 from portal.models import Department
 from portal.server import streams
 from workloads import actions
-from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told, with_attempts
+from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told
 from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.lifecycle import FINAL
 from workloads.models import TEXTS, State, Workload
 from workloads.requests.validation import InvalidRequest
 from workloads.runtime.setups import NAMES
+from workloads.status.attempts import with_attempts
 
 FILTERS = [
     OpenApiParameter("mine", bool, description="Only your own."),
@@ -43,6 +44,7 @@ FILTERS = [
     OpenApiParameter("q", str, description="A part of the name."),
     OpenApiParameter("facets", bool, description="Also count: how many for each state, pool, kind and author."),
 ]
+READ_ALONG = ("image", "preset", "rerun_of")
 FACETS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "author__username"}
 API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"} | {
     name: f"setup.{name}" for name in NAMES
@@ -51,7 +53,7 @@ API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"} | {
 
 def workload_for(actor: Actor, public_id: str) -> Workload:
     """Raises NotVisible."""
-    found = with_attempts(visible(actor, Workload.objects.all())).filter(public_id=public_id).first()
+    found = with_attempts(visible(actor, Workload.objects.all()), *READ_ALONG).filter(public_id=public_id).first()
     if found is None:
         raise NotVisible
     return found
@@ -95,7 +97,7 @@ class WorkloadList(ApiView):
     def listing(self, rows: QuerySet[Workload]) -> Response:
         found = conditions(self)
         more = {"facets": facets(rows, found)} if self.flag("facets") else {}
-        page = with_attempts(rows.filter(*found.values()).defer(*TEXTS))
+        page = with_attempts(rows.filter(*found.values()).defer(*TEXTS), *READ_ALONG)
         return self.page(page, WorkloadRow, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from django.db.models import Prefetch, QuerySet
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -31,6 +30,7 @@ from workloads.models import Attempt, Image, Kind, Preset, Workload
 from workloads.requests.gpu_amounts import read
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
+from workloads.status.attempts import known_attempts
 from workloads.status.ranks import ranks_of
 
 MOST = 2**31 - 1
@@ -163,21 +163,6 @@ class WorkloadOut(WorkloadRow):
 
 def moment(value: Any) -> Any:
     return serializers.DateTimeField().to_representation(value) if value else None
-
-
-def with_attempts(rows: QuerySet[Workload]) -> QuerySet[Workload]:
-    attempts = Attempt.objects.select_related("claim").order_by("number")
-    return rows.select_related("department", "author", "pool", "image", "preset", "rerun_of").prefetch_related(
-        Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
-    )
-
-
-def known_attempts(workload: Workload) -> list[Attempt]:
-    attempts: list[Attempt] | None = getattr(workload, "known_attempts", None)
-    if attempts is None:
-        attempts = list(workload.attempts.select_related("claim").order_by("number"))
-        workload.known_attempts = attempts  # type: ignore[attr-defined]
-    return attempts
 
 
 def claim_of(workload: Workload) -> Claim | None:

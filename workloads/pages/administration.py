@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal.access import Actor, actor_of
+from portal.access import operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.names import LineInput
@@ -28,13 +28,6 @@ from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
 from workloads.requests.text_fields import CommandField, CoresField, MemoryField
 from workloads.runtime.setups import Setup
-
-
-def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotVisible for everybody else."""
-    actor = actor_of(request)
-    actor.require_operator()
-    return actor
 
 
 class ClusterForm(forms.Form):

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from portal.access import Actor, NotVisible, actor_of
+from portal.access import NotVisible, actor_of, operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.web.pages import render_part
@@ -33,13 +33,6 @@ from workloads.sharing import SYSTEMS
 from workloads.sharing.clouds import PRODUCT
 
 STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
-
-
-def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotVisible for everybody else."""
-    actor = actor_of(request)
-    actor.require_operator()
-    return actor
 
 
 @login_required

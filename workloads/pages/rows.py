@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import QuerySet
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
 from quotas.models import Claim, ClaimState
 from workloads.lifecycle import State
 from workloads.models import TEXTS, Attempt, Workload
+from workloads.status.attempts import known_attempts, with_attempts
 
 
 def workload_for(actor: Actor, slug: str, public_id: str, right: Right = Right.SEE) -> tuple[Department, Workload]:
@@ -76,20 +77,11 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
     return attempt.started_at + dt.timedelta(seconds=workload.max_runtime)
 
 
-def with_attempts(workloads: QuerySet[Workload]) -> QuerySet[Workload]:
-    attempts = Attempt.objects.select_related("claim").order_by("number")
-    return (
-        workloads.defer(*TEXTS)
-        .select_related("department", "author", "pool")
-        .prefetch_related(Prefetch("attempts", queryset=attempts, to_attr="known_attempts"))
-    )
-
-
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
     """`workloads` sliced or small."""
     found = []
-    for workload in with_attempts(workloads):
-        attempts: list[Attempt] = workload.known_attempts  # type: ignore[attr-defined]
+    for workload in with_attempts(workloads.defer(*TEXTS)):
+        attempts = known_attempts(workload)
         found.append(Row(workload, attempts[-1] if attempts else None))
     return found
 

@@ -30,7 +30,7 @@ from quotas.amounts import (
 from quotas.engine.mig_layouts import KNOWN, PRODUCTS, Table, profile_of, profiles_of
 from quotas.models import Node, Pool
 from workloads.requests.request import settings_of
-from workloads.sharing import SYSTEMS, About
+from workloads.sharing import SYSTEMS, About, mig
 
 INSTANCE_GIB: dict[str, dict[str, float]] = {
     "A30": {"1g.6gb": 5.81, "1g.6gb+me": 5.81, "2g.12gb": 11.69, "2g.12gb+me": 11.69, "4g.24gb": 23.44},
@@ -88,10 +88,6 @@ def instance_mib(table: str, profile: str) -> int | None:
     if found is None or known is None:
         return None
     return round(CARD_GIB.get(table, known.gb) * 1024 * found.size / known.slices)
-
-
-def slices_of(table: str) -> int:
-    return PRODUCTS[table].slices
 
 
 # Reading what somebody typed -------------------------------------------------------------------------------------------
@@ -187,7 +183,7 @@ def _of_memory(mib: Fraction, pool: Pool) -> Asked:
 
 def _of_card(share: Fraction, pool: Pool) -> Asked:
     if pool.mig:
-        slices = slices_of(pool.mig)
+        slices = mig.slices(pool.mig)
         text = said_share(share)
         return Asked(0, _smallest_profile(pool, lambda size, _mib: Fraction(size, slices) >= share, text))
     units = share * pool.units_per_card
@@ -287,7 +283,7 @@ def said(pool: Pool, units: int, profile: str = "") -> str:
     """In words a researcher knows: "half a T4, 7.5 GiB"."""
     card, name = card_mib(pool), product_name(pool.product)
     if pool.mig and (found := profile_of(pool.mig, profile)):
-        share = Fraction(found.size, slices_of(pool.mig))
+        share = Fraction(found.size, mig.slices(pool.mig))
         has = instance_mib(pool.mig, profile)
         return _joined(f"{profile}: {_part(share, name)}", has, about_it=True)
     share = Fraction(units, pool.units_per_card)
