@@ -118,7 +118,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
     made: list[World] = []
     monkeypatch.setattr(transitions, "BACKOFF", 0)
     monkeypatch.setattr(reconcile, "driver_for", lambda cluster: made[-1].cluster)
-    monkeypatch.setattr(deadlines, "driver_for", lambda cluster: made[-1].cluster)
 
     @contextmanager
     def durable() -> Iterator[None]:

@@ -7,34 +7,41 @@ import datetime as dt
 import structlog
 from django.db.models import Q
 
+from portal.background import hint_queue
+from portal.background.hints import wake
 from portal.infra.locks import durable
 from quotas.models import Claim, ClaimState
 from quotas.rules.draining import leaves_by
-from workloads.clusters.drivers import driver_for
 from workloads.clusters.run_spec import ROWS
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt
-from workloads.reconciler.reconcile import reconcile
+from workloads.reconciler.next_steps import AHEAD, next_steps
+from workloads.reconciler.reconcile import reconcile_claim, view_of, viewed
 from workloads.reconciler.transitions import happened
 from workloads.runtime.base import ClusterError
 
-AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
 log = structlog.get_logger(__name__)
 
 
 def keep(*, now: dt.datetime) -> int:
-    """Returns how many attempts took a step."""
+    """Returns how many attempts took a step, or were given to the watcher's workers where one takes hints."""
     _bring_back(now)
     moved = _reject_overdue(now)
-    due = Attempt.objects.filter(finished_at=None).filter(
+    late = Attempt.objects.filter(finished_at=None).filter(
         Q(workload__state=State.RECALLED, reclaim_at__lte=now)
         | Q(workload__state=State.RECALLED, ready_at__isnull=False)
         | Q(workload__state=State.RUNNING, workload__max_runtime__isnull=False)
         | Q(workload__cancel_requested_at__isnull=False) & ~Q(workload__state=State.STOPPING)
     )
-    for attempt in due.select_related(*ROWS):
+    for attempt in viewed(late):
+        if not next_steps(view_of(attempt), None, now):
+            continue
+        if hint_queue.alive():
+            wake("workloads.converge", claim=attempt.claim.public_id)
+            moved += 1
+            continue
         try:
-            moved += reconcile(attempt, driver_for(attempt.cluster))
+            moved += reconcile_claim(attempt.claim.public_id)
         except ClusterError as error:
             log.error("cluster.failed", cluster=attempt.cluster.name, error=str(error))
     return moved

@@ -34,6 +34,8 @@ from tests.workloads.reconciler_bed import (  # noqa: F401 some are fixtures
     tell,
 )
 from workloads import actions, tasks
+from workloads.models import Workload
+from workloads.reconciler import deadlines
 from workloads.reconciler.next_steps import Seen
 from workloads.reconciler.reconcile import reconcile_claim, reconcile_cluster
 from workloads.runtime.base import LogChunk, Observed, Phase, RunSpec
@@ -146,6 +148,26 @@ def test_a_tick_only_tells_the_watcher_to_look_while_there_is_one(
     tasks.converge_all()
     assert len(cluster.specs) == 1
     assert state(workload) == "starting"
+
+
+def test_a_deadline_only_gives_its_attempt_to_the_watcher_while_there_is_one(
+    alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, with_redis: Any
+) -> None:
+    workload = submit(alice, pool)
+    [claim] = admitted(pool)
+    start_all([claim], creators)
+    tell(running(cluster.specs[0]))
+    Workload.objects.update(max_runtime=60)
+    late = timezone.now() + dt.timedelta(minutes=2)
+    hint_queue.take(0.1)  # a watcher lives
+    assert deadlines.keep(now=timezone.now()) == 0, "it may still run"
+    assert deadlines.keep(now=late) == 1
+    assert ("workloads.converge", {"claim": claim}) in hint_queue.take(1)
+    assert state(workload) == "running"
+    with_redis.delete(hint_queue.TAKEN)  # it has died
+    workload.attempts.update(started_at=timezone.now() - dt.timedelta(minutes=2))
+    assert deadlines.keep(now=timezone.now()) == 1
+    assert state(workload) == "stopping"
 
 
 def test_what_a_listing_shows_is_given_to_the_workers(
