@@ -55,10 +55,12 @@ def alive() -> bool:
     return said(TAKEN)
 
 
-def take(seconds: float) -> list[Hint]:
-    """Every hint there is, each once, the oldest first; waits for the first one. Raises redis.RedisError."""
+def take(seconds: float, *, well: bool = True) -> list[Hint]:
+    """Every hint there is, each once, the oldest first; waits for the first one. Who is not `well`, because it failed to act on
+    what it took, does not tell the others that it will. Raises redis.RedisError."""
     client = shared()
-    client.set(TAKEN, 1, ex=ALIVE)
+    if well:
+        client.set(TAKEN, 1, ex=ALIVE)
     first = cast("tuple[bytes, bytes] | None", client.blpop([HINTS], timeout=seconds))
     if first is None:
         return []

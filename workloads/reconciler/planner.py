@@ -25,6 +25,7 @@ WAIT = 1.0  # s for the first hint
 SHORT, LONGEST_REST = 0.1, 2.0  # s
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
+UNWELL = 15.0  # s after a failure in which nobody counts on this one
 
 
 class Planner(threading.Thread):
@@ -35,12 +36,13 @@ class Planner(threading.Thread):
         self.closing, self.workers = closing, workers
         self._rest = 0.0  # s before the next hints are taken
         self._burst = False  # more hints are on their way
+        self._well_from = 0.0  # monotonic; the workers do all of it while this one only fails
 
     def run(self) -> None:
         while not self.closing.is_set():
             try:
                 self._gather()
-                hints = hint_queue.take(WAIT)
+                hints = hint_queue.take(WAIT, well=time.monotonic() >= self._well_from)
                 close_old_connections()
                 self.act(hints)
             except redis.RedisError as error:
@@ -48,6 +50,7 @@ class Planner(threading.Thread):
                 self.closing.wait(WAIT)
             except Exception:  # the beat does what is left undone here
                 log.exception("planner.failed")
+                self._well_from = time.monotonic() + UNWELL
                 self.closing.wait(WAIT)
         connections.close_all()
 

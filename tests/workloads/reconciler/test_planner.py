@@ -173,3 +173,25 @@ def test_hints_go_to_the_workers_when_nobody_takes_them(with_redis: Any, monkeyp
     assert sent == ["quotas.plan"]
     hints.wake("portal.deliver")
     assert sent == ["quotas.plan", "portal.deliver"]
+
+
+def test_nobody_counts_on_a_planner_that_only_fails(with_redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closing = threading.Event()
+    runner, failed = Planner(closing, Workers()), threading.Event()
+
+    def fails(hints: object) -> None:
+        failed.set()
+        raise OSError("the database is away for this process only")
+
+    monkeypatch.setattr(runner, "act", fails)
+    runner.start()
+    try:
+        assert failed.wait(20)
+        eventually(lambda: runner._well_from)
+        with_redis.delete(hint_queue.TAKEN)  # as it expires
+        failed.clear()
+        assert failed.wait(20), "it goes on trying"
+        assert not hint_queue.alive(), "the workers do all of it"
+    finally:
+        closing.set()
+        runner.join(5)
