@@ -38,7 +38,7 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import entered_at, told_at
-from quotas.engine.victims import Chosen, choose, question_of, still_needed, still_needs_all
+from quotas.engine.victims import Chosen, choose, still_needed, still_needs_all
 from quotas.engine.waiting import impossible, impossible_now, not_any_more, not_now, waiting_reasons
 
 
@@ -79,7 +79,6 @@ class PoolPass:
         self._openings: int | None = None
         self._released: set[ClaimId] = set()
         self._line: list[ClaimId] = []
-        self._hopeless: set[tuple[object, ...]] = set()
 
     def run(self) -> None:
         """Steps 1, 2 and 6."""
@@ -115,7 +114,6 @@ class PoolPass:
     def _forget_those_who_wait(self) -> None:
         self._holds.clear()
         self._line.clear()
-        self._hopeless.clear()
         for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
             del self.answers[id]
 
@@ -369,11 +367,9 @@ class PoolPass:
         return None if places is None else self._reserved(claim, places, ())
 
     def _take(self, claim: Claim) -> Decision | None:
-        """Step 4, second half. A shape that found no victims finds none again before somebody is told to leave."""
-        shape = question_of(self.books, claim)
-        chosen = None if shape in self._hopeless else choose(self.books, claim)
+        """Step 4, second half."""
+        chosen = choose(self.books, claim)
         if chosen is None:
-            self._hopeless.add(shape)
             return None
         self.books.tell(chosen.victims)
         return self._reserved(claim, chosen.places, chosen.victims)
@@ -425,7 +421,7 @@ class PoolPass:
     def explain(self) -> None:
         """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
         number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
-        books, self._hopeless = self.books, set()
+        books = self.books
         for claim in books.pending:
             decision = self.answers[claim.id]
             if decision.decision is DecisionKind.WAIT:
@@ -445,10 +441,8 @@ class PoolPass:
         books = self.books
         if not books.young or not books.inside(claim):
             return None
-        shape = ("returning", *question_of(books, claim))
-        chosen = None if shape in self._hopeless else choose(books, claim, patient=True)
+        chosen = choose(books, claim, patient=True)
         if chosen is None or not chosen.victims:  # what it lacks may have come free since it was answered
-            self._hopeless.add(shape)
             return None
         return LentOutReturning(
             tuple(victim.id for victim in chosen.victims), max(books.gone_by(victim) for victim in chosen.victims)

@@ -16,9 +16,7 @@ from quotas.engine.queue import line_of
 from quotas.engine.quota_tree import Ledger
 from quotas.engine.rights import Hold, Rights
 from quotas.engine.room import Common, Room, find_places
-from quotas.engine.shares import Borrowers
 from quotas.engine.space import Host, Places, Vector, fits
-from quotas.engine.stirs import Stirs
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
 from quotas.engine.units import gone_by, young_until
 
@@ -27,9 +25,8 @@ class Books(Rights):
     """See the module. The free vectors may be shared with the other pools of the group.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
-    collects departments other than the taker's whose usage has changed. `offers` remembers what departments could give,
-    `offered` what claims on nodes. `young` has those whose minimum runtime is not over. `sums`
-    is how many sums were compared for victims (problem.py). `impossible` are those that can never run.
+    collects departments other than the taker's whose usage has changed. `young` has those whose minimum runtime is not over.
+    `impossible` are those that can never run.
     """
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
@@ -42,13 +39,10 @@ class Books(Rights):
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
-        self.openings = self.sums = 0
+        self.openings = 0
         self.impossible: set[ClaimId] = set()
-        self.versions: dict[DepartmentId, int] = {}
-        self.offers: dict[tuple[object, ...], Any] = {}
-        self.offered: dict[Any, Any] = {}
-        self.recallable: dict[bool, Any] = {}
-        self.stirs = Stirs(self.ledger, self.holding, self.settings.fair_sharing)
+        self.ways: dict[tuple[object, ...], Any] = {}
+        self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.drawn: dict[ClaimId, Mapping[ClaimId, int]] = {}
@@ -126,10 +120,6 @@ class Books(Rights):
     # Where a claim would stand ----------------------------------------------------------------------------------------
 
     @cached_property
-    def borrowers(self) -> Borrowers:
-        return Borrowers(self.ledger)
-
-    @cached_property
     def line(self) -> Mapping[ClaimId, int]:
         """The place in line of every claim that could run (queue.py)."""
         ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
@@ -139,17 +129,6 @@ class Books(Rights):
     def stands_behind(self, claim: Claim, taker: Claim) -> bool:
         """Whether a claim comes after the taker in line."""
         return self.line[claim.id] > self.line[taker.id]
-
-    @cached_property
-    def sizes(self) -> frozenset[tuple[int, int]]:
-        """(priority, units charged) of single claims that may have to go; who is told already may come back."""
-        held = (claim for claims in (self.told, *self.holding.values()) for claim in claims.values())
-        return frozenset((claim.priority, self.standing.charges[claim.id]) for claim in held if claim.preemptible)
-
-    @cached_property
-    def largest(self) -> int:
-        """Units charged for the largest of these."""
-        return max((units for _, units in self.sizes), default=0)
 
     @cached_property
     def empty(self) -> Room:
@@ -350,17 +329,13 @@ class Books(Rights):
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
                 self.on_node[placed.node].pop(victim.id, None)
-            self.stirs.note(victim, cheaper=False)
             self.openings += 1
-            self._changed(victim.department)
+            self.moved.add(victim.department)
             self.told[victim.id] = victim
             self._leave(victim)
+            self._stirred(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
-
-    def _changed(self, department: DepartmentId) -> None:
-        self.moved.add(department)
-        self.versions[department] = self.versions.get(department, 0) + 1
 
     def untell(self, victim: Claim) -> None:
         """A victim told in this pass is not needed after all. If that is more than is left, others have counted on it."""
@@ -369,8 +344,8 @@ class Books(Rights):
         for machine in self._machines(victim):
             self.leaving_on[machine].discard(victim.id)
         self._settle_in(victim)
-        self.stirs.note(victim, cheaper=True)
-        self._changed(victim.department)
+        self._stirred(victim)
+        self.moved.add(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
@@ -409,10 +384,33 @@ class Books(Rights):
             for claim in claims:
                 self.ledger.lend(claim.department, times * charges[claim.id])
 
+    def short_by(self, claim: Claim) -> int:
+        """Units by which its department would fall below its guarantee if the claim alone went."""
+        account = self.ledger.accounts[claim.department]
+        return max(0, claim.units - max(0, account.usage - account.guaranteed))
+
+    def note_moved(self) -> None:
+        """Stopping the claims of a department costs more, or less, when its usage comes nearer to its guarantee: note so on
+        their nodes."""
+        for department in self._moved:
+            account, claims = self.ledger.accounts[department], self.holding.get(department, {}).values()
+            spare = min(max(0, account.usage - account.guaranteed), max((claim.units for claim in claims), default=0))
+            if self._spare.get(department) != spare:
+                self._spare[department] = spare
+                for claim in claims:
+                    self._stirred(claim)
+        self._moved.clear()
+
+    def _stirred(self, claim: Claim) -> None:
+        """Something about the claim has changed, be it not what is free where it stands."""
+        for placed in claim.placement or ():
+            if placed.node in self.hosts:
+                self.free_later.note(self.hosts[placed.node])
+
     def close(self) -> None:
         """Nothing is asked any more. What is remembered refers to the books, and to the rooms: it goes at once, without
         anybody looking for garbage among thousands of entries."""
-        self.offered.clear()
+        self.ways.clear()
         for room in (self.free_now, self.free_later, self._free_for_all, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()

@@ -7,7 +7,7 @@ allowances.py; `permitted` and `makes_room` have the last word.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -15,8 +15,7 @@ from typing import Any
 from quotas.engine.allowances import Allowances
 from quotas.engine.books import Books
 from quotas.engine.options import Clearable, Market, Option
-from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.problem import lacking_of_pool, need_of
+from quotas.engine.permission import Fairness, Taker, lacking_anywhere, lacking_of_pool, permitted
 from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.search import Cost, makes_room
 from quotas.engine.space import Host
@@ -33,16 +32,26 @@ DIGIT = 1 << 80
 Victims = tuple[Claim, ...]
 
 
-def clear(books: Books, taker: Taker, claims: Sequence[Claim], fairness: Fairness, cost: Cost) -> Victims | None:
-    """The best set found, or None if there is none. The order of preference is gone through level by level: spare its own,
-    leave everybody what is promised, take the lowest priorities; within a level the least lost work."""
-    clearing = Clearing(books, taker, fairness, cost)
+def clear(
+    books: Books,
+    taker: Taker,
+    claims: Sequence[Claim],
+    fairness: Fairness,
+    cost: Cost,
+    hosts: Collection[Host] | None = None,
+) -> Victims | None:
+    """The best set found that makes a place on these nodes (None: on any), or None if there is none. The order of preference is
+    gone through level by level: spare its own, leave everybody what is promised, take the lowest priorities; within a level
+    the least lost work."""
+    clearing = Clearing(books, taker, fairness, cost, books.hosts.values() if hosts is None else hosts)
     found = clearing.cheapest(claims, strict=False, widths=(NARROW, WIDE))
-    if found is None or not found:
+    if not found:
         return found
     mine = taker.account.id
     if taker.inside and all(victim.department != mine for victim in found):
         claims = [claim for claim in claims if claim.department != mine]
+    if not cost(found)[2] and max(victim.priority for victim in found) == min(claim.priority for claim in claims):
+        return found
     return clearing.lowest(claims, strict=True) or clearing.lowest(claims, strict=False) or found
 
 
@@ -54,6 +63,7 @@ class Clearing:
     taker: Taker
     fairness: Fairness
     cost: Cost
+    hosts: Collection[Host]
 
     def lowest(self, claims: Sequence[Claim], strict: bool) -> Victims | None:
         """The cheapest set of the lowest priorities that have one."""
@@ -78,8 +88,8 @@ class Clearing:
             if makes_room(books, taker, allowances.reach) is None:
                 continue
             prices = _prices(books, taker, allowances.reach)
-            for width, lacking in product(widths, (0, max(0, *need_of(books, taker, 0)))):
-                ways, tired = _ways(books, taker, allowances, prices, strict, width, lacking)
+            for width, lacking in product(widths, (0, max(0, lacking_anywhere(books, taker)))):
+                ways, tired = _ways(books, taker, self.hosts, allowances, prices, strict, width, lacking)
                 found = self._first(ways, allowances.reach, prices, lacking > 0)
                 if found is not None:
                     return found
@@ -152,6 +162,7 @@ def _share(account: Account) -> Share:
 def _ways(
     books: Books,
     taker: Taker,
+    nodes: Collection[Host],
     allowances: Allowances,
     prices: dict[ClaimId, int],
     strict: bool,
@@ -161,7 +172,7 @@ def _ways(
     """Sets that give all pods a place; and whether there may be others."""
     on_node: dict[str, list[Claim]] = {}
     cells: dict[ClaimId, set[object]] = {}
-    by_card = not all(host.whole <= 1 or host.node.instances is not None for host in books.hosts.values())
+    by_card = not all(host.whole <= 1 or host.node.instances is not None for host in nodes)
     for one in allowances.reach:
         for placed in one.placement or ():
             there = on_node.setdefault(placed.node, [])
@@ -175,22 +186,21 @@ def _ways(
     alone = (market.option((0,), (id,)) for id in prices) if lacking else ()
     anywhere = [[option] for option in alone if option is not None]
     found: list[Option] = []
-    for hosts in _domains(books, taker.claim):
-        nodes = [Clearable(market, taker.claim, host, on_node.get(host.name, ()), taker.claim.pods) for host in hosts]
-        need = taker.claim.pods - sum(node.free for node in nodes)
-        if need <= sum(node.most - node.free for node in nodes):
-            found += _put_together(
-                market, [*(node.options() for node in nodes if need > 0), *anywhere], max(0, need), found
-            )
+    for hosts in _domains(nodes, taker.claim):
+        here = [Clearable(market, taker.claim, host, on_node.get(host.name, ()), taker.claim.pods) for host in hosts]
+        need = taker.claim.pods - sum(node.free for node in here)
+        if need <= sum(node.most - node.free for node in here):
+            options = [*(node.options() for node in here if need > 0), *anywhere]
+            found += _put_together(market, options, max(0, need), found)
     return found, market.tired
 
 
-def _domains(books: Books, claim: Claim) -> Iterable[list[Host]]:
-    """The nodes that all pods may share."""
+def _domains(hosts: Collection[Host], claim: Claim) -> Iterable[list[Host]]:
+    """Of these nodes those that all pods may share."""
     if not claim.same_domain:
-        return [[*books.hosts.values()]]
+        return [[*hosts]]
     domains: dict[str, list[Host]] = {}
-    for host in books.hosts.values():
+    for host in hosts:
         if host.domain is not None:
             domains.setdefault(host.domain, []).append(host)
     return domains.values()

@@ -6,7 +6,6 @@ See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `p
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from itertools import takewhile
 
 from quotas.engine.books import Books
 from quotas.engine.quota_tree import Account, Ledger, share
@@ -77,11 +76,8 @@ def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[Departmen
         right = right_of(taker, fair, taker.account, usage)
         if right is Right.NONE:
             return set()
-        if right is Right.FAIR:
-            least = share(taker.account, usage)
-            higher = takewhile(lambda borrower: borrower[0] >= least, books.borrowers)
-            return {id for _, id in higher if id != taker.account.id}
-        return ledger.above - {taker.account.id}
+        least = share(taker.account, usage) if right is Right.FAIR else 0
+        return {id for id in ledger.above if id != taker.account.id and share(ledger[id], ledger[id].usage) >= least}
     towards = _children_towards(taker.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
     rivals: set[DepartmentId] = set()
@@ -299,3 +295,16 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
         path.append(path[-1].parent)
     met = path[-1].parent
     return towards[met.id if met is not None else victim.id], path
+
+
+# What is lacking --------------------------------------------------------------------------------------------------------
+
+
+def lacking_of_pool(books: Books, taker: Taker) -> int:
+    """Units that are not even free in the pool as a whole: without so many no set makes room."""
+    return taker.asked - books.free_later.row[books.pool_slot]
+
+
+def lacking_anywhere(books: Books, taker: Taker) -> int:
+    """Units that must be given wherever they stand: for the right to a place, or of the pool as a whole."""
+    return max(taker.asked - books.ledger.available(taker.account.id), lacking_of_pool(books, taker))

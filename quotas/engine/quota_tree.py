@@ -7,7 +7,6 @@ ancestor, so that nothing is summed again.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -119,7 +118,7 @@ class Ledger:
             widest = Ledger(pool, (_widest(department, pool.id) for department in departments))
             for account in (self.root, *self.accounts.values()):
                 account.ceiling = widest.accounts.get(account.id, widest.root).ceiling
-        self.least_pace = _set_paces(self.accounts.values())
+        _set_paces(self.accounts.values())
 
     def __getitem__(self, department: DepartmentId) -> Account:
         return self.accounts[department]
@@ -204,15 +203,6 @@ def share(account: Account, usage: int) -> Share:
     return borrowed * account.pace if borrowed > 0 else 0
 
 
-def spare_above(account: Account, least: Share, or_equal: bool) -> int:
-    """How many units the account can give back so that its share stays above `least`, or equal; negative if it is not now."""
-    borrowed = account.usage - account.subtree
-    if least == 0 and not or_equal:
-        return borrowed - 1
-    find = bisect_left if or_equal else bisect_right
-    return borrowed - find(range(borrowed + 1), least, key=lambda left: share(account, account.subtree + left))
-
-
 def _available(account: Account) -> int:
     more, most = 0, None
     while account.parent is not None:
@@ -260,16 +250,14 @@ def _widest(department: Department, pool: PoolId) -> Department:
     return replace(department, quotas={**department.quotas, pool: widest})
 
 
-def _set_paces(accounts: Collection[Account]) -> int:
-    """A borrowed unit is worth 1 ÷ (weight × the parent's ceiling); all times the smallest number that makes them integers.
-    Returns the least of them."""
+def _set_paces(accounts: Collection[Account]) -> None:
+    """A borrowed unit is worth 1 ÷ (weight × the parent's ceiling); all times the smallest number that makes them integers."""
     worth = {a.id: Fraction(a.weight) * a.parent.ceiling for a in accounts if a.parent is not None}
     scale = lcm(*(one.numerator for one in worth.values() if one > 0))
     paces = {id: scale * one.denominator // one.numerator for id, one in worth.items() if one > 0}
     without = max(paces.values(), default=1) << WEIGHTLESS
     for account in accounts:
         account.pace = paces.get(account.id, without)
-    return min((account.pace for account in accounts), default=without)
 
 
 # Recalls --------------------------------------------------------------------------------------------------------------

@@ -9,23 +9,20 @@ from dataclasses import replace
 from functools import partial
 
 from quotas.engine.placement import Spot, best_spot, cards_on, free_on, largest_on, spot_on
-from quotas.engine.ranking import Changes, Falls, Rank, Ranking
+from quotas.engine.ranking import Rank, Ranking, Versions
 from quotas.engine.reasons import Machine
-from quotas.engine.space import NO_MACHINE, NOWHERE, Host, Places, Row, Slot, Space, Vector
+from quotas.engine.space import NO_MACHINE, NOWHERE, Host, Places, Row, Slot, Space
 from quotas.engine.types import CPU, MEMORY, Claim, Placed, Pool, Snapshot
 
 
 class Room:
     """The `row` of what is free in a space, at first all of it. Change it only with `add` and `also`, which remember the
-    machines that changed, and of which of them there is more of something. What was taken and given back between two
-    questions has not changed: often there is no more where a victim goes and its successor comes, and what is known of such a
-    node still bounds it."""
+    machines that changed."""
 
     def __init__(self, space: Space, row: Row | None = None) -> None:
         self.space = space
         self.row = [*space.capacity] if row is None else row
-        self._changes = Changes(len(space.machines))
-        self._since_asked: Vector = {}
+        self._versions = Versions(len(space.machines))
         self._rankings: dict[tuple[object, ...], Ranking] = {}
         self._watching: list[set[Slot]] = []
 
@@ -37,34 +34,22 @@ class Room:
 
     def add(self, vector: Mapping[Slot, int], times: int = 1) -> None:
         """row += times × vector, but for what is nowhere."""
-        row, since = self.row, self._since_asked
-        for slot, amount in vector.items():
-            if slot != NOWHERE:
-                row[slot] += times * amount
-                since[slot] = since.get(slot, 0) + times * amount
+        self._count(vector, times)
+        for machine in self._machines(vector):
+            self._versions.note(machine)
         for moved in self._watching:
             moved.update(vector)
 
-    def _settle(self) -> None:
-        """Note what has changed since somebody asked."""
-        if self._since_asked:
-            for machine, more in self._changed(self._since_asked).items():
-                self._changes.note(machine, more)
-            self._since_asked.clear()
-
-    def _changed(self, amounts: Mapping[Slot, int]) -> dict[int, bool]:
-        """The machines of which there is more or less of something, and whether there is more."""
-        at = self.space.at
-        machines: dict[int, bool] = {}
-        for slot, amount in amounts.items():
-            if amount and (machine := at[slot]) != NO_MACHINE:
-                machines[machine] = amount > 0 or machines.get(machine, False)
-        return machines
+    def _machines(self, slots: Iterable[Slot]) -> set[int]:
+        return {machine for slot in slots if (machine := self.space.at[slot]) != NO_MACHINE}
 
     def version(self, host: Host) -> int:
         """As long as this is the same, so is what is free on the node."""
-        self._settle()
-        return self._changes.version[host.number]
+        return self._versions.of[host.number]
+
+    def note(self, host: Host) -> None:
+        """Something else has changed on the node."""
+        self._versions.note(host.number)
 
     def forget(self) -> None:
         """All that was asked."""
@@ -73,32 +58,20 @@ class Room:
     @contextmanager
     def also(self, vectors: Iterable[Mapping[Slot, int]], times: int = 1) -> Iterator[None]:
         """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
-        self._settle()
-        lent: Vector = {}
+        vectors = [*vectors]
+        before = {machine: self._versions.of[machine] for vector in vectors for machine in self._machines(vector)}
         for vector in vectors:
-            for slot, amount in vector.items():
-                lent[slot] = lent.get(slot, 0) + times * amount
-        machines, version = self._changed(lent), self._changes.version
-        before = [(machine, version[machine]) for machine in machines]
-        mine = -1 - len(self._changes.turns)
-        self._lend(lent, machines)
-        for machine, _ in before:
-            version[machine] = mine
+            self.add(vector, times)
+        during = {machine: self._versions.of[machine] for machine in before}
         try:
             yield
         finally:
-            as_before = [(machine, was) for machine, was in before if version[machine] == mine]
-            back = {slot: -amount for slot, amount in lent.items()}
-            self._lend(back, self._changed(back))
-            for machine, was in as_before:
-                version[machine] = was
-
-    def _lend(self, vector: Mapping[Slot, int], machines: Mapping[int, bool]) -> None:
-        self._count(vector, 1)
-        for machine, more in machines.items():
-            self._changes.note(machine, more)
-        for moved in self._watching:
-            moved.update(vector)
+            after = {machine: self._versions.of[machine] for machine in before}
+            for vector in vectors:
+                self.add(vector, -times)
+            for machine, version in before.items():
+                if after[machine] == during[machine]:
+                    self._versions.restore(machine, version)
 
     def spot_with(
         self, claim: Claim, hosts: Iterable[Host], lent: Collection[tuple[Mapping[Slot, int], int]]
@@ -124,16 +97,13 @@ class Room:
         pool: Pool,
         rank: Callable[[Host], Rank | None],
         domain: str | None = None,
-        falls: Falls | None = None,
     ) -> Ranking:
-        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node. Where nothing rises
-        no rank comes of None; of bounds, and of what a walk over them asks for, none falls there but as `falls` tells."""
-        self._settle()
+        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node."""
         key = pool.id, domain, question
         known = self._rankings.get(key)
         if known is None:
             hosts = [host for host in self.space.hosts[pool.id].values() if domain is None or host.domain == domain]
-            known = self._rankings[key] = Ranking(self._changes, hosts, rank, falls)
+            known = self._rankings[key] = Ranking(self._versions, hosts, rank)
         return known
 
 
@@ -193,7 +163,7 @@ def pods_that_fit(claim: Claim, pool: Pool, room: Room) -> int:
 def free_units(pool: Pool, room: Room) -> list[int]:
     """Free units on every node of the pool, in their order."""
     ranks = room.ranking("free", pool, lambda host: (free_on(host, room.row),)).ranks()
-    return [int(rank[0]) for rank in ranks if rank is not None]
+    return [int(rank[0]) for rank in ranks]
 
 
 def emptiest_host(pool: Pool, room: Room) -> Host | None:

@@ -8,9 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 from quotas.engine.books import Books
-from quotas.engine.permission import Fairness, Taker, permitted, within_reach
+from quotas.engine.permission import Fairness, Taker, lacking_anywhere, lacking_of_pool, permitted, within_reach
 from quotas.engine.placement import spot_on
-from quotas.engine.problem import lacking_of_pool, need_of
 from quotas.engine.quota_tree import Account
 from quotas.engine.room import has_spot
 from quotas.engine.space import Places
@@ -147,7 +146,7 @@ def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim
 
 def _most_needed(books: Books, taker: Taker) -> int:
     """So many units may have to go: more than are asked where the pool or a limit was passed before."""
-    return max(taker.asked, taker.beyond, *need_of(books, taker, 0))
+    return max(taker.asked, taker.beyond, lacking_anywhere(books, taker))
 
 
 def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:

@@ -4,14 +4,12 @@ Sets are compared by the shares that all departments but the taker's are left wi
 departments a set touches a few, so only what it changes is written down and compared.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from itertools import zip_longest
 
-from quotas.engine.quota_tree import Account, Ledger, Share, share
-from quotas.engine.types import DepartmentId
+from quotas.engine.quota_tree import Account, Share, share
 
 BELOW_ALL: tuple[Share, int] = (-1, 0)
 
@@ -59,24 +57,3 @@ def lowered(account: Account, units: int) -> Change:
 def _from_to(before: Share, after: Share) -> Change:
     """One department's change of share. That the same change is the same object spares millions of comparisons."""
     return Change(((before, -1), (after, 1))) if after < before else NO_CHANGE
-
-
-class Borrowers:
-    """The departments that use more than they are promised, the highest share first: kept in order while usage moves."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._moved = ledger, ledger.watch()
-        self._moved.update(ledger.accounts)
-        self._order: list[tuple[Share, DepartmentId]] = []
-        self._at: dict[DepartmentId, tuple[Share, DepartmentId]] = {}
-
-    def __iter__(self) -> Iterator[tuple[Share, DepartmentId]]:
-        for department in self._moved:
-            if department in self._at:
-                del self._order[bisect_left(self._order, self._at.pop(department))]
-            if department in self._ledger.above:
-                account = self._ledger[department]
-                self._at[department] = -share(account, account.usage), department
-                insort(self._order, self._at[department])
-        self._moved.clear()
-        return ((-less, department) for less, department in self._order)

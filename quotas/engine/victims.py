@@ -1,38 +1,39 @@
 """Which of the permitted victim sets: the order of preference, and where to look for the best.
 
-A taker that goes to one place (a pool that only counts, or one node or card) gets the exact optimum of each place from
-exact.py and the best of them all. Trees and gangs are searched, see search.py; among many candidates nodes are cleared one by
-one, see clearing.py.
+A pool (or a recall) that only counts units takes the cheapest borrowed claims, by one knapsack. One pod goes to one node: the
+nodes are looked at one after the other, the cheapest first. Few candidates, and trees of departments, are searched set by set
+(search.py); gangs have their nodes cleared one by one (clearing.py).
 """
 
 from collections.abc import Collection, Iterable
-from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
 from quotas.engine.clearing import clear
-from quotas.engine.exact import best_set
+from quotas.engine.knapsack import cheapest_sum
+from quotas.engine.node_victims import Way, cheapest_nodes
 from quotas.engine.permission import (
     Fairness,
     Taker,
+    lacking_anywhere,
+    lacking_of_pool,
     open_to,
     own_candidates,
     permitted,
     rivals_of,
     taker_of,
 )
-from quotas.engine.problem import Problem, TooManySets, lacking_of_pool, need_of
-from quotas.engine.recallable import priorities_below, recallable_for
 from quotas.engine.reservations import needs_all
 from quotas.engine.search import MANY, cheapest, makes_room, needs_own, search
 from quotas.engine.shares import NO_CHANGE, Change, lowered
-from quotas.engine.sites import has_sites, nodes_to_try, sites_on
 from quotas.engine.space import NOWHERE, Host, Places
 from quotas.engine.types import Claim, DepartmentId
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 FEW, CROWD = 8, 100
 """Of so few candidates every set is searched; among more than a crowd a search finds nothing that clearing nodes does not."""
+COMPARED = 4
+"""So many nodes that could cost the same are compared for one pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +44,9 @@ class Chosen:
     places: Places
 
 
-def question_of(books: Books, claim: Claim) -> tuple[object, ...]:
-    """What matters for victims; claims behind in the same department never outrank those before."""
-    return (
-        claim.department, books.inside(claim), books.asked(claim), claim.units_per_pod, claim.pods, claim.shape,
-        claim.same_domain, claim.must_stay_inside,
-    )  # fmt: skip
-
-
 def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     """The victims for a claim, or None when no permitted set makes it fit."""
     taker = taker_of(books, claim, patient)
-    borrowed = _borrowed(books, taker)
-    if borrowed is not None:
-        return Chosen(tuple(sorted(borrowed, key=lambda victim: victim.id)), ())
     own = own_candidates(books, taker)
     if own and not taker.inside:  # who would borrow spares others if its own claims suffice
         chosen = _best(books, taker, own, (), Fairness.BEFORE)
@@ -65,6 +55,9 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     rivals = rivals_of(books, taker, own)
     if not rivals and not (taker.inside and own):
         return None
+    many = len(own) + sum(len(books.holding[rival]) for rival in rivals) > MANY
+    if own and many and not taker.inside and _by_right_alone(books, taker):
+        return _own_first(books, taker, own, rivals)
     for fairness in _fairness(books, taker):
         chosen = _best(books, taker, own, rivals, fairness)
         if chosen is not None:
@@ -78,14 +71,21 @@ def _fairness(books: Books, taker: Taker) -> Iterable[Fairness]:
     return Fairness if books.settings.fair_sharing and not by_right else (Fairness.BEFORE,)
 
 
-def _borrowed(books: Books, taker: Taker) -> tuple[Claim, ...] | None:
-    """The victims, where the everyday case is enough: a flat pool that counts, a taker inside its guarantee."""
-    counted = books.pool.nodes is None or taker.claim.is_recall
-    never = taker.policy.reclaim == "never" or books.settings.fair_sharing
-    if never or not (taker.inside and counted and books.ledger.flat):
+def _by_right_alone(books: Books, taker: Taker) -> bool:
+    """Whether it may take others' claims only inside its guarantee."""
+    return books.ledger.flat and not books.settings.fair_sharing and taker.policy.borrow_preempt is None
+
+
+def _own_first(books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]) -> Chosen | None:
+    """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
+    charges = books.standing.charges
+    mine = cheapest_sum(own, taker.beyond, lambda claim: charges[claim.id], books.lost_work)
+    if mine is None:
         return None
-    need = max(need_of(books, taker, lacking_of_pool(books, taker)))
-    return recallable_for(books, taker).best_set(need, priorities_below(taker)) if need > 0 else None
+    with books.as_if(mine, gone=True):
+        rest = [claim for claim in own if claim not in mine]
+        others = _best(books, taker_of(books, taker.claim, taker.patient), rest, rivals, Fairness.BEFORE)
+    return None if others is None else _settled(books, taker, (*mine, *others.victims), Fairness.BEFORE)
 
 
 def still_needed(
@@ -132,29 +132,40 @@ def still_needs_all(books: Books, claim: Claim, told: Collection[Claim], behind:
 def _best(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
 ) -> Chosen | None:
-    counted, flat = books.pool.nodes is None or taker.claim.is_recall, books.ledger.flat
-    best: tuple[Cost, Chosen] | None = None
-    if (flat or not books.settings.fair_sharing) and (counted or _has_place(books, taker)):
-        need = need_of(books, taker, lacking_of_pool(books, taker))
-        theirs = {department: books.holding.get(department, {}).values() for department in sorted(rivals)}
-        with suppress(TooManySets):
-            victims = best_set(Problem(books, taker, own, theirs, None, need, fairness))
-            if flat and counted and victims and not books.settings.fair_sharing:  # exact: none can be put back
-                fits = makes_room(books, taker, victims) is not None  # but others may come first
-                return Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), ()) if fits else None
-            chosen = _settled(books, taker, victims, fairness)
-            if chosen is not None or (counted and flat):
-                return chosen
-    elif taker.claim.pods == 1 and not counted and has_sites(books.pool):
-        best = _best_on_a_node(books, taker, own, rivals, fairness)
-        if flat and _only_a_place_is_lacking(books, taker):
-            return None if best is None else best[1]
+    counted = books.pool.nodes is None or taker.claim.is_recall or _has_place(books, taker)
+    on_one_node = taker.claim.pods == 1 and not counted
+    best = _best_on_a_node(books, taker, own, rivals, fairness) if on_one_node else None
+    if on_one_node and books.ledger.flat and _only_a_place_is_lacking(books, taker):
+        return best
     held = (books.holding.get(department, {}).values() for department in sorted(rivals))
     claims = own + [claim for claims in held for claim in open_to(books, taker, claims)]
-    if best is None or flat or len(claims) <= MANY:
-        find = _searched if counted else _found
-        best = _better(books, taker, best, find(books, taker, claims, fairness))
-    return None if best is None else best[1]
+    if counted:
+        recalled = _cheapest_borrowed(books, taker, claims)
+        return recalled or _searched(books, taker, claims, fairness)
+    if best is None or len(claims) <= MANY:
+        best = _better(books, taker, best, _found(books, taker, claims, fairness))
+    return best
+
+
+def _cheapest_borrowed(books: Books, taker: Taker, claims: list[Claim]) -> Chosen | None:
+    """For a taker inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims that
+    lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
+    need, ledger = lacking_anywhere(books, taker), books.ledger
+    if not taker.inside or not ledger.flat or books.settings.fair_sharing or need <= 0:
+        return None
+    charges, mine = books.standing.charges, taker.account.id
+    spare = {id: ledger[id].usage - ledger[id].guaranteed for id in {claim.department for claim in claims}}
+    borrowed = [c for c in claims if c.department != mine and 0 < charges[c.id] <= spare[c.department]]
+    for ceiling in sorted({claim.priority for claim in borrowed}):
+        low = [claim for claim in borrowed if claim.priority <= ceiling]
+        victims = cheapest_sum(low, need, lambda claim: charges[claim.id], books.lost_work)
+        if victims is not None:
+            taken: dict[DepartmentId, int] = {}
+            for victim in victims:
+                taken[victim.department] = taken.get(victim.department, 0) + charges[victim.id]
+            kept = all(units <= spare[department] for department, units in taken.items())
+            return _settled(books, taker, victims, Fairness.BEFORE) if kept else None
+    return None
 
 
 def _has_place(books: Books, taker: Taker) -> bool:
@@ -176,15 +187,17 @@ def _found(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) 
     if len(claims) <= MANY:
         found = _searched(books, taker, claims, fairness)
         return found if found is not None or len(claims) <= FEW else _cleared(books, taker, claims, fairness)
-    best = _better(books, taker, None, _cleared(books, taker, claims, fairness))
+    best = _cleared(books, taker, claims, fairness)
     if len(claims) <= CROWD or not books.ledger.flat:
         best = _better(books, taker, best, _searched(books, taker, claims, fairness))
-    return None if best is None else best[1]
+    return best
 
 
-def _cleared(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> Chosen | None:
-    """The best set that clearing node by node finds among the claims."""
-    victims = clear(books, taker, claims, fairness, lambda victims: cost(books, taker, victims))
+def _cleared(
+    books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, hosts: list[Host] | None = None
+) -> Chosen | None:
+    """The best set that clearing the nodes (None: all) one by one finds among the claims."""
+    victims = clear(books, taker, claims, fairness, lambda victims: cost(books, taker, victims), hosts)
     return _settled(books, taker, victims, fairness)
 
 
@@ -196,77 +209,40 @@ def _only_a_place_is_lacking(books: Books, taker: Taker) -> bool:
 
 def _best_on_a_node(
     books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], fairness: Fairness
-) -> tuple[Cost, Chosen] | None:
-    """The best of all places. No node is looked at that cannot be better than the best so far."""
-    best: tuple[Cost, Chosen] | None = None
-    tried: set[str] = set()
-    with closing(nodes_to_try(books, taker, own, rivals, lambda least: best is not None and best[0] <= least)) as nodes:
-        for _, host, one in nodes:
-            if host.name in tried:
-                continue
-            tried.add(host.name)
-            alone = None if one is None else _alone(books, taker, books.on_node[host.name][one], fairness)
-            if alone is not None:
-                best = _better(books, taker, best, alone)
-            else:
-                best = _on_node(books, taker, own, rivals, host, fairness, best)
-    return best
+) -> Chosen | None:
+    """The best set for one pod on one node. Who is inside its guarantee stops its own work only where others' does not do."""
+    for mine in [(), own] if taker.inside and own else [own]:
+        best: Chosen | None = None
+        spent: tuple[object, ...] = ()
+        compared = 0
+        for way, host, claims in cheapest_nodes(books, taker, mine, rivals):
+            dearer = not books.settings.fair_sharing and spent[: len(way.bound)] < way.bound
+            if best is not None and (dearer or compared == COMPARED):
+                break
+            chosen = _by_way(books, taker, way) or _cleared(books, taker, claims, fairness, [host])
+            best = _better(books, taker, best, chosen)
+            spent = () if best is None else cost(books, taker, best.victims)
+            compared += chosen is not None
+        if best is not None:
+            return best
+    return None
 
 
-def _alone(books: Books, taker: Taker, victim: Claim, fairness: Fairness) -> Chosen | None:
-    """The one claim, if its leaving is all that the taker lacks."""
-    places = makes_room(books, taker, (victim,)) if permitted(books, taker, (victim,), fairness) else None
-    return None if places is None else Chosen((victim,), places)
+def _by_way(books: Books, taker: Taker, way: Way) -> Chosen | None:
+    """The victims of a node's cheapest way, if they may go, make room and cost no more."""
+    victims = way.victims
+    if not victims or cost(books, taker, victims)[: len(way.bound)] != way.bound:
+        return None
+    places = makes_room(books, taker, victims) if permitted(books, taker, victims, Fairness.BEFORE) else None
+    return None if places is None else Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), places)
 
 
-def _on_node(
-    books: Books,
-    taker: Taker,
-    own: list[Claim],
-    rivals: Collection[DepartmentId],
-    host: Host,
-    fairness: Fairness,
-    best: tuple[Cost, Chosen] | None,
-) -> tuple[Cost, Chosen] | None:
-    """The best set of each place on the node, exactly, if it is better than the best so far; where the cards would do, but
-    not the node's CPU or memory, one that a search finds. Own claims elsewhere may give the right."""
-    here = books.on_node.get(host.name, {})
-    mine = [claim for claim in own if claim.id in here]
-    open_here = open_to(books, taker, [claim for claim in here.values() if claim.department in rivals])
-    theirs: dict[DepartmentId, list[Claim]] = {}
-    for claim in open_here:
-        theirs.setdefault(claim.department, []).append(claim)
-    unsolved = False
-    for site in sites_on(books, taker, host, mine, open_here):
-        if best is not None and best[0] <= site.least:
-            break
-        need = need_of(books, taker, site.lacking)
-        of_own = own if (rivals and not taker.inside) or need[1] > 0 else mine
-        try:
-            victims = (
-                best_set(Problem(books, taker, of_own, theirs, site.gives, need, fairness)) if max(need) > 0 else ()
-            )
-        except TooManySets:
-            unsolved = True
-            continue
-        chosen = _settled(books, taker, victims, fairness)
-        unsolved = unsolved or (chosen is None and victims is not None)
-        best = _better(books, taker, best, chosen)
-    if unsolved:
-        best = _better(books, taker, best, _found(books, taker, [*mine, *open_here], fairness))
-    return best
-
-
-def _better(
-    books: Books, taker: Taker, best: tuple[Cost, Chosen] | None, chosen: Chosen | None
-) -> tuple[Cost, Chosen] | None:
-    """The best so far, or what was found if that is better."""
-    if chosen is None:
-        return best
-    found = cost(books, taker, chosen.victims), chosen
-    if best is None:
-        return found
-    return best if cheapest(books, taker, {found[0]: chosen.victims, best[0]: best[1].victims}) == best[0] else found
+def _better(books: Books, taker: Taker, one: Chosen | None, other: Chosen | None) -> Chosen | None:
+    """The one that costs less; of those that cost the same the one whose places waste less."""
+    if one is None or other is None:
+        return one or other
+    costs = {cost(books, taker, chosen.victims): chosen.victims for chosen in (one, other)}
+    return one if costs[cheapest(books, taker, costs)] == one.victims else other
 
 
 def cost(books: Books, taker: Taker, victims: Iterable[Claim]) -> Cost:

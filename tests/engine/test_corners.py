@@ -10,11 +10,10 @@ from quotas.engine.books import Books
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot
 from quotas.engine.quota_tree import usage_of
-from quotas.engine.ranking import Falls
 from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
-from quotas.engine.room import Room, rooms_of
+from quotas.engine.room import rooms_of
 from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
-from quotas.engine.space import Host, Space, names
+from quotas.engine.space import Space, names
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from tests.engine.builders import (
     a_department,
@@ -117,27 +116,6 @@ def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),)),))
     space = Space((pool,))
     assert best_spot(pending("w", "a", 8, profile="7g.80gb"), space.hosts["gpu"].values(), space.capacity) is None
-
-
-def test_a_walk_asks_each_node_when_its_turn_comes() -> None:
-    ranks: dict[str, tuple[int, ...] | None] = {"n1": (1,), "n2": (2,), "n3": (3,), "n4": (4,)}
-    pool = a_pool(nodes=nodes(1, 1, 1, 1))
-    room = Room(Space((pool,)))
-
-    def rank(host: Host) -> tuple[int, ...] | None:
-        return ranks[host.name]
-
-    fell: list[tuple[str, tuple[int, ...]]] = []
-    ranking = room.ranking("rank", pool, rank, falls=Falls(fell, lambda node, ranks: min(ranks)))
-    ranks |= {"n1": (5,), "n2": None}  # unnoticed: nobody says that they changed
-    assert [node.name for _, node in ranking.walk(rank, lambda least: least > (4,))] == ["n3", "n4"]
-    assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1"]
-    ranks["n3"], ranks["n2"] = (0,), (6,)
-    fell += [("n3", (0,)), ("n2", (6,))]
-    assert [node.name for _, node in ranking.walk(rank, lambda least: False)] == ["n3", "n4", "n1", "n2"]
-    first = ranking.first()
-    assert first is not None
-    assert first.name == "n3"
 
 
 def test_who_leaves_for_others_comes_last() -> None:
@@ -372,11 +350,3 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
     decided = answers(a_snapshot(a_pool(4), departments, claims))
     assert [decided[id].victims for id in ("v", "w")] == [("hb",), ("hc",)]
     assert [(decided[id].own, decided[id].borrowed) for id in ("v", "w")] == [(0, 2), (0, 2)]
-
-
-def test_sizes_count_who_is_told_since_it_may_come_back() -> None:
-    victim, other = holding("v", "a", 3), holding("o", "a", 1)
-    snapshot = a_snapshot(a_pool(4), [a_department("a", 1), a_department("b", 3)], [victim, other])
-    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    books.tell((victim,))
-    assert {units for _, units in books.sizes} == {1, 3}

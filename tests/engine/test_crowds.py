@@ -1,63 +1,19 @@
 """Among many departments and nodes most are not looked at: the answers are those that looking at all of them gives."""
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine import search, sites, sums, victims
+from quotas.engine import search
 from quotas.engine.admission import decide
 from quotas.engine.books import Books
 from quotas.engine.invariants import of_plan
 from quotas.engine.permission import Fairness, Taker, permitted
-from quotas.engine.space import Host
-from quotas.engine.types import Claim, ClaimId, DepartmentId, Snapshot
+from quotas.engine.types import Claim, Snapshot
 from tests.engine.towns import a_town
-
-
-def weighed(snapshot: Snapshot) -> Snapshot:
-    weights = (1, 2, 1, 3, 0)
-    departments = (replace(d, weight=weights[n % 5]) for n, d in enumerate(snapshot.departments))
-    return replace(snapshot, departments=tuple(departments))
-
-
-def every_offer(
-    problem: sums.Problem, below: int | None, mine: int | None, ask: Callable[[DepartmentId], sums.Table]
-) -> Iterator[sums.Table]:
-    return map(ask, problem.rivals)
-
-
-def every_node(
-    books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId], beaten: object
-) -> Iterator[tuple[sites.Bound, Host, ClaimId | None]]:
-    for host in books.hosts.values():
-        yield (), host, None
-
-
-def test_with_fair_sharing_departments_of_lower_shares_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
-    quick = [decide(snapshot) for snapshot in snapshots]
-    monkeypatch.setattr(sums, "_highest_shares", every_offer)
-    assert quick == [decide(snapshot) for snapshot in snapshots]
-
-
-def test_with_fair_sharing_the_cheapest_of_each_size_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshots = [a_snapshot(40, 160, 120, fair=True), weighed(a_snapshot(40, 160, 120, fair=True))]
-    quick = [decide(snapshot) for snapshot in snapshots]
-    monkeypatch.setattr(sums, "_best_offers", lambda _, offers: iter(offers))
-    assert quick == [decide(snapshot) for snapshot in snapshots]
-
-
-@pytest.mark.parametrize("fair", [False, True])
-def test_nodes_that_must_cost_more_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, fair: bool) -> None:
-    snapshot = weighed(a_snapshot(20, 100, 80, fair=fair, with_nodes=True))
-    quick = decide(snapshot)
-    monkeypatch.setattr(sites, "FEW", 0)
-    few = decide(snapshot)
-    monkeypatch.setattr(victims, "nodes_to_try", every_node)
-    assert quick == few == decide(snapshot)
 
 
 @pytest.mark.parametrize("nodes", [False, True])

