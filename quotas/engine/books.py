@@ -41,7 +41,8 @@ class Books(Rights):
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = 0
         self.impossible: set[ClaimId] = set()
-        self.ways: dict[tuple[object, ...], Any] = {}
+        self.ways: dict[tuple[Any, str], tuple[int, Any]] = {}
+        self.floors: dict[Any, tuple[list[int], list[Any]]] = {}
         self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}

@@ -1,6 +1,8 @@
 """Which node to clear for one pod: each node's cheapest way to make a place, and the cheapest of all nodes first."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from quotas.engine.books import Books
@@ -27,49 +29,71 @@ def cheapest_nodes(
     books: Books, taker: Taker, own: Sequence[Claim], rivals: Collection[DepartmentId]
 ) -> Iterator[tuple[Way, Host, list[Claim]]]:
     """The nodes that may have a place once candidates there have gone, the cheapest first, with these candidates."""
-    mine = {claim.id for claim in own}
+    mine, hosts = {claim.id for claim in own}, [*books.hosts.values()]
 
     def candidates(host: Host) -> list[Claim]:
         here = books.on_node.get(host.name, {}).values()
         theirs = open_to(books, taker, [claim for claim in here if claim.department in rivals])
         return [*(claim for claim in here if claim.id in mine), *theirs]
 
+    def way(host: Host) -> Way:
+        return _way(books, taker, host, candidates(host), mine)
+
+    known: dict[int, Way] = {}
     if taker.inside and not mine and books.ledger.flat and not books.settings.fair_sharing:
-        key = taker.claim.shape, taker.policy.reclaim == "any" or taker.claim.priority, taker.patient
-        known: Ways = books.ways.setdefault(key, Ways(books))
-        ways = known.now(lambda host: _way(books, taker, host, candidates(host)))
-    else:
-        ways = [_way(books, taker, host, candidates(host), mine) for host in books.hosts.values()]
-    hosts = [*books.hosts.values()]
-    ranked = [(way.bound, index) for index, way in enumerate(ways)]
-    while ranked and (first := min(ranked))[0] != NEVER:
-        index = first[1]
-        ranked[index] = NEVER, index
-        yield ways[index], hosts[index], candidates(hosts[index])
-
-
-class Ways:
-    """The way of every node of a pool, for all who ask for the same; asked anew only where something has changed."""
-
-    def __init__(self, books: Books) -> None:
-        self._books = books
-        self._versions = [-1] * len(books.hosts)
-        self._ways = [Way(NEVER)] * len(books.hosts)
-
-    def now(self, ask: Callable[[Host], Way]) -> list[Way]:
-        books = self._books
         books.note_moved()
-        for index, host in enumerate(books.hosts.values()):
-            version = books.free_later.version(host)
-            if version != self._versions[index]:
-                self._versions[index], self._ways[index] = version, ask(host)
-        return self._ways
+        kind = taker.policy.reclaim == "any" or taker.claim.priority, taker.patient
+        floors = _remembered(books, kind, hosts, lambda host: _floor(books, candidates(host)))
+        way = partial(_remembered_way, books, (taker.claim.shape, *kind), way)
+    else:
+        if not rivals:
+            hosts = books.in_order({placed.node for claim in own for placed in claim.placement or ()})
+        known = dict(enumerate(map(way, hosts)))
+        floors = [each.bound for each in known.values()]
+    heap = [(floor, index) for index, floor in enumerate(floors) if floor != NEVER]
+    heapify(heap)
+    while heap:
+        _, index = heappop(heap)
+        if index not in known:
+            known[index] = way(hosts[index])
+            if known[index].bound != NEVER:
+                heappush(heap, (known[index].bound, index))
+        else:
+            yield known[index], hosts[index], candidates(hosts[index])
+
+
+def _remembered(books: Books, kind: Hashable, hosts: Sequence[Host], ask: Callable[[Host], Bound]) -> list[Bound]:
+    """The floor of every node, for all who ask for the same; asked anew only where something has changed."""
+    versions, floors = books.floors.setdefault(kind, ([-1] * len(hosts), [NEVER] * len(hosts)))
+    for index, host in enumerate(hosts):
+        version = books.free_later.version(host)
+        if version != versions[index]:
+            versions[index], floors[index] = version, ask(host)
+    return floors
+
+
+def _remembered_way(books: Books, kind: Hashable, ask: Callable[[Host], Way], host: Host) -> Way:
+    key, version = (kind, host.name), books.free_later.version(host)
+    if key not in books.ways or books.ways[key][0] != version:
+        books.ways[key] = version, ask(host)
+    way: Way = books.ways[key][1]
+    return way
+
+
+def _floor(books: Books, claims: list[Claim]) -> Bound:
+    """What any set of these claims costs at least, whoever asks."""
+    if not claims:
+        return NEVER
+    priority, lost = min([(claim.priority, books.lost_work(claim)) for claim in claims])
+    return 0, NO_CHANGE, min(map(books.short_by, claims)), priority, lost
 
 
 def _way(books: Books, taker: Taker, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> Way:
     """The cheapest way to make a place on the node if some of these claims go."""
-    gone = [(books.vectors[claim.id], 1) for claim in claims]
-    if not claims or books.free_later.spot_with(taker.claim, (host,), gone) is None:
+    if (
+        not claims
+        or books.free_later.spot_with(taker.claim, (host,), [(books.vectors[c.id], 1) for c in claims]) is None
+    ):
         return Way(NEVER)
     own = sum(claim.id in mine for claim in claims)
     if own not in (0, len(claims)) or (own and taker.inside):
@@ -81,8 +105,8 @@ def _way(books: Books, taker: Taker, host: Host, claims: list[Claim], mine: Coll
         )
     if not (own or taker.inside):
         return Way((min(claim.units for claim in claims),))
-    priority, lost = min((claim.priority, books.lost_work(claim)) for claim in claims)
-    at_least = Way((0, NO_CHANGE, 0 if own else min(map(books.short_by, claims)), priority, lost))
+    bound = _floor(books, claims)
+    at_least = Way((*bound[:2], 0, *bound[3:]) if own else bound)
     if host.shared and taker.claim.on_card > host.whole:
         return _whole_cards(books, taker.claim, host, claims, bool(own)) or at_least
     found: list[Way] = []
@@ -106,10 +130,9 @@ def _cells(books: Books, claim: Claim, host: Host, claims: list[Claim]) -> Itera
     elif slot := host.instances.get(claim.profile or "", NOWHERE):
         cards = [((slot,), 1 - free[slot])]
     if any(need <= 0 for _, need in cards):
-        beside = ((host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside)
-        cards = [((slot,), amount - free[slot]) for slot, amount in beside if slot is not None and free[slot] < amount][
-            :1
-        ]
+        asked = [(host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside]
+        lacking = [((slot,), amount - free[slot]) for slot, amount in asked if slot is not None and free[slot] < amount]
+        cards = lacking[:1]
     at = {slot: index for index, (slots, _) in enumerate(cards) for slot in slots}
     gifts: list[dict[ClaimId, int]] = [{} for _ in cards]
     for one in claims:

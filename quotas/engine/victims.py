@@ -55,7 +55,7 @@ def choose(books: Books, claim: Claim, patient: bool = False) -> Chosen | None:
     rivals = rivals_of(books, taker, own)
     if not rivals and not (taker.inside and own):
         return None
-    many = len(own) + sum(len(books.holding[rival]) for rival in rivals) > MANY
+    many = len(own) + sum(len(books.holding.get(rival, ())) for rival in rivals) > MANY
     if own and many and not taker.inside and _by_right_alone(books, taker):
         return _own_first(books, taker, own, rivals)
     for fairness in _fairness(books, taker):

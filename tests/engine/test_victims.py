@@ -254,9 +254,10 @@ def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> No
         if claim.id in books.holds or makes_room(books, taker_of(books, claim), ()) is not None:
             continue
         chosen = choose(books, claim)
-        remembered, books.ways = books.ways, {}
+        remembered = books.ways, books.floors
+        books.ways, books.floors = {}, {}
         assert choose(books, claim) == chosen
-        books.ways = remembered
+        books.ways, books.floors = remembered
         if chosen is not None:
             books.tell(chosen.victims)
             books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
