@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -25,15 +25,30 @@ from quotas.models import Claim, Pool, Quota
 from quotas.planning.snapshot import moment
 
 
-class Teller:
-    """For one reader; `named`: the public ids of claims that the sentences will name. Three queries in all."""
-
-    def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
-        self.actor, self.named = actor, set(named)
+class _Names:
+    """What the engine's ids are called; how a claim and a pool are called is said below."""
 
     @cached_property
     def departments(self) -> dict[str, str]:
         return dict(Department.objects.values_list("slug", "name"))
+
+    def _reader(self, unit: str, claim: Callable[[str], str], pool: Callable[[str], str]) -> Reader:
+        return Reader(
+            time=clock,
+            units=lambda units: amount(units, unit),
+            cpu=cores,
+            memory=memory,
+            claim=claim,
+            department=lambda slug: self.departments.get(slug, slug),
+            pool=pool,
+        )
+
+
+class Teller(_Names):
+    """For one reader; `named`: the public ids of claims that the sentences will name. Three queries in all."""
+
+    def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
+        self.actor, self.named = actor, set(named)
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -49,15 +64,11 @@ class Teller:
             return _("%(name)s (yours, %(size)s)") % {"name": claim.name, "size": size}
         return f"{claim.name if seen else claim.department.name} ({size})"
 
-    def reader(self, pool: Pool) -> explain.Reader:
-        return explain.Reader(
-            time=clock,
-            units=lambda units: amount(units, pool),
-            cpu=cores,
-            memory=memory,
-            claim=lambda claim: self.labels.get(claim, _("a workload")),
-            department=lambda slug: self.departments.get(slug, slug),
-            pool=lambda slug: pool.name if slug == pool.slug else slug,
+    def reader(self, pool: Pool) -> Reader:
+        return self._reader(
+            pool.unit,
+            lambda claim: self.labels.get(claim, _("a workload")),
+            lambda slug: pool.name if slug == pool.slug else slug,
         )
 
     def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
@@ -155,16 +166,12 @@ def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
     return reclaim[policy.reclaim], within[policy.within], borrowing
 
 
-class Words:
+class Words(_Names):
     """For the claims of some snapshots of one pool group. Two queries, and one for the names of departments."""
 
     def __init__(self, *snapshots: e.Snapshot) -> None:
         self.claims = {claim.id: claim for snapshot in snapshots for claim in snapshot.claims}
         self.units = {pool.id: pool.unit for snapshot in snapshots for pool in snapshot.pools}
-
-    @cached_property
-    def departments(self) -> dict[str, str]:
-        return dict(Department.objects.values_list("slug", "name"))
 
     @cached_property
     def pools(self) -> dict[str, str]:
@@ -185,15 +192,7 @@ class Words:
 
     def reader(self, pool: str) -> Reader:
         unit = self.units.get(e.PoolId(pool), "")
-        return Reader(
-            time=clock,
-            units=lambda units: amount(units, unit),
-            cpu=cores,
-            memory=memory,
-            claim=self.claim,
-            department=lambda slug: self.departments.get(slug, slug),
-            pool=lambda slug: self.pools.get(slug, slug),
-        )
+        return self._reader(unit, self.claim, lambda slug: self.pools.get(slug, slug))
 
     def of_plan(self, plan: e.Plan) -> Iterator[str]:
         """A line for each answer."""

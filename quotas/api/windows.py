@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from portal.api.base import Strict
 from quotas.lending.schedule import DAY, Window
-from quotas.lending.windows import clock_of
+from quotas.lending.windows import time_of_day
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST = 2**31 - 1
@@ -49,7 +49,7 @@ def window_in(values: dict[str, Any]) -> Window:
 def window_out(window: Window) -> dict[str, Any]:
     return {
         "days": [DAYS[day] for day in window.days],
-        "start": clock_of(window.start),
-        "end": clock_of(window.end),
+        "start": time_of_day(window.start),
+        "end": time_of_day(window.end),
         "lend_limit": window.lend_limit,
     }

@@ -1,21 +1,40 @@
 """What must always be true of claims, quotas and the ledger (docs/quota-rules.md, Invariants), asked of the database.
 
-Each question yields one sentence for each violation. They are for operators and tests, in English.
+Each question yields one violation after the other. `manage.py check_invariants`, the operator's page and the tests ask the same.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from django.db.models import Q, Sum
+from django.utils.translation import gettext
 
+from portal.errors import N_
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 
 Place = tuple[int, str, int]  # pool, node, card
 
 
-def violations() -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken invariant. `message` is an English sentence, marked for translation; `numbers` fill its places."""
+
+    message: str
+    numbers: dict[str, object]
+
+    def __str__(self) -> str:
+        return self.message % self.numbers
+
+    @property
+    def detail(self) -> str:
+        """The sentence in the reader's language."""
+        return gettext(self.message) % self.numbers
+
+
+def violations() -> Iterator[Violation]:
     occupying = list(Claim.objects.filter(state__in=OCCUPYING, pods__gt=0).select_related("pool"))
     yield from cards_hold_no_more_than_they_have(occupying)
     yield from instances_are_used_once(occupying)
@@ -33,7 +52,7 @@ def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Plac
                 yield claim, place, (claim.pool_id, place["node"], card)
 
 
-def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[str]:
+def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[Violation]:
     """Whole cards belong to one pod; a shared card's pods fit together, in its memory and in its compute."""
     cards = Card.objects.filter(pool__isnull=False).select_related("node")
     there = {(card.pool_id, card.node.name, card.index): card for card in cards}
@@ -47,12 +66,15 @@ def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[str]:
     for where, units in used.items():
         (_pool, node, index), card = where, there.get(where)
         if units > (card.units if card else 0):
-            yield f"card {index} of {node} holds {units} units and has {card.units if card else 0}"
+            message = N_("card %(card)s of %(node)s holds %(units)s units and has %(there)s")
+            yield Violation(message, {"card": index, "node": node, "units": units, "there": card.units if card else 0})
         if card and card.cores and compute[where] > card.cores:
-            yield f"card {index} of {node} gives {compute[where]} percent of its compute and has {card.cores}"
+            message = N_("card %(card)s of %(node)s gives %(percent)s percent of its compute and has %(there)s")
+            numbers = {"card": index, "node": node, "percent": compute[where], "there": card.cores}
+            yield Violation(message, numbers)
 
 
-def instances_are_used_once(claims: list[Claim]) -> Iterator[str]:
+def instances_are_used_once(claims: list[Claim]) -> Iterator[Violation]:
     used: dict[tuple[str, str], int] = defaultdict(int)
     for claim in claims:
         if claim.profile:
@@ -61,48 +83,60 @@ def instances_are_used_once(claims: list[Claim]) -> Iterator[str]:
     there = {node.name: node.instances for node in Node.objects.exclude(instances={})}
     for (node, profile), count in used.items():
         if node in there and count > there[node].get(profile, 0):
-            yield f"{count} pods use {profile} on {node}, which has {there[node].get(profile, 0)}"
+            message = N_("%(count)s pods use %(profile)s on %(node)s, which has %(there)s")
+            numbers = {"count": count, "profile": profile, "node": node, "there": there[node].get(profile, 0)}
+            yield Violation(message, numbers)
 
 
-def pools_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[str]:
+def pools_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[Violation]:
     held: dict[int, int] = defaultdict(int)
     for claim in claims:
         held[claim.pool_id] += claim.units
     for pool in Pool.objects.annotate(there=Sum("cards__units")):
         if held[pool.pk] > (pool.there or 0):
-            yield f"{held[pool.pk]} {pool.unit} of {pool.slug} are held, and {pool.there or 0} are there"
+            message = N_("%(held)s %(unit)s of %(pool)s are held, and %(there)s are there")
+            yield Violation(message, _of(pool) | {"held": held[pool.pk], "there": pool.there or 0})
 
 
-def promises_fit() -> Iterator[str]:
+def _of(pool: Pool) -> dict[str, object]:
+    return {"unit": pool.unit, "pool": pool.slug}
+
+
+def promises_fit() -> Iterator[Violation]:
     for pool in Pool.objects.annotate(promised=Sum("quotas__guaranteed")):
         if (pool.promised or 0) > pool.nominal:
-            yield f"{pool.promised} {pool.unit} of {pool.slug} are promised, and it has {pool.nominal}"
+            message = N_("%(promised)s %(unit)s of %(pool)s are promised, and it has %(nominal)s")
+            yield Violation(message, _of(pool) | {"promised": pool.promised, "nominal": pool.nominal})
 
 
-def fixed_work_is_guaranteed() -> Iterator[str]:
+def fixed_work_is_guaranteed() -> Iterator[Violation]:
     """What may not be preempted was admitted inside its guarantee, and stays there."""
     rows = Claim.objects.filter(preemptible=False, state=ClaimState.HOLDING, pods__gt=0)
     for claim in rows.filter(ledger__ended_at=None, ledger__own=False).distinct():
-        yield f"{claim.public_id} must not be stopped, and is on borrowed capacity"
+        yield Violation(N_("%(claim)s must not be stopped, and is on borrowed capacity"), {"claim": claim.public_id})
 
 
-def reservations_belong_to_those_who_wait() -> Iterator[str]:
+def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
     kept = Claim.objects.filter(state=ClaimState.LEAVING, held_for__isnull=False).select_related("held_for")
     for claim in kept:
         for_whom = claim.held_for
         if for_whom is not None and for_whom.state == ClaimState.RELEASED:
-            yield f"{claim.public_id} is leaving for {for_whom.public_id}, which is over"
+            message = N_("%(claim)s is leaving for %(other)s, which is over")
+            yield Violation(message, {"claim": claim.public_id, "other": for_whom.public_id})
     titled = Claim.objects.exclude(state=ClaimState.PENDING).filter(reserved__isnull=False, pods__gt=0)
     for claim in titled.filter(state=ClaimState.RELEASED):
-        yield f"{claim.public_id} is {claim.state} and still has a title to {claim.reserved}"
+        message = N_("%(claim)s is over and still has a title to %(reserved)s")
+        yield Violation(message, {"claim": claim.public_id, "reserved": claim.reserved})
 
 
-def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[str]:
+def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
     """Own and borrowed units of a claim add up to what it holds, and nobody pays who holds nothing."""
     open_entries = LedgerEntry.objects.filter(ended_at=None)
     told = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
     for claim in claims:
         if claim.started_at and told.get(claim.pk, 0) != claim.units:
-            yield f"{claim.public_id} holds {claim.units} units and the ledger tells of {told.get(claim.pk, 0)}"
+            message = N_("%(claim)s holds %(units)s units and the ledger tells of %(told)s")
+            yield Violation(message, {"claim": claim.public_id, "units": claim.units, "told": told.get(claim.pk, 0)})
     for entry in open_entries.filter(Q(claim__state=ClaimState.RELEASED)).select_related("claim"):
-        yield f"the ledger still counts {entry.units} units of {entry.claim.public_id}, which is over"
+        message = N_("the ledger still counts %(units)s units of %(claim)s, which is over")
+        yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})

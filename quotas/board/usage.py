@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from portal.models import Department, User
 from quotas.board.usage_now import Live, available, ceiling, coming, free, held, read, recalled
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota
+from quotas.planning.snapshot import lowest_caps
 from quotas.tree import upwards
 
 UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
@@ -78,11 +79,6 @@ def department_usage(
     return usages(read(pools), department.pk, seen=seen)
 
 
-def usage_of_everyone(pools: Iterable[Pool] | None = None) -> list[PoolUsage]:
-    live = read(pools)
-    return [row for department in live.departments for row in usages(live, department)]
-
-
 def usages(live: Live, department: int, *, seen: Collection[int] = ()) -> list[PoolUsage]:
     """The same from what was read already."""
     return [pool_usage(live, department, pool, seen=seen) for pool in live.pools if _concerned(live, department, pool)]
@@ -132,9 +128,9 @@ def pool_usage(live: Live, department: int, pool: int, *, seen: Collection[int] 
 
 
 def _cap(live: Live, department: int, pool: int) -> int | None:
-    """What is said above holds in every team as well: the smallest cap counts."""
-    caps = (live.caps.get((above.pk, pool)) for above in upwards(live.departments, department))
-    return min((cap for cap in caps if cap is not None), default=None)
+    caps = live.caps
+    above = (each.pk for each in upwards(live.departments, department))
+    return lowest_caps({pool: caps[pk, pool]} for pk in above if (pk, pool) in caps).get(pool)
 
 
 def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], *, cap: int | None) -> tuple[UserUsage, ...]:

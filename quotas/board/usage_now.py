@@ -13,8 +13,8 @@ from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.engine.mig_layouts import profile_of
 from quotas.engine.quota_tree import Ledger, standing_of
-from quotas.lending.windows import most_lent, planned_limit
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
+from quotas.planning.snapshot import quota_of
 
 EVER = 2**62
 
@@ -261,8 +261,4 @@ def _books(live: Live, pool: int) -> Ledger:
 
 def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:
     quota = live.quotas.get((department.pk, pool))
-    limits = {}
-    if quota is not None:
-        lending = planned_limit(quota, timezone.now()), most_lent(quota)
-        limits = {id: e.Quota(quota.guaranteed, quota.borrow_limit, *lending)}
-    return _in_tree(live, department, limits)
+    return _in_tree(live, department, {} if quota is None else {id: quota_of(quota, timezone.now())})

@@ -78,10 +78,10 @@ def when_of(window: Window) -> str:
             runs.append([day])
     days = [[str(WEEKDAYS_ABBR[day]) for day in run] for run in runs]
     names = _(", ").join(f"{run[0]}–{run[-1]}" if len(run) > 2 else _(", ").join(run) for run in days)
-    return f"{names} {clock_of(window.start)}–{clock_of(window.end)}"
+    return f"{names} {time_of_day(window.start)}–{time_of_day(window.end)}"
 
 
-def clock_of(minute: int) -> str:
+def time_of_day(minute: int) -> str:
     """Minute of the day → 09:00; the end of the day is 24:00."""
     return f"{minute // 60:02}:{minute % 60:02}"
 

@@ -13,6 +13,7 @@ from django.utils.translation import ngettext
 from portal.access import Actor
 from portal.infra.confirm import Break
 from portal.text.words import amount
+from quotas.board.usage_now import IS_PRESENT
 from quotas.engine.what_if import what_if, without_nodes
 from quotas.models import Card, Claim, Node, Pool, PoolGroup, Quota
 from quotas.planning.snapshot import load_snapshot
@@ -52,9 +53,7 @@ def _shorter(node: Node) -> Iterator[Break]:
     if not node.takes_pods:
         return
     for pool in Pool.objects.filter(cards__node=node).distinct():
-        cards = Card.objects.filter(
-            pool=pool, healthy=True, node__present=True, node__drained=False, node__held_back=""
-        )
+        cards = Card.objects.filter(IS_PRESENT, pool=pool)
         left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
         promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
         if promised > left:

@@ -19,7 +19,7 @@ from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
-from quotas.board import soundness
+from quotas.board import invariants, operations
 from quotas.board.card_map import pool_overview
 from quotas.board.usage_now import read
 from quotas.forms.policies import RulesForm
@@ -38,14 +38,14 @@ def system(request: HttpRequest) -> HttpResponse:
     """A live part of the operator's first page."""
     operator_of(request)
     live = read()
-    reclaims = soundness.reclaims()
+    reclaims = operations.reclaims()
     context = {
         "clusters": Cluster.objects.all(),
-        "groups": soundness.last_passes(),
-        "queues": soundness.queues(live),
+        "groups": operations.last_passes(),
+        "queues": operations.queues(live),
         "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],
         "short": [view for view in pool_overview() if view.missing or view.short_by],
-        "faults": [_(fault.message) % fault.numbers for fault in soundness.faults(live)],
+        "faults": [violation.detail for violation in invariants.violations()],
     }
     return render(request, "quotas/operator_system.html", context)
 

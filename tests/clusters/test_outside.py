@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quotas.board import usage_now
-from quotas.board.soundness import faults
+from quotas.board.invariants import violations
 from quotas.models import Card, OutsidePod, Pool
 from tests.clusters.node_bed import MERGE, NodeBed, bed  # noqa: F401 a fixture
 from workloads.clusters.drivers import driver_for
@@ -78,7 +78,7 @@ def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy:
     assert "deletionTimestamp" not in seen["metadata"]
     [pod] = [bed.pod(small)]
     assert pod["status"]["phase"] == "Running", "the kubelet had a card for it"
-    assert not list(faults(usage_now.read(Pool.objects.filter(pk=bed.pool.pk))))
+    assert not list(violations())
     bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
     soon(lambda: free(bed) == 3)
     bed.until(lambda: bed.state(large) == "running", 60)

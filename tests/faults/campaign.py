@@ -218,7 +218,7 @@ class World:
         from quotas.board import invariants as of_quotas
         from workloads import invariants as of_workloads
 
-        found = [*of_quotas.violations(), *of_workloads.violations()]
+        found = [*map(str, of_quotas.violations()), *of_workloads.violations()]
         if self.doubled:
             found.append(f"two pods at once: {sorted(set(self.doubled))}")
         if found:

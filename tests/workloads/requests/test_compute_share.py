@@ -98,7 +98,7 @@ def test_a_card_whose_compute_is_taken_still_gives_its_memory() -> None:
     assert sorted(cell.used for cell in view.rows[0].cells) == [1024, 4096], "the memory, not what is charged"
     assert list(violations()) == []
     Claim.objects.filter(pk=claims[2].pk).update(cores_per_pod=20)
-    assert list(violations()) == ["card 0 of t4-n1 gives 110 percent of its compute and has 100"]
+    assert list(map(str, violations())) == ["card 0 of t4-n1 gives 110 percent of its compute and has 100"]
 
 
 def test_a_mig_profile_asks_for_the_slices_it_is_charged(vision: Department) -> None:

@@ -30,4 +30,4 @@ def violations() -> list[str]:
         if connection.vendor == "postgresql" and alone:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return [*quota_rules.violations(), *workload_rules.violations()]
+        return [*map(str, quota_rules.violations()), *workload_rules.violations()]
