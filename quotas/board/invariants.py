@@ -117,8 +117,8 @@ def fixed_work_is_guaranteed() -> Iterator[Violation]:
 
 
 def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
-    kept = Claim.objects.filter(state=ClaimState.LEAVING, held_for__isnull=False).select_related("held_for")
-    for claim in kept:
+    leaving = Claim.objects.filter(state=ClaimState.LEAVING, held_for__isnull=False).select_related("held_for")
+    for claim in leaving:
         for_whom = claim.held_for
         if for_whom is not None and for_whom.state == ClaimState.RELEASED:
             message = N_("%(claim)s is leaving for %(other)s, which is over")
@@ -132,11 +132,11 @@ def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
 def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
     """Own and borrowed units of a claim add up to what it holds, and nobody pays who holds nothing."""
     open_entries = LedgerEntry.objects.filter(ended_at=None)
-    told = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
+    entered = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
     for claim in claims:
-        if claim.started_at and told.get(claim.pk, 0) != claim.units:
+        if claim.started_at and entered.get(claim.pk, 0) != claim.units:
             message = N_("%(claim)s holds %(units)s units and the ledger tells of %(told)s")
-            yield Violation(message, {"claim": claim.public_id, "units": claim.units, "told": told.get(claim.pk, 0)})
+            yield Violation(message, {"claim": claim.public_id, "units": claim.units, "told": entered.get(claim.pk, 0)})
     for entry in open_entries.filter(Q(claim__state=ClaimState.RELEASED)).select_related("claim"):
         message = N_("the ledger still counts %(units)s units of %(claim)s, which is over")
         yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})

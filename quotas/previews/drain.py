@@ -35,17 +35,18 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
         if placed.node == node.name
     }
     places = Claim.objects.filter(public_id__in=there, state__in=["holding", "leaving"])
-    here = places.select_related("department", "pool").order_by("pool", "department", "name")
+    standing = places.select_related("department", "pool").order_by("pool", "department", "name")
     effect = effect_of(actor, *(what_if(each, without_nodes(each, [node.name])) for each in snapshots))
     otherwise = preview_of(effect) if effect.stopped or effect.staying or effect.starting or effect.waiting else None
     lines = (otherwise.sentence, *otherwise.lines) if otherwise else ()
     text = ngettext(
         "%(count)s workload runs here and continues until it ends; no new workload starts on %(node)s.",
-        "%(count)s workloads run here and continue until they end; no new workload starts on %(node)s.", len(here),
+        "%(count)s workloads run here and continue until they end; no new workload starts on %(node)s.",
+        len(standing),
     )  # fmt: skip
-    said = text % {"count": len(here), "node": node.name}
+    said = text % {"count": len(standing), "node": node.name}
     breaks = (*breaks_of(effect), *_shorter(node))
-    return Preview(tuple(side_of(actor, claim) for claim in here), None, said, lines, breaks)
+    return Preview(tuple(side_of(actor, claim) for claim in standing), None, said, lines, breaks)
 
 
 def _shorter(node: Node) -> Iterator[Break]:
