@@ -171,6 +171,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     from workloads.kubernetes.manifests import pod as manifest
     from workloads.models import Attempt, Image
     from workloads.reconciler.reconcile import BATCH, sort_out, start
+    from workloads.reconciler.workers import WORKERS
     from workloads.requests.request import WorkloadRequest
 
     made.stop("web", "watcher", "worker", "beat")
@@ -199,8 +200,9 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
         loop = partial(bare_loop, api, driver.api, threads, path, manifests)
         before = loop("before")
         cpu, began = time.process_time(), time.perf_counter()
-        for at in range(0, count, BATCH):
-            start(sort_out(claims[at : at + BATCH]).admitted, threads)
+        with ThreadPoolExecutor(WORKERS) as workers:  # as many batches at once as in the watcher
+            batches = [claims[at : at + BATCH] for at in range(0, count, BATCH)]
+            list(workers.map(lambda batch: start(sort_out(batch).admitted, threads), batches))
         ours, cpu = count / (time.perf_counter() - began), time.process_time() - cpu
         after = loop("after")
     there = Attempt.objects.filter(claim__public_id__in=claims, created_at__isnull=False).count()
