@@ -16,7 +16,7 @@ METRIC = re.compile(r"\bportal_[a-z_]+\b")
 def exported() -> set[str]:
     names: set[str] = set()
     for app in ("portal", "quotas", "workloads"):
-        names |= set(re.findall(r"\"(portal_[a-z_]+)\"", (sources.ROOT / app / "metrics.py").read_text()))
+        names |= set(re.findall(r"\"(portal_[a-z_]+)\"", next(sources.ROOT.glob(f"{app}/**/metrics.py")).read_text()))
     return names | {f"{name}_total" for name in names}
 
 

@@ -89,7 +89,7 @@ def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
     Pool.objects.update(nominal=2)
     Node.objects.update(drained=True)
     system = text(client.get("/operator/system/"))
-    assert "holds 3 units and the ledger tells of 0" in system
+    assert "holds 3 units but the ledger has 0" in system
     assert "4 card of a100 are promised, and it has 2" in system
     assert "short, 4 cards less than guaranteed" in system
 

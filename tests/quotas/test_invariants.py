@@ -40,7 +40,7 @@ def test_the_command_fails_with_a_line_for_each_violation(workload: Workload, ca
     LedgerEntry.objects.all().delete()
     with pytest.raises(CommandError, match="1 violations"):
         call_command("check_invariants")
-    assert "holds 1 units and the ledger tells of 0" in capsys.readouterr().err
+    assert "holds 1 units but the ledger has 0" in capsys.readouterr().err
 
 
 def test_who_was_called_back_and_stays(workload: Workload) -> None:
