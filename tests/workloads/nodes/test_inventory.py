@@ -187,10 +187,10 @@ def test_cards_of_unknown_products_share_no_pool_though_they_are_of_one_size(loo
 
 def test_a_reason_that_quotes_other_sentences_is_translated_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     told = inventory._as_json(node_from(NODES[-1]).held_back_by[0])
-    assert tags.note(told).endswith("HAMi, and Time-slicing (its nvidia.com/gpu.sharing-strategy is time-slicing)")
+    assert tags.note(told).endswith("HAMi and Time-slicing (its nvidia.com/gpu.sharing-strategy is time-slicing)")
     monkeypatch.setattr(tags, "_", lambda text: f"<{text}>")
     assert tags.note(told).endswith(
-        "<HAMi>, and <Time-slicing> (<its nvidia.com/gpu.sharing-strategy is time-slicing>)>"
+        "<HAMi> and <Time-slicing> (<its nvidia.com/gpu.sharing-strategy is time-slicing>)>"
     )
 
 

@@ -266,7 +266,7 @@ def test_pods_outside_the_quota_are_waited_for_and_never_touched(
     assert cluster.labels(NAME).get("nvidia.com/mig.config") != "all-balanced"
     client.force_login(User.objects.get(username="op"))
     page = client.get(reverse("workloads:mode_change", args=[change.public_id])).content.decode()
-    assert "1 pod outside the quota has cards there" in page
+    assert "1 pod outside the quota uses cards of this node" in page
     stranger.delete()
     assert tick().stage == Stage.VERIFYING
 

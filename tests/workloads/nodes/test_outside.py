@@ -155,7 +155,7 @@ def test_a_pool_that_others_have_taken_is_short_like_after_a_lost_node(
     actor = Actor(make.member(vision, Role.MEMBER))
     told = verdict_of(actor=actor, department=vision, request=request)
     assert told.decision == "wait"
-    assert any("lost 12 cards" in line for line in told.lines)
+    assert "12 cards of the pool are offline." in told.lines
     assert [each.units_per_pod for each in told.alternatives] == [4]
     refuse_impossible(request.workload(vision, actor.user, now=timezone.now()), now=timezone.now())
 
@@ -185,7 +185,7 @@ def test_everybody_sees_how_much_and_operators_who(client: Client, world: World,
     vision = make.department("vision")
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(f"/pools/{pool.slug}/").content.decode()
-    assert "3 cards outside the quota" in page
+    assert "3 cards outside quota" in page
     assert "secret-project-0" not in page
     assert "legacy" not in page
     told = client.get(f"/api/v1/pools/{pool.slug}/").json()
