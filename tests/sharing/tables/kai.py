@@ -84,7 +84,7 @@ TABLE = Table(
             cards=("7f1c",),
             bad={"units_per_pod": 150},
             blamed="units_per_pod",
-            said="ask for a multiple of 100 %, not 150.",
+            said="request a multiple of 100 %, not 150.",
         ),
     ),
 )

@@ -63,7 +63,7 @@ TABLE = Table(
             cards=("GPU-3",),
             bad={"units_per_pod": 150},
             blamed="units_per_pod",
-            said="ask for a multiple of 100 %, not 150.",
+            said="request a multiple of 100 %, not 150.",
         ),
     ),
 )

@@ -43,7 +43,7 @@ TABLE = Table(
             cards=("GPU-1",),
             bad={"units_per_pod": 5120, "cores_per_pod": 33},
             blamed="cores_per_pod",
-            said="in steps of 5; 33 is none.",
+            said="in steps of 5; 33 is not valid.",
         ),
     ),
 )
