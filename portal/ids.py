@@ -3,9 +3,12 @@
 import secrets
 import time
 
+TIME = 10  # letters, the first
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: no i, l, o, u; lower case suits Kubernetes names
 
 
-def new_id() -> str:
+def new_id(in_place_of: str = "") -> str:
+    """A new one sorts after all that are older, or where the id sorted that it takes the place of."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    return "".join(ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
+    made = "".join(ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
+    return in_place_of[:TIME] + made[len(in_place_of[:TIME]) :]

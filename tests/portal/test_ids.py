@@ -10,3 +10,14 @@ def test_ids_are_26_letters_that_sort_by_time() -> None:
     assert len(first) == 26
     assert set(first) <= set(ALPHABET)
     assert first < second
+
+
+def test_an_id_in_place_of_another_sorts_where_that_one_did() -> None:
+    first = new_id()
+    time.sleep(0.002)
+    second = new_id()
+    time.sleep(0.002)
+    again = new_id(first)
+    assert again != first
+    assert len(again) == 26
+    assert again < second

@@ -17,6 +17,7 @@ from django.utils import timezone
 from portal import audit
 from portal.access import Actor
 from portal.background.hints import wake
+from portal.ids import new_id
 from portal.infra.locks import durable
 from portal.models import Event as EventRow
 from portal.notify import notices
@@ -170,6 +171,7 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
     backoff = min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
     Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
     fields = claim_fields(workload) | {
+        "public_id": new_id(last.claim.public_id),  # it decides between those that were submitted in the same second
         "queued_at": now,
         "backoff_until": now + dt.timedelta(seconds=backoff) if backoff else None,
     }

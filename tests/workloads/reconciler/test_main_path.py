@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from portal.access import Actor
+from portal.ids import TIME
 from portal.models import InboxItem
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry
 from quotas.planning.run_pass import run_pass
@@ -68,6 +69,7 @@ def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkp
     first, second = borrower.attempts.all()
     assert (first.outcome, second.number, second.claim.submitted_at) == ("recalled", 2, borrower.submitted_at)
     assert second.claim.backoff_until is not None
+    assert second.claim.public_id[:TIME] == first.claim.public_id[:TIME]  # nobody of that second has passed it
     kinds = list(InboxItem.objects.filter(user=bed.bob).order_by("id").values_list("kind", flat=True))
     assert kinds == ["workload.recalled", "workload.requeued"]
     actions.cancel(actor=Actor(bed.alice), workload=owner)
