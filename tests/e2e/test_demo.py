@@ -280,7 +280,7 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     alice.fill("#id_units_per_pod", "16")
     verdict = alice.locator("#verdict")
     expect(verdict.locator(".verdict-headline")).to_have_text("Cannot run as requested.")
-    expect(verdict).to_contain_text("never have more than 14 cards")
+    expect(verdict).to_contain_text("quota allows at most 14 cards")
     expect(verdict).to_contain_text("The largest request that can run is 8 cards.")
 
     bob = arrive("bob")  # 4
@@ -300,7 +300,9 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     expect(olivia.page.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
     opened(bob, "fold-a")
     expect(bob.page.get_by_text("Attempt 2", exact=True)).to_be_visible()
-    expect(bob.page.locator("#now[data-state=queued]")).to_be_visible()
+    queued = bob.page.locator("#now[data-state=queued]")
+    expect(queued).to_be_visible()
+    expect(queued).not_to_contain_text("tries to borrow again", timeout=60_000)  # until then fold-c goes first
     stop(olivia.page)
     expect(bob.page.locator("#now[data-state=running]")).to_be_visible(timeout=60_000)
     expect(bob.page.locator("#log")).to_contain_text("resuming at step")
