@@ -119,5 +119,5 @@ def test_a_value_of_several_lines_is_written_as_one_reads_it() -> None:
     assert shown == "A=1\nKEY<<END_\n-----BEGIN\nEND\nx\nEND_"
     with pytest.raises(ValidationError, match="not closed by a line EOF"):
         VariablesField().clean("KEY<<EOF\na\nb")
-    with pytest.raises(ValidationError, match="A is there twice"):
+    with pytest.raises(ValidationError, match="A is defined twice"):
         VariablesField().clean("A=1\nA=2")
