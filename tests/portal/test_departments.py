@@ -49,17 +49,17 @@ def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
 def test_a_department_with_work_gets_no_teams(operator):
     vision = make.department("vision")
     make.claim(vision, make.pool(), workload="w1")
-    with pytest.raises(departments.HasWork, match="Vision has 1 workload that waits or runs") as refused:
+    with pytest.raises(departments.HasWork, match="Vision has 1 queued or running workload") as refused:
         departments.create_department(actor=operator, slug="team", name="Team", parent=vision)
     assert refused.value.detail == str(refused.value)
-    assert "2 workloads that wait or run" in departments.HasWork(department="x", count=2).detail
+    assert "2 queued or running workloads" in departments.HasWork(department="x", count=2).detail
 
 
 def test_the_tree_has_no_loops(operator):
     top = make.department("top")
     middle = make.department("middle", parent=top)
     leaf = make.department("leaf", parent=middle)
-    for parent, said in ((leaf, "Leaf belongs to Top: choose"), (top, "Top cannot belong to itself: choose")):
+    for parent, said in ((leaf, "Leaf is part of Top and cannot be its parent"), (top, "Top cannot be its own parent")):
         with pytest.raises(Invalid) as refused:
             departments.change_department(
                 actor=operator, department=top, name="Top", weight=1, parent=parent, expected_version=1

@@ -100,7 +100,7 @@ def test_a_clone_names_the_secrets_to_be_filled_in_again_and_takes_no_empty_ones
     assert Fields(page).sent["secret_env"] == "HF_TOKEN=\r\nPEM="
     refused = cloned(client, world, origin)
     assert refused.status_code == 422
-    assert "HF_TOKEN, PEM: no value is given" in refused.content.decode()
+    assert "HF_TOKEN, PEM: the value is missing" in refused.content.decode()
     filled = cloned(client, world, origin, secret_env="HF_TOKEN=other\r\nPEM=x")
     assert filled.status_code == 302
 
