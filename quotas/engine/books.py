@@ -42,7 +42,6 @@ class Books(Rights):
         self.openings = 0
         self.impossible: set[ClaimId] = set()
         self.ways: dict[tuple[Any, str], tuple[int, Any]] = {}
-        self.floors: dict[Any, tuple[list[int], list[Any]]] = {}
         self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
         self.told: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}

@@ -31,6 +31,18 @@ def cheapest_sum(
     return tuple(by_id[id] for id in sorted(table[need][3])) if need in table else None
 
 
+def lowest_sum(
+    claims: Iterable[Claim], need: int, units: Callable[[Claim], int], lost: Callable[[Claim], int]
+) -> tuple[Claim, ...] | None:
+    """The same of the lowest priorities that suffice."""
+    claims = list(claims)
+    for ceiling in sorted({claim.priority for claim in claims}):
+        low = [claim for claim in claims if claim.priority <= ceiling]
+        if sum(map(units, low)) >= need:
+            return tuple(low) if len(low) == 1 else cheapest_sum(low, need, units, lost)
+    return None
+
+
 def _key(value: Value) -> tuple[int, int, int, list[ClaimId]]:
     return *value[:3], sorted(value[3])
 

@@ -6,16 +6,18 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from quotas.engine.books import Books
-from quotas.engine.knapsack import cheapest_sum
+from quotas.engine.knapsack import lowest_sum
 from quotas.engine.permission import Taker, open_to
 from quotas.engine.quota_tree import share
+from quotas.engine.ranking import LAST
 from quotas.engine.shares import NO_CHANGE
 from quotas.engine.space import NOWHERE, Host, Slot
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Bound = tuple[object, ...]
 """The beginning of a cost (victims.py) that no set on the node is below."""
-NEVER: Bound = (float("inf"),)
+NEVER: Bound = LAST
+"""Of a node where no set makes a place."""
 
 
 class Way(NamedTuple):
@@ -42,9 +44,10 @@ def cheapest_nodes(
     known: dict[int, Way] = {}
     if taker.inside and not mine and books.ledger.flat and not books.settings.fair_sharing:
         books.note_moved()
-        kind = taker.policy.reclaim == "any" or taker.claim.priority, taker.patient
-        floors = _remembered(books, kind, hosts, lambda host: _floor(books, candidates(host)))
-        way = partial(_remembered_way, books, (taker.claim.shape, *kind), way)
+        words = (taker.policy, taker.claim.priority) if taker.policy.reclaim != "any" else "any"
+        kind = words, taker.patient
+        floors = books.free_later.ranking(("floor", kind), books.pool, partial(_floor_on, books, taker)).ranks()
+        way = partial(_remembered, books, (taker.claim.shape, kind), way)
     else:
         if not rivals:
             hosts = books.in_order({placed.node for claim in own for placed in claim.placement or ()})
@@ -62,17 +65,8 @@ def cheapest_nodes(
             yield known[index], hosts[index], candidates(hosts[index])
 
 
-def _remembered(books: Books, kind: Hashable, hosts: Sequence[Host], ask: Callable[[Host], Bound]) -> list[Bound]:
-    """The floor of every node, for all who ask for the same; asked anew only where something has changed."""
-    versions, floors = books.floors.setdefault(kind, ([-1] * len(hosts), [NEVER] * len(hosts)))
-    for index, host in enumerate(hosts):
-        version = books.free_later.version(host)
-        if version != versions[index]:
-            versions[index], floors[index] = version, ask(host)
-    return floors
-
-
-def _remembered_way(books: Books, kind: Hashable, ask: Callable[[Host], Way], host: Host) -> Way:
+def _remembered(books: Books, kind: Hashable, ask: Callable[[Host], Way], host: Host) -> Way:
+    """The node's way, for all who ask for the same; asked anew only where something has changed."""
     key, version = (kind, host.name), books.free_later.version(host)
     if key not in books.ways or books.ways[key][0] != version:
         books.ways[key] = version, ask(host)
@@ -80,10 +74,15 @@ def _remembered_way(books: Books, kind: Hashable, ask: Callable[[Host], Way], ho
     return way
 
 
+def _floor_on(books: Books, taker: Taker, host: Host) -> Bound | None:
+    """What victims on the node cost at least, for every taker inside its guarantee with such a policy."""
+    borrowed = [claim for claim in books.on_node.get(host.name, {}).values() if claim.department in books.ledger.above]
+    claims = open_to(books, taker, borrowed)
+    return _floor(books, claims) if claims else None
+
+
 def _floor(books: Books, claims: list[Claim]) -> Bound:
     """What any set of these claims costs at least, whoever asks."""
-    if not claims:
-        return NEVER
     priority, lost = min([(claim.priority, books.lost_work(claim)) for claim in claims])
     return 0, NO_CHANGE, min(map(books.short_by, claims)), priority, lost
 
@@ -111,8 +110,6 @@ def _way(books: Books, taker: Taker, host: Host, claims: list[Claim], mine: Coll
         return _whole_cards(books, taker.claim, host, claims, bool(own)) or at_least
     found: list[Way] = []
     for gifts, need in _cells(books, taker.claim, host, claims):
-        if need <= 0:
-            return at_least
         if sum(gifts.values()) >= need:
             found.append(_cheapest(books, [claim for claim in claims if claim.id in gifts], gifts, need, bool(own)))
     return min(found, key=lambda way: way.bound, default=at_least)
@@ -163,17 +160,11 @@ def _whole_cards(books: Books, claim: Claim, host: Host, claims: list[Claim], ow
 
 
 def _cheapest(books: Books, claims: list[Claim], gives: dict[ClaimId, int], need: int, own: bool) -> Way:
-    """Of claims that leave their departments what is promised, if these do, the lowest priorities that suffice, and of them those
-    that lose the least work."""
+    """The cheapest victims, of claims that leave their departments what is promised if these give enough."""
     spare, short = claims if own else [claim for claim in claims if not books.short_by(claim)], 0
     if sum([gives[claim.id] for claim in spare]) < need:
         short = min([short for claim in claims if (short := books.short_by(claim))])
         spare = claims
-    for ceiling in sorted({claim.priority for claim in spare}):
-        low = [claim for claim in spare if claim.priority <= ceiling]
-        if sum([gives[claim.id] for claim in low]) >= need:
-            victims = tuple(low)
-            if len(low) > 1:
-                victims = cheapest_sum(low, need, lambda claim: gives[claim.id], books.lost_work) or ()
-            return Way((0, NO_CHANGE, short, ceiling, sum(map(books.lost_work, victims)), len(victims)), victims)
-    return Way(NEVER)
+    victims = lowest_sum(spare, need, lambda claim: gives[claim.id], books.lost_work) or ()
+    lost, ceiling = sum(map(books.lost_work, victims)), max(victim.priority for victim in victims)
+    return Way((0, NO_CHANGE, short, ceiling, lost, len(victims)), victims)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from quotas.engine.books import Books
 from quotas.engine.clearing import clear
-from quotas.engine.knapsack import cheapest_sum
+from quotas.engine.knapsack import cheapest_sum, lowest_sum
 from quotas.engine.node_victims import Way, cheapest_nodes
 from quotas.engine.permission import (
     Fairness,
@@ -150,22 +150,15 @@ def _best(
 def _cheapest_borrowed(books: Books, taker: Taker, claims: list[Claim]) -> Chosen | None:
     """For a taker inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims that
     lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
-    need, ledger = lacking_anywhere(books, taker), books.ledger
-    if not taker.inside or not ledger.flat or books.settings.fair_sharing or need <= 0:
+    need = lacking_anywhere(books, taker)
+    if not taker.inside or not books.ledger.flat or books.settings.fair_sharing or need <= 0:
         return None
-    charges, mine = books.standing.charges, taker.account.id
-    spare = {id: ledger[id].usage - ledger[id].guaranteed for id in {claim.department for claim in claims}}
-    borrowed = [c for c in claims if c.department != mine and 0 < charges[c.id] <= spare[c.department]]
-    for ceiling in sorted({claim.priority for claim in borrowed}):
-        low = [claim for claim in borrowed if claim.priority <= ceiling]
-        victims = cheapest_sum(low, need, lambda claim: charges[claim.id], books.lost_work)
-        if victims is not None:
-            taken: dict[DepartmentId, int] = {}
-            for victim in victims:
-                taken[victim.department] = taken.get(victim.department, 0) + charges[victim.id]
-            kept = all(units <= spare[department] for department, units in taken.items())
-            return _settled(books, taker, victims, Fairness.BEFORE) if kept else None
-    return None
+    mine = taker.account.id
+    borrowed = [claim for claim in claims if claim.department != mine and claim.units and not books.short_by(claim)]
+    victims = lowest_sum(borrowed, need, lambda claim: claim.units, books.lost_work)
+    if victims is None or cost(books, taker, victims)[2]:  # some department would fall below its guarantee
+        return None
+    return _settled(books, taker, victims, Fairness.BEFORE)
 
 
 def _has_place(books: Books, taker: Taker) -> bool:

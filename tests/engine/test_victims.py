@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
+from unittest.mock import patch
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -254,12 +255,31 @@ def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> No
         if claim.id in books.holds or makes_room(books, taker_of(books, claim), ()) is not None:
             continue
         chosen = choose(books, claim)
-        remembered = books.ways, books.floors
-        books.ways, books.floors = {}, {}
-        assert choose(books, claim) == chosen
-        books.ways, books.floors = remembered
+        with patch.object(books, "ways", {}), patch.object(books.free_later, "_rankings", {}):
+            assert choose(books, claim) == chosen
         if chosen is not None:
             books.tell(chosen.victims)
             books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
             for victim in chosen.victims if claim.priority else ():
                 books.untell(victim)
+
+
+def test_what_is_remembered_for_one_policy_is_not_taken_for_another() -> None:
+    """Every node has one free card of two. Who may stop lower priorities only asks first, in vain."""
+    claims = [
+        holding("high", "guest", 1, priority=5, placement=on("n1")),
+        holding("higher", "guest", 1, priority=6, placement=on("n2")),
+        pending("first", "careful", 2, priority=1),
+        pending("second", "owner", 2, priority=1),
+    ]
+    departments = [
+        a_department("careful", 2, policy=a_policy(reclaim="lower_priority")),
+        a_department("owner", 2, policy=a_policy(reclaim="any")),
+        a_department("guest"),
+    ]
+    books, _ = the_books(a_snapshot(a_pool(nodes=nodes(2, 2)), departments, claims))
+    first, second = (books.claims[id] for id in ("first", "second"))
+    assert choose(books, first) is None
+    chosen = choose(books, second)
+    assert chosen is not None
+    assert [victim.id for victim in chosen.victims] == ["high"]
