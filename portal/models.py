@@ -64,6 +64,13 @@ class Department(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def with_teams(self) -> list[int]:
+        """Ids of the department and of all below it; one query a level."""
+        found = level = [self.pk]
+        while level := list(Department.objects.filter(parent__in=level).values_list("pk", flat=True)):
+            found = found + level
+        return found
+
 
 class Role(models.TextChoices):
     VIEWER = "viewer", _("viewer")

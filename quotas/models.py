@@ -88,6 +88,11 @@ class Pool(models.Model):
         cpu, memory = (self.cpu_per_card or 0, self.memory_per_card or 0)
         return cpu * self.beside_percent // 100, memory * self.beside_percent // 100
 
+    def total_guaranteed(self, *, but: Department | None = None) -> int:
+        """Units guaranteed to all departments together, to one of them not counted."""
+        rows = self.quotas.all() if but is None else self.quotas.exclude(department=but)
+        return rows.aggregate(total=models.Sum("guaranteed"))["total"] or 0
+
     def card_hours(self, unit_seconds: float) -> float:
         """Hours of whole cards that so many seconds of the pool's units are."""
         return unit_seconds / self.units_per_card / 3600

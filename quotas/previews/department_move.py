@@ -44,10 +44,7 @@ def preview_pause(*, actor: Actor, department: Department) -> Preview:
     """Who is about to start, or has a time, and would wait instead. Raises Forbidden."""
     actor.require(Right.STEER, department)
     now = timezone.now()
-    inside = {department.slug}
-    rows = list(Department.objects.values_list("slug", "parent__slug"))
-    while more := {slug for slug, parent in rows if parent in inside} - inside:
-        inside |= more
+    inside = set(Department.objects.filter(pk__in=department.with_teams()).values_list("slug", flat=True))
     pairs = []
     for group in PoolGroup.objects.filter(pools__claims__department__slug__in=inside).distinct().order_by("pk"):
         snapshot = load_snapshot(group, now=now)

@@ -15,7 +15,7 @@ from portal.infra.confirm import Break
 from portal.text.words import amount
 from quotas.board.usage_now import IS_PRESENT
 from quotas.engine.what_if import what_if, without_nodes
-from quotas.models import Card, Claim, Node, Pool, PoolGroup, Quota
+from quotas.models import Card, Claim, Node, Pool, PoolGroup
 from quotas.planning.snapshot import load_snapshot
 from quotas.previews.effects import Preview, breaks_of, effect_of, preview_of, side_of
 
@@ -56,7 +56,7 @@ def _shorter(node: Node) -> Iterator[Break]:
     for pool in Pool.objects.filter(cards__node=node).distinct():
         cards = Card.objects.filter(IS_PRESENT, pool=pool)
         left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
-        promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+        promised = pool.total_guaranteed()
         if promised > left:
             text = _("%(pool)s would have %(left)s, but %(promised)s are guaranteed to departments: %(short)s too few.")
             numbers = {

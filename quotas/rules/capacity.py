@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.db.models import Sum
-
 from portal import audit
 from portal.access import Actor
 from portal.background.hints import wake
@@ -12,7 +10,7 @@ from portal.infra import versions
 from portal.infra.locks import durable
 from portal.notify.events import emit
 from quotas.amounts import exact
-from quotas.models import Card, Node, Pool, Quota
+from quotas.models import Card, Node, Pool
 from quotas.planning.lock import locked_group
 
 
@@ -50,7 +48,7 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Po
 def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
     """Raises Conflict, OverPromised."""
     versions.check({"nominal": pool.nominal}, seen)
-    promised = Quota.objects.filter(pool=pool).aggregate(total=Sum("guaranteed"))["total"] or 0
+    promised = pool.total_guaranteed()
     if promised > nominal:
         raise over_promised("nominal", pool, promised, nominal)
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Sum
 from django.utils import timezone
 
 from portal import audit
@@ -199,8 +198,7 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
     """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock. `given`: somebody
     else's guarantee gives the difference, so the sum stays."""
     pool = quota.pool
-    others = Quota.objects.filter(pool=pool).exclude(department=quota.department)
-    promised = (others.aggregate(total=Sum("guaranteed"))["total"] or 0) + guaranteed
+    promised = pool.total_guaranteed(but=quota.department) + guaranteed
     if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
         raise over_promised("guaranteed", pool, promised, pool.nominal)
     fixed = sum(

@@ -35,7 +35,7 @@ PATHS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "auth
 def listing(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     here = department_for(actor, department)
-    inside = [here.pk, *below(here)]
+    inside = here.with_teams()
     everything = visible(actor, Workload.objects.filter(department__in=inside))
     found = searched(request, everything)
     page = Paginator(narrow(request, found, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(
@@ -67,15 +67,6 @@ def searched(request: HttpRequest, rows: QuerySet[Workload]) -> QuerySet[Workloa
     return rows.filter(Q(name__icontains=words) | Q(public_id__startswith=words.lower())) if words else rows
 
 
-def below(department: Department) -> list[int]:
-    """Ids of the departments under this one."""
-    found, level = [], [department.pk]
-    while level:
-        level = list(Department.objects.filter(parent__in=level).values_list("pk", flat=True))
-        found += level
-    return found
-
-
 def stoppable(actor: Actor, department: Department, workloads: list[Workload]) -> set[int]:
     """Keys of the live ones that the actor may stop: own work, or anybody's for an owner."""
     steer = actor.may(Right.STEER, department)
@@ -95,7 +86,7 @@ def stop_several(request: HttpRequest, department: str) -> HttpResponse:
     here = department_for(actor, department, Right.SUBMIT)
     chosen = request.POST.getlist("workload")[:200]
     stopped = 0
-    inside = Workload.objects.filter(department__in=[here.pk, *below(here)], public_id__in=chosen)
+    inside = Workload.objects.filter(department__in=here.with_teams(), public_id__in=chosen)
     for workload in visible(actor, inside).select_related("department", "author", "pool"):
         try:
             actions.cancel(actor=actor, workload=workload)
