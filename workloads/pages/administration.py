@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -221,16 +222,11 @@ def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Image, pk=image) if image else Image()
     form = ImageForm(request.POST or None, instance=row, initial={versions.FIELD: images_and_presets.mark_of(row)})
-    if request.method == "POST" and form.is_valid():
-        seen = form.cleaned_data[versions.FIELD]
-        try:
-            images_and_presets.save_image(actor=actor, image=form.save(commit=False), seen=seen)
-        except Problem as problem:
-            blame(form, problem)
-        else:
-            messages.success(request, _("%(name)s was saved.") % {"name": row.title})
-            return redirect("workloads:images")
-    return _form(request, form, row.title if image else _("New image"))
+
+    def save(row: Image, seen: str) -> Image:
+        return images_and_presets.save_image(actor=actor, image=row, seen=seen)
+
+    return _edited(request, form, save, new=_("New image"))
 
 
 @login_required
@@ -239,18 +235,25 @@ def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Preset, pk=preset) if preset else Preset()
     form = PresetForm(request.POST or None, instance=row, initial={versions.FIELD: images_and_presets.mark_of(row)})
+
+    def save(row: Preset, seen: str) -> Preset:
+        return images_and_presets.save_preset(actor=actor, preset=row, seen=seen)
+
+    return _edited(request, form, save, new=_("New preset"))
+
+
+def _edited(
+    request: HttpRequest, form: ImageForm | PresetForm, save: Callable[[Any, str], object], *, new: str
+) -> HttpResponse:
+    """The form; once it is sent well, its row is saved and the list comes next. `new` is the title of one not saved yet."""
+    row = form.instance
     if request.method == "POST" and form.is_valid():
-        seen = form.cleaned_data[versions.FIELD]
         try:
-            images_and_presets.save_preset(actor=actor, preset=form.save(commit=False), seen=seen)
+            save(form.save(commit=False), form.cleaned_data[versions.FIELD])
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(request, _("%(name)s was saved.") % {"name": row.title})
             return redirect("workloads:images")
-    return _form(request, form, row.title if preset else _("New preset"))
-
-
-def _form(request: HttpRequest, form: forms.BaseForm, title: str) -> HttpResponse:
-    context = {"form": form, "title": title}
+    context = {"form": form, "title": row.title if row.pk else new}
     return render(request, "workloads/operator_form.html", context, status=conflicts.status_of(form))

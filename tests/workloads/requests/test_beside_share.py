@@ -18,11 +18,11 @@ from quotas.planning import replay
 from quotas.planning.run_pass import run_pass
 from quotas.rules.policies import PoolRules, set_pool_rules
 from tests import builders as make
+from tests.workloads.requests.asking import asked
 from workloads.actions import request_of, submit
 from workloads.clusters.run_spec import spec_of
-from workloads.models import Attempt, Image, Workload
+from workloads.models import Attempt, Workload
 from workloads.requests.form import first_machine
-from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import Impossible, verdict_of
 from workloads.requests.what_you_get import given
 
@@ -48,12 +48,6 @@ def owner(pool: Pool) -> Department:
     owner = make.department("owner")
     make.quota(owner, pool, 8)
     return owner
-
-
-def asked(pool: Pool, **changes: object) -> WorkloadRequest:
-    image, _ = Image.objects.get_or_create(name="python:3", defaults={"title": "Python"})
-    fields: dict[str, object] = {"kind": "job", "name": "prepare", "pool": pool, "image": image, "command": ("python",)}
-    return WorkloadRequest(**(fields | changes))  # type: ignore[arg-type]
 
 
 def ask(department: Department, pool: Pool, **changes: object) -> Workload:

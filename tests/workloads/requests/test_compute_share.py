@@ -17,12 +17,12 @@ from quotas.models import Card, Claim, Pool
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import claim_of, load_snapshot
 from tests import builders as make
+from tests.workloads.requests.asking import asked
 from workloads import sharing
 from workloads.actions import request_of, submit
 from workloads.clusters.run_spec import spec_of
-from workloads.models import Attempt, Image
+from workloads.models import Attempt
 from workloads.nodes import inventory
-from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
 from workloads.requests.what_you_get import given
 from workloads.runtime.base import NodeInfo
@@ -43,12 +43,6 @@ def vision(pool: Pool) -> Department:
     vision = make.department("vision")
     make.quota(vision, pool, 15360)
     return vision
-
-
-def asked(pool: Pool, **changes: object) -> WorkloadRequest:
-    image, _ = Image.objects.get_or_create(name="python:3", defaults={"title": "Python"})
-    fields: dict[str, object] = {"kind": "job", "name": "infer", "pool": pool, "image": image, "command": ("python",)}
-    return WorkloadRequest(**(fields | changes))  # type: ignore[arg-type]
 
 
 def test_who_asks_for_little_memory_and_much_compute_is_charged_for_the_compute(pool: Pool) -> None:
