@@ -6,7 +6,7 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema as Spectacular
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, inline_serializer
 from rest_framework import serializers
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -48,6 +48,12 @@ def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
             **more,
         },
     )
+
+
+def either(*answers: type[serializers.Serializer[Any]]) -> PolymorphicProxySerializer:
+    """The answer of an operation that gives one of several documents, such as the row or, with `dry_run`, a preview."""
+    name = "Or".join(answer.__name__.removesuffix("Out") for answer in answers)
+    return PolymorphicProxySerializer(name, answers, resource_type_field_name=None)
 
 
 class ErrorField(serializers.Serializer[Any]):

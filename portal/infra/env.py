@@ -54,3 +54,8 @@ def networks(name: str, default: str = "") -> list[str]:
         except ValueError as error:
             raise ImproperlyConfigured(f"{name} must be a list of networks: {error}") from None
     return found
+
+
+def locale() -> str:
+    """The terminal's, such as zh_CN.UTF-8: LC_ALL, LC_MESSAGES or LANG, the first that is set; empty without any."""
+    return next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from portal.access import department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, either
 from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import PreviewOut, pool_for, preview_answer
@@ -81,7 +81,7 @@ class PolicyView(ApiView):
 
     @extend_schema(
         request=PolicyShape,
-        responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses=either(PolicyOut, PreviewOut),
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, department: str = "", pool: str = "") -> Response:
@@ -90,7 +90,7 @@ class PolicyView(ApiView):
         return self.change(scope, policy_from_json(_present(self.read(PolicyShape))))
 
     @extend_schema(
-        responses={200: PolicyOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses=either(PolicyOut, PreviewOut),
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def delete(self, request: Request, department: str = "", pool: str = "") -> Response:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, Strict
-from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, either, page_of
 from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
@@ -120,7 +120,7 @@ class PoolView(ApiView):
     @extend_schema(
         operation_id="pools_change",
         request=PoolChange,
-        responses={200: PoolOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses=either(PoolOut, PreviewOut),
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def patch(self, request: Request, pool: str) -> Response:
@@ -201,7 +201,7 @@ class NodeView(ApiView):
     @extend_schema(
         operation_id="nodes_drain",
         request=NodeChange,
-        responses={200: NodeOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses=either(NodeOut, PreviewOut),
         parameters=[DRY_RUN, CONFIRM],
     )
     def patch(self, request: Request, node: int) -> Response:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, either, page_of
 from portal.infra import confirm
 from portal.models import Department
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
@@ -167,7 +167,7 @@ class QuotaView(ApiView):
     @extend_schema(
         operation_id="quotas_set",
         request=QuotaInWithReason,
-        responses={200: QuotaOut, 201: QuotaOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses={200: either(QuotaOut, PreviewOut), 201: QuotaOut},
         parameters=[IF_MATCH, IF_NONE_MATCH, DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, department: str, pool: str) -> Response:
@@ -218,7 +218,7 @@ class UserCapView(ApiView):
     @extend_schema(
         operation_id="user_caps_set",
         request=UserCapIn,
-        responses={200: UserCapOut, (200, "application/json; dry_run=1"): PreviewOut},
+        responses=either(UserCapOut, PreviewOut),
         parameters=[DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, department: str, pool: str) -> Response:

@@ -119,8 +119,7 @@ class Clearable:
     def _move(self, times: int) -> None:
         for vector in self._vectors.values():
             for slot, amount in vector.items():
-                if slot:
-                    self._row[slot] += times * amount
+                self._row[slot] += times * amount
 
     def _pods(self, most: int) -> int:
         """How many pods fit on the node, up to `most`."""

@@ -18,14 +18,27 @@ from tests.engine.towns import a_town
 pytestmark = patient
 
 
-WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, NOBODY_RETURNS = 617, 40, 1389, 3836, 197
+WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, NOBODY_RETURNS, ONE_IS_ENOUGH = 617, 40, 1389, 2176, 197, 2401
 """Somebody was to start there by the right that a victim told for another gave, which then was not needed; a reservation
 comes to wait for one more; one that must stay inside the guarantee starts before reservations of its department are settled;
-who would start in the last round without a right waits; what a claim lacked has come free when its reasons are looked for."""
+who would start in the last round without a right waits; what a claim lacked has come free when its reasons are looked for; of
+two that would start without a right one may, once the other does not."""
 
 
 @pytest.mark.parametrize(
-    "seed", sorted({*range(examples(100, 3000)), WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, NOBODY_RETURNS})
+    "seed",
+    sorted(
+        {
+            *range(examples(100, 3000)),
+            WITHOUT_RIGHT,
+            ONE_MORE,
+            INSIDE_FIRST,
+            LAST_ROUND,
+            NOBODY_RETURNS,
+            ONE_IS_ENOUGH,
+            3836,
+        }
+    ),
 )
 def test_every_plan_is_within_space_and_rights(seed: int) -> None:
     town = a_town(seed)

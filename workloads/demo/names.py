@@ -3,7 +3,7 @@ a real installation: once filled in they stay as they are, whatever language a r
 
 from __future__ import annotations
 
-import os
+from portal.infra import env
 
 CHINESE = {
     "Computer Vision": "计算机视觉部",
@@ -36,9 +36,8 @@ CHINESE = {
 
 
 def of_environment() -> str:
-    """Returns "zh" or "en": the language of the terminal (LC_ALL, LC_MESSAGES or LANG, the first that is set)."""
-    named = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
-    return "zh" if named.lower().startswith("zh") else "en"
+    """Returns "zh" or "en": the language of the terminal."""
+    return "zh" if env.locale().lower().startswith("zh") else "en"
 
 
 def named(text: str, language: str) -> str:

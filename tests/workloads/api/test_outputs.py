@@ -164,7 +164,7 @@ def test_no_path_and_no_link_leads_outside(bed: Bed, job: Workload, path: str, t
 def test_an_upload_above_the_limit_leaves_nothing(bed: Bed, job: Workload, settings: Any) -> None:
     settings.FILE_UPLOAD_LIMIT = 10
     answer = put(person(bed.alice), job, "big.bin", b"x" * 11)
-    assert (answer.status_code, answer.json()["most"]) == (413, 10)
+    assert (answer.status_code, answer.json()["limit"]) == (413, 10)
     assert person(bed.alice).get(url(job, "files/")).json()["results"] == []
 
 

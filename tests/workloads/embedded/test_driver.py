@@ -112,7 +112,8 @@ class TestRun:
             for number, handler in ignored.items():
                 signal.signal(number, handler)
         masks = dict(line.split(":") for line in log(driver).splitlines())
-        assert {name: int(mask, 16) for name, mask in masks.items()} == {"SigBlk": 0, "SigIgn": 0}
+        named = sum(1 << number - 1 for number in signal.valid_signals())  # the C library keeps 32 and 33 to itself
+        assert {name: int(mask, 16) & named for name, mask in masks.items()} == {"SigBlk": 0, "SigIgn": 0}
 
     def test_the_working_directory_survives_the_attempts(self, driver: EmbeddedCluster) -> None:
         driver.directory("w-one").joinpath("input.txt").write_text("uploaded")
