@@ -210,8 +210,6 @@ def _put_together(market: Market, nodes: Iterable[list[Option]], need: int, know
     """Sets that give so many pods, each node cleared in one of its ways, and all units that are lacking; as far as enough sets
     are not `known` that cost less."""
     states = [market.nothing(0)]
-    if need == 0 and not market.lacking:
-        return states
     done: list[Option] = []
     prices = sorted(option.price for option in known)[:CHEAP]
     for options in _worth_trying(market, nodes, need):

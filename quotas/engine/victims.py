@@ -79,9 +79,7 @@ def _by_right_alone(books: Books, taker: Taker) -> bool:
 def _own_first(books: Books, taker: Taker, own: list[Claim], rivals: Collection[DepartmentId]) -> Chosen | None:
     """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
     charges = books.standing.charges
-    mine = (
-        cheapest_sum(own, taker.beyond, lambda claim: charges[claim.id], books.lost_work) or ()
-    )  # or it had no rivals
+    mine = cheapest_sum(own, taker.beyond, lambda claim: charges[claim.id], books.lost_work) or ()
     with books.as_if(mine, gone=True):
         rest = [claim for claim in own if claim not in mine]
         others = _best(books, taker_of(books, taker.claim, taker.patient), rest, rivals, Fairness.BEFORE)

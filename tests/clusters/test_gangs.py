@@ -78,8 +78,13 @@ def until(bed: Bed, spec: RunSpec, *phases: Phase) -> Observed:
 
 
 def forgotten(bed: Bed, spec: RunSpec) -> None:
-    bed.driver.remove(spec.ref)
-    eventually(lambda: seen(bed.driver, spec.ref) is None)
+    """As the portal does it: what is still seen is removed again."""
+
+    def gone() -> bool:
+        bed.driver.remove(spec.ref)
+        return seen(bed.driver, spec.ref) is None
+
+    eventually(gone)
 
 
 class TestAGang:

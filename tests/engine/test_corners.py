@@ -10,7 +10,7 @@ from quotas.engine.books import Books
 from quotas.engine.departures import Departures
 from quotas.engine.placement import best_spot
 from quotas.engine.quota_tree import usage_of
-from quotas.engine.reasons import DepartmentPaused, HeldFor, NotEnough, PoolShort
+from quotas.engine.reasons import DepartmentPaused, Fragmented, HeldFor, Machine, NotEnough, OverBorrowLimit, PoolShort
 from quotas.engine.room import rooms_of
 from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
 from quotas.engine.space import Space, names
@@ -350,3 +350,32 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
     decided = answers(a_snapshot(a_pool(4), departments, claims))
     assert [decided[id].victims for id in ("v", "w")] == [("hb",), ("hc",)]
     assert [(decided[id].own, decided[id].borrowed) for id in ("v", "w")] == [(0, 2), (0, 2)]
+
+
+def test_a_stretch_of_a_freely_cut_card_with_work_that_stays_is_not_cleared() -> None:
+    """A 3g may start at 0 or 4 of an A100: at 0 stands what nobody may stop, at 4 what is lent."""
+    pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", (Card(8),)),))
+
+    def part(slice_: int) -> tuple[Placed, ...]:
+        return (Placed(0, "n1", (0,), slice_),)
+
+    claims = [
+        holding("stays", "c", 1, profile="1g.10gb", preemptible=False, placement=part(0)),
+        holding("lent", "b", 3, profile="3g.40gb", placement=part(4)),
+        pending("w", "a", 3, profile="3g.40gb"),
+    ]
+    decision = answers(a_snapshot(pool, [a_department("a", 4), a_department("b"), a_department("c", 1)], claims))["w"]
+    assert decision.victims == ("lent",)
+
+
+def test_reasons_name_what_is_above_and_beside() -> None:
+    assert "parent department" in OverBorrowLimit(limit=2, asked=3, department="science").sentence
+    asks_for_nics = Machine("n1", 8, 8, 1, 1, lacking="rdma/hca", has=1, asked=2)
+    assert Fragmented(4, 0, machine=asks_for_nics).sentence == asks_for_nics.sentence
+    assert "fewer of these devices" in Fragmented(4, 0, machine=asks_for_nics).advice
+    assert Fragmented(4, 2, empty=True).advice == "Request fewer units per pod."
+
+
+def test_what_has_no_json_is_named() -> None:
+    with pytest.raises(TypeError, match=r"1\.5 has no JSON"):
+        snapshot_to_json(a_snapshot(a_pool(4), [a_department("a", 1.5)], []))  # type: ignore[arg-type]
