@@ -104,9 +104,11 @@ def change_webhook(
     return webhook
 
 
-def remove_webhook(*, actor: Actor, webhook: Webhook) -> None:
+def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "") -> None:
+    """Raises Conflict."""
     actor.require(Right.STEER, webhook.department)
     with durable():
+        versions.check(_shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)), seen)
         audit.record(actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook))
         Webhook.objects.filter(pk=webhook.pk).delete()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -16,12 +15,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import operator_of
+from portal.infra.versions import readable
 from portal.models import AuditEntry, Department
-from portal.web.code_names import happened
+from portal.web.code_names import fact_name, happened
 from portal.web.facets import facet, narrow
 from portal.web.spreadsheets import download
 
-PER_PAGE = 100
+PER_PAGE = 50
 PATHS = {"action": "action", "actor": "actor_name", "department": "department__slug", "target": "target"}
 COLUMNS = ("at", "actor", "token", "action", "department", "target", "before", "after", "request_id")
 
@@ -46,13 +46,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """(name, before, after) of everything the entry tells of."""
     before, after = entry.before or {}, entry.after or {}
-    return [(key, shown(before.get(key)), shown(after.get(key))) for key in before | after]
-
-
-def shown(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return [(fact_name(key), readable(before.get(key)), readable(after.get(key))) for key in before | after]
 
 
 @login_required

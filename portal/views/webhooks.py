@@ -124,7 +124,7 @@ def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 def remove(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     actor = actor_of(request)
     hook = _hook(actor, department, webhook)
-    actions.remove_webhook(actor=actor, webhook=hook)
+    actions.remove_webhook(actor=actor, webhook=hook, seen=request.POST.get(versions.FIELD, ""))
     messages.success(request, _("%(name)s was removed.") % {"name": hook.name})
     return redirect("portal:webhooks", department)
 

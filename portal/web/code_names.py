@@ -105,6 +105,50 @@ JOBS = {
     "quotas.clean_up": N_("Cleanup: planning passes"),
     "workloads.clean_up": N_("Cleanup: files and logs"),
 }
+FACTS = {  # the names of what entries of the audit log tell of
+    "active": N_("Active"),
+    "addresses": N_("Addresses"),
+    "borrow_limit": N_("Borrow limit"),
+    "change": N_("Change"),
+    "drained": N_("Drained"),
+    "email": N_("E-mail"),
+    "event": N_("Event"),
+    "grace": N_("Grace"),
+    "guaranteed": N_("Guaranteed"),
+    "holder": N_("Holder"),
+    "host": N_("Host"),
+    "image": N_("Image"),
+    "kind": N_("Kind"),
+    "kinds": N_("Kinds"),
+    "lend_limit": N_("Lend limit"),
+    "max_runtime": N_("Maximum runtime"),
+    "mode": N_("Mode"),
+    "name": N_("Name"),
+    "new_connection": N_("New connection"),
+    "nodes": N_("Nodes"),
+    "nominal": N_("Capacity"),
+    "notice": N_("Notice"),
+    "operator": N_("Operator"),
+    "options": N_("Options"),
+    "parent": N_("Parent"),
+    "paused": N_("Paused"),
+    "pods": N_("Pods"),
+    "policy": N_("Policy"),
+    "pool": N_("Pool"),
+    "product": N_("GPU product"),
+    "role": N_("Role"),
+    "scopes": N_("Scopes"),
+    "shape": N_("Format"),
+    "shared": N_("Shared"),
+    "sharing": N_("Sharing"),
+    "title": N_("Title"),
+    "units": N_("Units"),
+    "units_per_pod": N_("Units per pod"),
+    "unrestricted": N_("Unrestricted pods"),
+    "until": N_("Until"),
+    "weight": N_("Weight"),
+    "why": N_("Reason"),
+}
 ERRORS = [  # what a text of the system says → what it means; the first that is found counts
     (r"gaierror|NameResolutionError|Name or service not known|name resolution|nodename nor servname",
      N_("its host name cannot be resolved")),
@@ -124,6 +168,12 @@ def happened(code: str) -> str:
     """An event or an entry of the audit log, as words; one that is not known as its own words."""
     known = EVENTS.get(code) or JOBS.get(code)
     return _(known) if known else code.replace("_", " ").replace(".", ": ")
+
+
+def fact_name(key: str) -> str:
+    """What an entry of the audit log tells of, as a label."""
+    known = FACTS.get(key)
+    return _(known) if known else key.replace("_", " ").capitalize()
 
 
 def technical(text: str) -> str:

@@ -82,7 +82,7 @@ ADDS_OR_ACTS = (
     ("/preferences/", "the reader's own switches"), ("/logout/", "ends"), ("/login/", "begins"), ("/invite/", "adds"),
     ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
     ("/try/", "sends a test"), ("-cluster/", "tests the connection; to switch it is a form of its own"),
-    ("/remove/", "of a webhook: after a dialog that names it; of a member it carries what was seen"), ("/withdraw/", "withdraws"),
+    ("/withdraw/", "withdraws"),
     ("/recall/", "adds"), ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
     ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/sessions/end/", "ends"),
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
