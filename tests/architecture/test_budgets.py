@@ -40,6 +40,14 @@ def test_there_is_no_drawer_for_odds_and_ends() -> None:
     assert [sources.name(path) for path in sources.files() if path.name in forbidden] == []
 
 
+@pytest.mark.parametrize("app", ["portal", "quotas", "workloads"])
+def test_folders_of_tests_are_named_like_the_rooms_they_test(app: str) -> None:
+    folders = {path.parent.name for path in (sources.ROOT / "tests" / app).glob("*/__init__.py")}
+    rooms = {path.parent.name for path in (sources.ROOT / app).glob("*/__init__.py")}
+    assert folders
+    assert folders <= rooms
+
+
 # Names that other folders use of one. Above 15 somebody who changes a folder no longer knows what others rely on.
 NAMES = 15
 MORE = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.architecture import compose, sources
-from tests.portal.test_env_example import named
+from tests.portal.infra.test_env_example import named
 
 FILE = sources.ROOT / "docker-compose.yml"
 

@@ -27,7 +27,7 @@ PUBLIC = {
     "api:schema": "says nothing about this installation",
     "api:docs": "the same",
     "favicon": "a drawing",
-    "/metrics": "has its own key (tests/portal/test_metrics.py)",
+    "/metrics": "has its own key (tests/portal/server/test_metrics.py)",
 }
 SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.

@@ -13,7 +13,7 @@ def test_what_goes_one_by_one_is_where_it_is_said_to_be() -> None:
     assert [path for path in ONE_BY_ONE if not (ROOT / path).exists()] == []
     assert room_of("tests/e2e/test_demo.py::test_a[x::y]") == "demo"
     assert room_of("tests/e2e/test_production.py::test_a") == room_of("tests/clusters/test_walk.py::TestB::test_c")
-    assert room_of("tests/quotas/planning/test_passes.py::test_a") == "tests/quotas/planning/test_passes.py"
+    assert room_of("tests/quotas/planning/test_replay.py::test_a") == "tests/quotas/planning/test_replay.py"
 
 
 def test_the_long_rows_begin_first_and_large_files_before_small_ones() -> None:

@@ -27,7 +27,7 @@ from quotas.models import Pool
 from tests import builders as make
 from tests.clients import token_of
 from tests.gpuq.readme_script import run_script
-from tests.portal.web_server import WebServer, free_port, web_server
+from tests.portal.server.web_server import WebServer, free_port, web_server
 from tests.workloads.conftest import Bed, bed  # noqa: F401 (a fixture)
 from workloads.models import Preset, Workload
 

@@ -30,7 +30,7 @@ from portal.models import Membership, Role, User
 from portal.server import serve
 from portal.server.asgi_server import Hybrid
 from tests import builders as make
-from tests.portal.web_server import free_port
+from tests.portal.server.web_server import free_port
 from tests.workloads.conftest import Bed
 from workloads import actions
 from workloads.embedded.driver import EmbeddedCluster

@@ -1,4 +1,4 @@
-"""The researcher's pages on a real database; running things on the embedded cluster are in test_pages_live.py."""
+"""The researcher's pages on a real database; running things on the embedded cluster are in tests/e2e/test_researcher.py."""
 
 from __future__ import annotations
 

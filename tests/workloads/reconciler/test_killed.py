@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.portal.web_server import free_port
+from tests.portal.server.web_server import free_port
 from tests.workloads.embedded_bed import cluster, is_alive
 
 WORKLOADS = 6

@@ -22,8 +22,8 @@ from portal.errors import Busy
 from portal.server import intake
 from portal.server.asgi_server import FILE_THREADS, PASSWORDS, PASSWORDS_WAITING
 from tests import builders as make
-from tests.portal.test_hybrid import SITE
-from tests.portal.web_server import WebServer, web_server
+from tests.portal.server.test_asgi_server import SITE
+from tests.portal.server.web_server import WebServer, web_server
 
 
 @pytest.fixture(scope="module")

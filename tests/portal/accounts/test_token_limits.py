@@ -17,7 +17,7 @@ from portal.accounts import members, users
 from portal.models import ApiToken, AuditEntry, Department, InboxItem, Membership, Role, User
 from tests import builders as make
 from tests.clients import person, program, token_of
-from tests.portal.test_api_tokens import URL, body
+from tests.portal.api.test_tokens import URL, body
 
 pytestmark = pytest.mark.django_db
 TOKENS = ("read", "submit", "tokens")

@@ -18,7 +18,7 @@ from portal.access import Actor
 from portal.models import Department, InboxItem, Role, User, Webhook, WebhookDelivery
 from portal.notify import notices, outbox, safe_http, sender, webhooks
 from tests import builders as make
-from tests.portal.receiver import Receiver, listening
+from tests.portal.notify.receiver import Receiver, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT = 1.0  # s: the deadline where a receiver is to miss it

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from portal.server.asgi_server import notebook_hosts
-from tests.portal import held_site
-from tests.portal.web_server import WebServer, web_server
+from tests.portal.server import held_site
+from tests.portal.server.web_server import WebServer, web_server
 
-SITE = {"DJANGO_SETTINGS_MODULE": "tests.portal.held_site", "LOG_LEVEL": "CRITICAL"}
+SITE = {"DJANGO_SETTINGS_MODULE": "tests.portal.server.held_site", "LOG_LEVEL": "CRITICAL"}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from portal.models import AuditEntry, Department, Membership, Role, User, Webhoo
 from portal.notify import notices, outbox, safe_http, webhooks
 from portal.notify.webhook_shapes import Message, refusal
 from portal.notify.webhook_shapes import outgoing as shaped
-from tests.portal.receiver import Receiver, listening
+from tests.portal.notify.receiver import Receiver, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "s3cret-of-the-hook"

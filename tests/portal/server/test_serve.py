@@ -28,7 +28,7 @@ from portal.access import Actor
 from portal.accounts import bearer_tokens
 from portal.models import ApiToken, Department
 from tests import builders as make
-from tests.portal.web_server import free_port, web_server
+from tests.portal.server.web_server import free_port, web_server
 from tests.servers import listening
 from workloads import actions
 from workloads.models import Image, Workload
