@@ -55,12 +55,12 @@ MORE = {
     "workloads/requests": 39,  # checked, priced, judged and shown: pages, API and actions each use a part
     "workloads/sharing": 25,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
-    "portal/infra": 31,  # small things that everything stands on: locks, keys, logs, versions
+    "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 19,
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
-    "portal/web": 21,
-    "portal/api": 21,  # the frame that every view of the API is built on
+    "portal/web": 22,
+    "portal/api": 22,  # the frame that every view of the API is built on
     "portal/views": 37,  # a name for each page: page_urls.py lists them
     "quotas/views": 27,
     "quotas/engine": 70,  # types and reasons
