@@ -44,10 +44,10 @@ def clean_up(*, now: dt.datetime) -> Counter[str]:
 def warn_of_tokens(now: dt.datetime) -> int:
     """Tells each holder once, a week before a token ends. Service accounts' owners are told instead."""
     soon = ApiToken.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lte=now + WARN_BEFORE)
-    told = set(InboxItem.objects.filter(kind="token.expiring").values_list("data__token", flat=True))
+    already_warned = set(InboxItem.objects.filter(kind="token.expiring").values_list("data__token", flat=True))
     warned = 0
     for token in soon.select_related("holder", "department"):
-        if token.prefix in told or token.expires_at - token.created_at <= WARN_BEFORE:
+        if token.prefix in already_warned or token.expires_at - token.created_at <= WARN_BEFORE:
             continue
         holder = token.holder
         people = notices.owners_of(token.department) if holder.service_of_id and token.department else [holder]

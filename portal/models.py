@@ -36,8 +36,8 @@ class User(AbstractUser):
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
         """What a session must hold to live on: made of the password (Django's), and of how often all were ended."""
-        kept: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
-        return f"{kept}-{self.sessions_ended}" if self.sessions_ended else kept
+        password_hash: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
+        return f"{password_hash}-{self.sessions_ended}" if self.sessions_ended else password_hash
 
     @property
     def label(self) -> str:
@@ -66,10 +66,10 @@ class Department(models.Model):
 
     def with_teams(self) -> list[int]:
         """Ids of the department and of all below it; one query a level."""
-        found = level = [self.pk]
+        subtree = level = [self.pk]
         while level := list(Department.objects.filter(parent__in=level).values_list("pk", flat=True)):
-            found = found + level
-        return found
+            subtree = subtree + level
+        return subtree
 
 
 class Role(models.TextChoices):

@@ -39,14 +39,14 @@ def line(text: Any) -> None:
         marks = marks + 1 if category in ("Mn", "Me") else 0
         variant = sign in VARIANTS and (place == 1 or unicodedata.category(text[place - 2])[0] == "L")
         if category in HIDDEN or sign in BLANK or variant:
-            told = {"code": f"U+{ord(sign):04X}", "place": place}
+            params = {"code": f"U+{ord(sign):04X}", "place": place}
             raise ValidationError(
                 _(
                     "Character %(place)s (%(code)s) is invisible: a line break, a control character or a "
                     "direction mark. Remove it."
                 ),
                 code="hidden_character",
-                params=told,
+                params=params,
             )
         if marks > MOST_MARKS:
             raise ValidationError(
@@ -87,8 +87,8 @@ def _table() -> dict[str, list[dict[str, str]]]:
     """Unicode's confusables: each character with those that are drawn alike. Read when first asked: it is large."""
     from confusable_homoglyphs.confusables import confusables_data
 
-    found: dict[str, list[dict[str, str]]] = confusables_data
-    return found
+    table: dict[str, list[dict[str, str]]] = confusables_data
+    return table
 
 
 @cache
@@ -96,8 +96,8 @@ def latin(sign: str) -> str:
     """The ASCII letters or digit that this letter is drawn like; itself where there is none. An accent is part of it."""
     if sign.isascii():
         return sign
-    found = (entry["c"] for entry in _table().get(sign, ()))
-    return next((text for text in found if text.isascii() and text.isalnum()), sign)
+    candidates = (entry["c"] for entry in _table().get(sign, ()))
+    return next((text for text in candidates if text.isascii() and text.isalnum()), sign)
 
 
 def _stranger(sign: str) -> str:
@@ -141,15 +141,15 @@ def cleaned(text: str, *, name: bool = True) -> str:
     try:
         (plain if name else line)(text)
     except ValidationError:
-        kept, marks = list[str](), 0
+        signs, marks = list[str](), 0
         for sign in text:
             category = unicodedata.category(sign)
             marks = marks + 1 if category in ("Mn", "Me") else 0
             if category in ("Cc", "Zl", "Zp"):
-                kept.append(" ")
+                signs.append(" ")
             elif category not in HIDDEN and sign not in BLANK | VARIANTS and marks <= MOST_MARKS:
-                kept.append(sign)
-        text = tidy("".join(kept))
+                signs.append(sign)
+        text = tidy("".join(signs))
         return WORD.sub(lambda word: _in_one_script(word[0]), text) if name else text
     return text
 

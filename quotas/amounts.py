@@ -29,10 +29,10 @@ LONGEST = 60
 
 def parts(text: str) -> tuple[Fraction, str] | None:
     """ "7.5 GiB" → (15/2, "gib"); a fraction without a unit is one of a card. None for what is no amount."""
-    found = AMOUNT.fullmatch(WORDS.get(text.strip().lower(), text.strip()))
-    if found is None:
+    match = AMOUNT.fullmatch(WORDS.get(text.strip().lower(), text.strip()))
+    if match is None:
         return None
-    number, unit = found["number"], found["unit"].lower()
+    number, unit = match["number"], match["unit"].lower()
     value = Fraction(0) if number.endswith("/0") else Fraction(number.replace(",", "."))
     return value, unit or ("card" if "/" in number else "")
 
@@ -40,8 +40,8 @@ def parts(text: str) -> tuple[Fraction, str] | None:
 def units_of(text: str, pool: Pool, least: int = 1) -> int:
     """Units of the pool, rounded up. A bare number counts what the pages say of the pool: GiB where it counts memory.
     Raises Invalid (units) with the next step, also for fewer units than `least` (0 or 1)."""
-    said = parts(text) if len(text) <= LONGEST else None
-    units = None if said is None else _in_units(*said, pool)
+    amount = parts(text) if len(text) <= LONGEST else None
+    units = None if amount is None else _in_units(*amount, pool)
     if units is None:
         text, examples = text.strip()[:60], examples_of(pool)
         raise Invalid(
@@ -68,10 +68,10 @@ def check_not_little(units: int | None, pool: Pool, field: str = "units") -> Non
 
 def exactly(text: str, pool: Pool) -> Fraction | None:
     """What the text says in units of the pool, before it is rounded up; None where that cannot be said."""
-    said = parts(text) if len(text) <= LONGEST else None
-    if said is None:
+    amount = parts(text) if len(text) <= LONGEST else None
+    if amount is None:
         return None
-    number, unit = said
+    number, unit = amount
     return _in_units(number, "card" if unit == "" and number < 1 and pool.unit != "MiB" else unit, pool)
 
 

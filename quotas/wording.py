@@ -74,11 +74,11 @@ class Teller(_Names):
     def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
         """Each reason, as it is kept with a claim, as (why, what to do). What was advised already is not said again."""
         reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
-        told: dict[str, str] = {}
+        advice_of: dict[str, str] = {}
         for reason in reasons:
             advice = explain.advice(reason, _)
-            told[explain.sentence(reason, _, reader)] = "" if advice in told.values() else advice
-        return list(told.items())
+            advice_of[explain.sentence(reason, _, reader)] = "" if advice in advice_of.values() else advice
+        return list(advice_of.items())
 
     def ahead(self, claims: Iterable[str]) -> list[str]:
         return [self.labels.get(claim, _("a workload")) for claim in claims]
@@ -121,14 +121,14 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
 
 
-def goes_back(found: Return, pool: Pool) -> str:
+def goes_back(due: Return, pool: Pool) -> str:
     """What a borrower has to know of the next lending window that closes on it."""
     text = (
         _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")
-        if found.limit
+        if due.limit
         else _("From %(at)s, %(lender)s lends nothing: anything borrowed from it is recalled by then.")
     )
-    return text % {"at": clock_of(found.at), "lender": found.lender.name, "limit": amount(found.limit, pool)}
+    return text % {"at": clock_of(due.at), "lender": due.lender.name, "limit": amount(due.limit, pool)}
 
 
 def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: str, **words: str) -> str:
@@ -198,8 +198,8 @@ class Words(_Names):
         """A line for each answer."""
         for decision in plan.decisions:
             reader = self.reader(self.claims[decision.claim].pool)
-            said = [sentence(reason, reader=reader) for reason in decision.reasons]
-            yield " ".join([f"{self.claim(decision.claim)}:", decision_sentence(decision, reader=reader), *said])
+            reasons = [sentence(reason, reader=reader) for reason in decision.reasons]
+            yield " ".join([f"{self.claim(decision.claim)}:", decision_sentence(decision, reader=reader), *reasons])
         for claim in plan.withdrawn:
             yield f"{self.claim(claim)}: Stays after all."
         if not plan.decisions and not plan.withdrawn:
@@ -207,12 +207,12 @@ class Words(_Names):
 
     def of_difference(self, difference: Difference, standing: Standing) -> list[str]:
         """`standing`: who is on the nodes that the change drains."""
-        told = [*self._of_nodes(standing)]
+        sentences = [*self._of_nodes(standing)]
         for pool in self.units:
-            here = self._in(difference, pool)
-            if here.changes or here.told or here.spared or here.recallable:
-                told += difference_sentences(here, reader=self.reader(pool))
-        return told or difference_sentences(difference)
+            in_pool = self._in(difference, pool)
+            if in_pool.changes or in_pool.told or in_pool.spared or in_pool.recallable:
+                sentences += difference_sentences(in_pool, reader=self.reader(pool))
+        return sentences or difference_sentences(difference)
 
     def _of_nodes(self, standing: Standing) -> Iterator[str]:
         for node, claims in standing.items():

@@ -53,8 +53,8 @@ def who_was_called_back_has_left(now: dt.datetime) -> Iterator[str]:
     """An owner waits for it. On a node that does not answer it may still run, until the operator gives it up."""
     away = Node.objects.filter(Q(present=False) | ~Q(held_back_by=[]))
     silent = set(away.values_list("cluster", "name"))
-    told = Attempt.objects.filter(claim__state=ClaimState.LEAVING, claim__leave_by__lt=now - LATE)
-    for attempt in told.filter(cluster__unreachable_since=None, cluster__active=True).select_related("claim"):
+    overdue = Attempt.objects.filter(claim__state=ClaimState.LEAVING, claim__leave_by__lt=now - LATE)
+    for attempt in overdue.filter(cluster__unreachable_since=None, cluster__active=True).select_related("claim"):
         nodes = {(attempt.cluster_id, place["node"]) for place in attempt.claim.placement or ()}
         leave_by = attempt.claim.leave_by
         if leave_by and leave_by + dt.timedelta(seconds=attempt.grace) < now - LATE and not nodes & silent:

@@ -101,12 +101,12 @@ def address_allowed(token: ApiToken, address: str) -> bool:
     if not token.addresses:
         return True
     try:
-        here = ipaddress.ip_address(address)
+        client = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(here, ipaddress.IPv6Address) and here.ipv4_mapped:
-        here = here.ipv4_mapped
-    return any(here in ipaddress.ip_network(network) for network in token.addresses)
+    if isinstance(client, ipaddress.IPv6Address) and client.ipv4_mapped:
+        client = client.ipv4_mapped
+    return any(client in ipaddress.ip_network(network) for network in token.addresses)
 
 
 def note_use(token: ApiToken) -> None:

@@ -64,11 +64,11 @@ DEEPEST = 20
 
 def depth(data: Any) -> int:
     """Levels of lists and objects inside each other; 0 for a plain value. Walks without recursion."""
-    levels, here = 0, [data]
-    while here := [thing for thing in here if isinstance(thing, dict | list)]:
-        levels += 1
-        here = [inner for thing in here for inner in (thing.values() if isinstance(thing, dict) else thing)]
-    return levels
+    depth_reached, level = 0, [data]
+    while level := [thing for thing in level if isinstance(thing, dict | list)]:
+        depth_reached += 1
+        level = [inner for thing in level for inner in (thing.values() if isinstance(thing, dict) else thing)]
+    return depth_reached
 
 
 class BoundedJSON(JSONParser):
@@ -136,8 +136,8 @@ class ApiView(APIView):
         """One page of rows. `context` looks up for all rows at once what the serializer needs; `more` stands beside."""
         pages = CursorPages()
         rows: Any = pages.paginate_queryset(queryset, self.request, view=self) or []
-        told = {"actor": self.actor, "request": self.request, **context(rows)}
-        data = serializer(rows, many=True, context=told).data
+        extra = {"actor": self.actor, "request": self.request, **context(rows)}
+        data = serializer(rows, many=True, context=extra).data
         return pages.get_paginated_response(data, **more)
 
     def read(self, serializer: type[serializers.BaseSerializer[Any]], **kwargs: Any) -> dict[str, Any]:

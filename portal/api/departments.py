@@ -31,11 +31,11 @@ class Tree:
         self.inner = {parent for _slug, parent in self.rows.values() if parent is not None}
 
     def path(self, pk: int | None) -> list[str]:
-        found: list[str] = []
+        slugs: list[str] = []
         while pk is not None:
             slug, pk = self.rows[pk]
-            found.insert(0, slug)
-        return found
+            slugs.insert(0, slug)
+        return slugs
 
 
 class DepartmentOut(serializers.ModelSerializer[Department]):
@@ -256,10 +256,10 @@ class Members(ApiView):
 class MemberView(ApiView):
     def member(self, department: str, username: str, right: Right = Right.SEE) -> Membership:
         rows = people_of(department_for(self.actor, department, right))
-        found = rows.filter(user__username=username).first()
-        if found is None:
+        membership = rows.filter(user__username=username).first()
+        if membership is None:
             raise NotVisible
-        return found
+        return membership
 
     @extend_schema(operation_id="members_read", responses=MemberOut)
     def get(self, request: Request, department: str, username: str) -> Response:

@@ -107,8 +107,8 @@ def start(given: str) -> tuple[Position, bool]:
 
 
 def opening(position: Position, reset: bool) -> bytes:
-    here = f"{position[0]}-{position[1]}"
-    return b"retry: 3000\n" + streams.message({}, event="reset" if reset else "open", id=here)
+    event_id = f"{position[0]}-{position[1]}"
+    return b"retry: 3000\n" + streams.message({}, event="reset" if reset else "open", id=event_id)
 
 
 def said(rows: list[Event]) -> Iterator[bytes]:
@@ -125,10 +125,10 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
     spoke, pause = time.monotonic(), OLDER_SOON
     with streams.bell() as event:
         while not event_bell.closing.is_set():
-            found = await streams.look(lambda: feed.after(position))  # noqa: B023
-            if found is None:
+            batch = await streams.look(lambda: feed.after(position))  # noqa: B023
+            if batch is None:
                 return
-            rows, position, soon = found
+            rows, position, soon = batch
             now = time.monotonic()
             if rows or now - spoke >= streams.KEEP_ALIVE:
                 yield rows
@@ -141,8 +141,8 @@ async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
     """The stream, from where the reader's last event id says."""
     position, reset = await streams.look(lambda: start(given))
     yield opening(position, reset)
-    async with aclosing(batches(feed, position)) as found:
-        async for rows in found:
+    async with aclosing(batches(feed, position)) as feed_batches:
+        async for rows in feed_batches:
             for part in said(rows):
                 yield part
             if not rows:
@@ -153,8 +153,8 @@ def finite(feed: Feed, given: str) -> Iterator[bytes]:
     """What there is now; for servers that cannot hold a request. The reader comes back by itself."""
     position, reset = start(given)
     yield opening(position, reset)
-    found = feed.after(position)
-    yield from said(found[0] if found else [])
+    batch = feed.after(position)
+    yield from said(batch[0] if batch else [])
 
 
 def event_stream(request: Request, feed: Feed) -> HttpResponseBase:

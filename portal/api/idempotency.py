@@ -69,9 +69,9 @@ class Lease:
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
         """Stores the answer for good. Raises InFlight if the lease was taken over: then roll back."""
-        mine = IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None)
+        own_row = IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None)
         body = "" if data is None else encrypt(JSONRenderer().render(data).decode())  # may hold a secret shown once
-        if not mine.update(status=status, body=body, headers=headers or {}):
+        if not own_row.update(status=status, body=body, headers=headers or {}):
             raise InFlight
         self.kept = True
 
@@ -87,20 +87,20 @@ def idempotent(method: View) -> View:
         given = request.headers.get("Idempotency-Key")
         if given is None or self.flag("dry_run"):
             return method(self, request, *args, **kwargs)  # type: ignore[no-any-return]
-        found = begin(request, given)
-        if not isinstance(found, Lease):
-            return replay(found)
-        self.lease = found
+        lease = begin(request, given)
+        if not isinstance(lease, Lease):
+            return replay(lease)
+        self.lease = lease
         try:
             response: Response = method(self, request, *args, **kwargs)
         except Exception as error:
-            found.kept = False  # its transaction was rolled back, and the answer in it
+            lease.kept = False  # its transaction was rolled back, and the answer in it
             try:
                 response = self.handle_exception(error)
             except Exception:
-                found.drop()
+                lease.drop()
                 raise
-        settle(found, response)
+        settle(lease, response)
         return response
 
     return post  # type: ignore[return-value]
@@ -119,17 +119,17 @@ def begin(request: Request, key: str) -> Lease | IdempotencyKey:
                 row = IdempotencyKey.objects.create(**name, body_digest=digest, created_at=now)
             return Lease(row.pk, row.created_at)
         except IntegrityError:
-            found = IdempotencyKey.objects.filter(**name).first()
-        if found is None:
+            stored = IdempotencyKey.objects.filter(**name).first()
+        if stored is None:
             continue  # dropped meanwhile
-        if found.created_at < now - KEPT:
-            IdempotencyKey.objects.filter(pk=found.pk, created_at=found.created_at).delete()
+        if stored.created_at < now - KEPT:
+            IdempotencyKey.objects.filter(pk=stored.pk, created_at=stored.created_at).delete()
             continue
-        if found.body_digest != digest:
+        if stored.body_digest != digest:
             raise OtherBody
-        if found.status is not None:
-            return found
-        return take_over(found, now)
+        if stored.status is not None:
+            return stored
+        return take_over(stored, now)
     raise InFlight
 
 

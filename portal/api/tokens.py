@@ -95,8 +95,8 @@ class Tokens(ApiView):
             department = department_for(self.actor, self.text("department"))
             theirs = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
             return rows.filter(theirs, department=department)
-        mine = rows.filter(holder=self.user)
-        return mine if self.actor.bound is None else mine.filter(department=self.actor.bound)
+        own = rows.filter(holder=self.user)
+        return own if self.actor.bound is None else own.filter(department=self.actor.bound)
 
     @extend_schema(
         operation_id="tokens_list", responses=page_of(TokenOut), parameters=[OpenApiParameter("department", str)]

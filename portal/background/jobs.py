@@ -47,7 +47,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
         yield False
         return
     try:
-        with _told_that_it_goes_on(job, told=rest > 0):
+        with _announced_as_running(job, announce=rest > 0):
             yield True
     except Exception as error:
         JobRun.objects.filter(pk=run.pk).update(
@@ -58,7 +58,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
 
 
 @contextmanager
-def _told_that_it_goes_on(job: str, *, told: bool) -> Iterator[None]:
+def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
     """To other processes: they need not guess whether a run that has no end yet was killed."""
     over = threading.Event()
 
@@ -67,7 +67,7 @@ def _told_that_it_goes_on(job: str, *, told: bool) -> Iterator[None]:
             say(_goes_on(job), GOES_ON)
             over.wait(GOES_ON / 4)
 
-    if told and settings.REDIS_URL:
+    if announce and settings.REDIS_URL:
         threading.Thread(target=tell, daemon=True).start()
     try:
         yield

@@ -47,13 +47,13 @@ def words(name: str, default: str = "") -> list[str]:
 
 def networks(name: str, default: str = "") -> list[str]:
     """A comma-separated list of networks such as 10.0.0.0/8; one address is a network of one."""
-    found = words(name, default)
-    for word in found:
+    cidrs = words(name, default)
+    for word in cidrs:
         try:
             ipaddress.ip_network(word)
         except ValueError as error:
             raise ImproperlyConfigured(f"{name} must be a list of networks: {error}") from None
-    return found
+    return cidrs
 
 
 def locale() -> str:

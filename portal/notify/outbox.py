@@ -98,8 +98,8 @@ def next_try(tries: int, now: dt.datetime) -> dt.datetime | None:
 def deliver(row: WebhookDelivery, *, now: dt.datetime) -> bool:
     """One try, for a test the only one. False: somebody else has it, or it failed and says why."""
     due_at = (next_try(row.tries, now) if row.kind != TEST else None) or FAR
-    mine = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
-    if not mine.update(tries=F("tries") + 1, due_at=due_at):
+    unclaimed = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
+    if not unclaimed.update(tries=F("tries") + 1, due_at=due_at):
         return False
     try:
         status, error = attempt(row)
@@ -178,8 +178,8 @@ def link(department: str, workload: str) -> str:
 
 def mail(item: InboxItem, *, now: dt.datetime) -> bool:
     again = next_try(item.mail_tries, now)
-    mine = InboxItem.objects.filter(pk=item.pk, mail_due_at=item.mail_due_at, mail_tries=item.mail_tries)
-    if not mine.update(mail_tries=F("mail_tries") + 1, mail_due_at=again):
+    unclaimed = InboxItem.objects.filter(pk=item.pk, mail_due_at=item.mail_due_at, mail_tries=item.mail_tries)
+    if not unclaimed.update(mail_tries=F("mail_tries") + 1, mail_due_at=again):
         return False
     try:
         letter(item, item.user).send()

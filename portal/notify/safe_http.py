@@ -54,12 +54,12 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    found = []
+    parsed = []
     for entry in settings.WEBHOOK_HOSTS:
         parts = urlsplit(entry if "://" in entry else f"https://{entry}")
         port = parts.port or (80 if parts.scheme == "http" else 443)
-        found.append(Rule(parts.scheme, (parts.hostname or "").lower(), port))
-    return found
+        parsed.append(Rule(parts.scheme, (parts.hostname or "").lower(), port))
+    return parsed
 
 
 def check(url: str) -> Rule:
@@ -99,17 +99,17 @@ def address_of(host: str, port: int, rule: Rule) -> str:
 
 def looked_up(host: str, port: int) -> list[Any]:
     """`getaddrinfo` knows no deadline: it is asked in a thread that nobody waits for longer. Raises OSError, TooSlow."""
-    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
-            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            found.put(error if isinstance(error, OSError) else OSError(str(error)))
+            answers.put(error if isinstance(error, OSError) else OSError(str(error)))
 
     threading.Thread(target=ask, name="look-up", daemon=True).start()
     try:
-        answer = found.get(timeout=DEADLINE)
+        answer = answers.get(timeout=DEADLINE)
     except queue.Empty:
         raise TooSlow from None
     if isinstance(answer, OSError):

@@ -50,9 +50,9 @@ def ready() -> HttpResponse:
         except (DatabaseError, redis.RedisError, NotMigrated) as error:
             log.warning("not_ready", check=name, error=str(error)[:300])
             failed.append(name)
-    told: dict[str, object] = {"status": "failed" if failed else "ok", "failed": failed}
-    told |= {"watcher_seconds": None, "planned_seconds": None} if failed else background()
-    body = json.dumps(told)
+    status: dict[str, object] = {"status": "failed" if failed else "ok", "failed": failed}
+    status |= {"watcher_seconds": None, "planned_seconds": None} if failed else background()
+    body = json.dumps(status)
     return HttpResponse(body + "\n", status=503 if failed else 200, content_type="application/json")
 
 
@@ -60,8 +60,8 @@ def background() -> dict[str, object]:
     """What other processes have to do. Without them this web is ready all the same, so it fails nothing; but "degraded"
     says that nothing is planned, and every submission would wait."""
     planned = planning()
-    told: dict[str, object] = {"watcher_seconds": watching(), "planned_seconds": planned}
-    return told if planned is not None and planned <= PLANS_WITHIN else told | {"status": "degraded"}
+    status: dict[str, object] = {"watcher_seconds": watching(), "planned_seconds": planned}
+    return status if planned is not None and planned <= PLANS_WITHIN else status | {"status": "degraded"}
 
 
 def planning() -> int | None:

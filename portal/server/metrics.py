@@ -84,8 +84,8 @@ def collect() -> Iterator[Metric]:
     mails = InboxItem.objects.filter(mail_due_at__isnull=False)
     hooks = WebhookDelivery.objects.filter(sent_at=None, due_at__lt=timezone.now() + dt.timedelta(days=30))
     for channel, rows in (("mail", mails), ("webhook", hooks)):
-        found = rows.aggregate(count=Count("id"), since=Min("created_at"))
-        waiting.add_metric([channel], found["count"])
-        oldest.add_metric([channel], now - found["since"].timestamp() if found["since"] else 0)
+        totals = rows.aggregate(count=Count("id"), since=Min("created_at"))
+        waiting.add_metric([channel], totals["count"])
+        oldest.add_metric([channel], now - totals["since"].timestamp() if totals["since"] else 0)
     yield waiting
     yield oldest

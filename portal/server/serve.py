@@ -89,13 +89,13 @@ def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) 
 
 
 async def _serve(application: Any, runtime: Runtime, listening: Callable[[], object]) -> None:
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, signalled.set)
     ports = settings.PORT, settings.NOTEBOOK_PORT
     servers = [in_process(application, port) for port in ports]
     tasks = [asyncio.create_task(server.serve()) for server in servers]
-    ends = [asyncio.create_task(told.wait()), *tasks]
+    ends = [asyncio.create_task(signalled.wait()), *tasks]
     await asyncio.wait([asyncio.create_task(_opened(ports)), *ends], return_when=asyncio.FIRST_COMPLETED)
     runtime.start()
     await asyncio.to_thread(listening)  # it may ask the database, which must not happen on the loop

@@ -89,10 +89,10 @@ async def until(check: Callable[[], T | None], seconds: float) -> T | None:
     end = time.monotonic() + seconds
     with bell() as event:
         while True:
-            found = await look(check)
+            result = await look(check)
             left = end - time.monotonic()
-            if found is not None or left <= 0 or event_bell.closing.is_set():
-                return found
+            if result is not None or left <= 0 or event_bell.closing.is_set():
+                return result
             await rung(event, min(left, LOOK_EVERY))
 
 

@@ -249,14 +249,14 @@ def pager(context: template.Context, page: Any) -> dict[str, Any]:
 
 
 @register.simple_tag
-def note(told: dict[str, Any], plain: str = "") -> str:
+def note(stored: dict[str, Any], plain: str = "") -> str:
     """A sentence that was kept to be translated, {"message", "params"}, where a param may be another; else the plain one."""
-    if not told:
+    if not stored:
         return plain
-    params = told.get("params", {}).items()
-    return _(told["message"]) % {name: note(value) if isinstance(value, dict) else value for name, value in params}
+    params = stored.get("params", {}).items()
+    return _(stored["message"]) % {name: note(value) if isinstance(value, dict) else value for name, value in params}
 
 
 @register.simple_tag
-def notes(told: list[dict[str, Any]], plain: str = "") -> str:
-    return "; ".join(note(each) for each in told) or plain
+def notes(stored: list[dict[str, Any]], plain: str = "") -> str:
+    return "; ".join(note(each) for each in stored) or plain

@@ -67,13 +67,13 @@ def extract() -> Catalog:
             text = "\n".join(line.strip() for line in code.splitlines())
         where = (str(path.relative_to(settings.BASE_DIR)), 0)
         file = io.BytesIO(text.encode())
-        for _line, function, found, comments in extract_python(file, KEYWORDS, ["Translators"], {"encoding": "utf-8"}):
-            add(catalog, str(function or "_"), found, where, list(comments or ()))
+        for _line, function, words, comments in extract_python(file, KEYWORDS, ["Translators"], {"encoding": "utf-8"}):
+            add(catalog, str(function or "_"), words, where, list(comments or ()))
     return catalog
 
 
-def add(catalog: Catalog, function: str, found: Any, where: tuple[str, int], comments: list[str]) -> None:
-    arguments: list[Any] = list(found) if isinstance(found, (tuple, list)) else [found]
+def add(catalog: Catalog, function: str, sentences: Any, where: tuple[str, int], comments: list[str]) -> None:
+    arguments: list[Any] = list(sentences) if isinstance(sentences, (tuple, list)) else [sentences]
     context = arguments.pop(0) if "pgettext" in function else None
     plural = "ngettext" in function or "npgettext" in function
     ids = [text for text in arguments[: 2 if plural else 1] if isinstance(text, str) and text]
@@ -128,15 +128,15 @@ def faults(language: str) -> list[str]:
     catalog, wanted = read(language), extract()
     have = {(message.context, message.id): message for message in catalog if message.id}
     need = {(message.context, message.id) for message in wanted if message.id}
-    found = [f"missing: {key[1]!r}" for key in need - have.keys()]
-    found += [f"no longer used: {key[1]!r}" for key in have.keys() - need]
+    problems = [f"missing: {key[1]!r}" for key in need - have.keys()]
+    problems += [f"no longer used: {key[1]!r}" for key in have.keys() - need]
     for message in have.values():
         if message.fuzzy:
-            found.append(f"fuzzy: {message.id!r}")
+            problems.append(f"fuzzy: {message.id!r}")
         elif not all(texts(message)):
-            found.append(f"not translated: {message.id!r}")
-        found += [f"{error}: {message.id!r}" for error in message.check(catalog)]
-    return sorted(found)
+            problems.append(f"not translated: {message.id!r}")
+        problems += [f"{error}: {message.id!r}" for error in message.check(catalog)]
+    return sorted(problems)
 
 
 def compile_one(language: str) -> bool:

@@ -12,9 +12,9 @@ ZONES = sorted(zone for zone in zoneinfo.available_timezones() if "/" in zone an
 CHOICES = [("UTC", "UTC"), *((zone, zone.replace("_", " ")) for zone in ZONES)]
 
 
-def zone_of(chosen: str, told: str = "") -> zoneinfo.ZoneInfo:
+def zone_of(chosen: str, browser: str = "") -> zoneinfo.ZoneInfo:
     """The zone `chosen` in the profile; else what the reader's browser `told`; else the installation's."""
     try:
-        return zoneinfo.ZoneInfo(chosen or told or settings.TIME_ZONE)
+        return zoneinfo.ZoneInfo(chosen or browser or settings.TIME_ZONE)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder
         return zoneinfo.ZoneInfo(settings.TIME_ZONE)

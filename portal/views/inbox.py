@@ -77,13 +77,13 @@ def url_of(item: InboxItem) -> str:
 @require_safe
 def opened(request: HttpRequest, item: int) -> HttpResponse:
     """Where the line leads; whoever opens it has read it."""
-    found = InboxItem.objects.filter(user=_reader(request), pk=item).select_related("department").first()
-    if found is None:
+    line = InboxItem.objects.filter(user=_reader(request), pk=item).select_related("department").first()
+    if line is None:
         raise NotVisible
     ahead_of_time = "prefetch" in request.headers.get("Sec-Purpose", request.headers.get("Purpose", ""))
     if request.method == "GET" and not ahead_of_time:
-        InboxItem.objects.filter(pk=found.pk, read_at=None).update(read_at=timezone.now())
-    return redirect(url_of(found) or "portal:inbox")
+        InboxItem.objects.filter(pk=line.pk, read_at=None).update(read_at=timezone.now())
+    return redirect(url_of(line) or "portal:inbox")
 
 
 @login_required
@@ -147,13 +147,13 @@ def _chosen(choices: list[Choice]) -> dict[str, bool]:
 def _differing(stored: dict[str, bool], sent: set[str]) -> list[tuple[str, bool, bool]]:
     """(what, as it is stored, as it was sent) of each switch in which both differ."""
     words = {"inbox": _("Inbox"), "mail": _("Mail")}
-    found = []
+    differences = []
     for name, on in stored.items():
         where, _colon, kind = name.partition(":")
         if on != (name in sent):
             title = _("%(what)s, %(where)s") % {"what": _(notices.KINDS[kind].title), "where": words[where]}
-            found.append((title, on, name in sent))
-    return found
+            differences.append((title, on, name in sent))
+    return differences
 
 
 def _choice(kind: str, saved: NoticePreference | None) -> Choice:

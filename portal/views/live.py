@@ -38,8 +38,8 @@ def feed_of(actor: Actor, workload: str) -> Feed:
 async def hints(feed: Feed) -> AsyncIterator[bytes]:
     position = await streams.look(end_of_feed)
     yield b"retry: 3000\n" + streams.message({}, event="open")
-    async with aclosing(batches(feed, position)) as found:
-        async for rows in found:
+    async with aclosing(batches(feed, position)) as feed_batches:
+        async for rows in feed_batches:
             yield streams.message(summary(rows), event="change") if rows else STILL_HERE
 
 

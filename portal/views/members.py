@@ -55,36 +55,36 @@ class ServiceForm(forms.Form):
 @require_safe
 def members_page(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department)
+    dept = department_for(actor, department)
     made = one_time_secrets.shown(request)
     if made:
-        made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=here, accepted_at=None).first()
-    response = _page(request, actor, here, **made if made.get("invitation") else {})
+        made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=dept, accepted_at=None).first()
+    response = _page(request, actor, dept, **made if made.get("invitation") else {})
     if made:
         response["Cache-Control"] = "no-store"
     return response
 
 
-def _page(request: HttpRequest, actor: Actor, here: Department, status: int = 200, **more: Any) -> HttpResponse:
+def _page(request: HttpRequest, actor: Actor, department: Department, status: int = 200, **more: Any) -> HttpResponse:
     now = timezone.now()
     live = Count(
         "user__tokens",
-        filter=Q(user__tokens__department=here, user__tokens__revoked_at=None, user__tokens__expires_at__gt=now),
+        filter=Q(user__tokens__department=department, user__tokens__revoked_at=None, user__tokens__expires_at__gt=now),
     )
-    rows = Membership.objects.filter(department=here).select_related("user").annotate(tokens=live)
+    rows = Membership.objects.filter(department=department).select_related("user").annotate(tokens=live)
     rows = rows.order_by("user__service_of", "user__username")
-    may_steer = actor.may(Right.STEER, here)
+    may_steer = actor.may(Right.STEER, department)
     context = {
-        "department": here,
+        "department": department,
         "rows": [(row, versions.mark({"role": row.role})) for row in rows],
-        "above": _owners_above(here),
+        "above": _owners_above(department),
         "may_steer": may_steer,
         "roles": Role.choices,
-        "here": reverse("portal:members", args=[here.slug]) if request.method == "POST" else "",
+        "here": reverse("portal:members", args=[department.slug]) if request.method == "POST" else "",
         "add": AddForm(prefix="add"),
         "invite": InviteForm(prefix="invite"),
         "service": ServiceForm(prefix="service"),
-        "invitations": _invitations(here, now) if may_steer else [],
+        "invitations": _invitations(department, now) if may_steer else [],
     }
     return render(request, "portal/members.html", context | more, status=status)
 
@@ -109,20 +109,20 @@ def _owners_above(department: Department) -> list[Membership]:
 @require_POST
 def add(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     form = AddForm(request.POST, prefix="add")
     if form.is_valid():
         try:
-            added = members.add_member(actor=actor, department=here, **form.cleaned_data)
+            added = members.add_member(actor=actor, department=dept, **form.cleaned_data)
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(
                 request,
-                _("%(name)s was added to %(department)s.") % {"name": added.user.label, "department": here.name},
+                _("%(name)s was added to %(department)s.") % {"name": added.user.label, "department": dept.name},
             )
-            return redirect("portal:members", here.slug)
-    return _page(request, actor, here, 422, add=form)
+            return redirect("portal:members", dept.slug)
+    return _page(request, actor, dept, 422, add=form)
 
 
 @login_required
@@ -130,18 +130,18 @@ def add(request: HttpRequest, department: str) -> HttpResponse:
 def invite(request: HttpRequest, department: str) -> HttpResponse:
     """The link is on the page after this one, and nowhere else."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     form = InviteForm(request.POST, prefix="invite")
     if not form.is_valid():
-        return _page(request, actor, here, 422, invite=form)
+        return _page(request, actor, dept, 422, invite=form)
     try:
-        invitation, secret = members.invite(actor=actor, department=here, **form.cleaned_data)
+        invitation, secret = members.invite(actor=actor, department=dept, **form.cleaned_data)
     except Problem as problem:
         blame(form, problem)
-        return _page(request, actor, here, 422, invite=form)
+        return _page(request, actor, dept, 422, invite=form)
     link = settings.BASE_URL + reverse("portal:invite", args=[secret])
     facts = {"link": link, "invitation": invitation.pk, "mailed": _mail(actor, invitation, link)}
-    return one_time_secrets.redirect_with(request, reverse("portal:members", args=[here.slug]), **facts)
+    return one_time_secrets.redirect_with(request, reverse("portal:members", args=[dept.slug]), **facts)
 
 
 def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
@@ -164,11 +164,11 @@ def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
 @require_POST
 def withdraw_invitation(request: HttpRequest, department: str, invitation: int) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    row = get_object_or_404(Invitation, pk=invitation, department=here)
+    dept = department_for(actor, department, Right.STEER)
+    row = get_object_or_404(Invitation, pk=invitation, department=dept)
     members.withdraw_invitation(actor=actor, invitation=row)
     messages.success(request, _("The invitation was withdrawn. Its link no longer works."))
-    return redirect("portal:members", here.slug)
+    return redirect("portal:members", dept.slug)
 
 
 @login_required
@@ -216,9 +216,9 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
 
 
 def membership_for(actor: Actor, department: str, username: str) -> Membership:
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     row = (
-        Membership.objects.filter(department=here, user__username=username).select_related("user", "department").first()
+        Membership.objects.filter(department=dept, user__username=username).select_related("user", "department").first()
     )
     if row is None:
         raise NotVisible
@@ -229,17 +229,17 @@ def membership_for(actor: Actor, department: str, username: str) -> Membership:
 @require_POST
 def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     form = ServiceForm(request.POST, prefix="service")
     if form.is_valid():
         try:
-            made = tokens.create_service_account(actor=actor, department=here, **form.cleaned_data)
+            made = tokens.create_service_account(actor=actor, department=dept, **form.cleaned_data)
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(request, _("%(name)s was created. Next, create a token for it.") % {"name": made.username})
-            return redirect("portal:member_tokens", here.slug, made.username)
-    return _page(request, actor, here, 422, service=form)
+            return redirect("portal:member_tokens", dept.slug, made.username)
+    return _page(request, actor, dept, 422, service=form)
 
 
 @login_required
@@ -247,11 +247,11 @@ def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
 def pause(request: HttpRequest, department: str) -> HttpResponse:
     """Pauses or resumes the whole department."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     version, paused = natural(request.POST.get("version", "")), bool(request.POST.get("paused"))
     if paused:
         given = request.POST.get(confirm.FIELD, "")
-        departments.require_confirmed(actor=actor, department=here, given=given, expected_version=version)
-    departments.set_paused(actor=actor, department=here, paused=paused, expected_version=version)
+        departments.require_confirmed(actor=actor, department=dept, given=given, expected_version=version)
+    departments.set_paused(actor=actor, department=dept, paused=paused, expected_version=version)
     messages.success(request, _("Paused. No new workloads start.") if request.POST.get("paused") else _("Resumed."))
-    return redirect("quotas:department", here.slug)
+    return redirect("quotas:department", dept.slug)

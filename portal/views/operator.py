@@ -68,13 +68,13 @@ def overview(request: HttpRequest) -> HttpResponse:
 def jobs() -> list[Job]:
     """Last and next run of every scheduled job; one that never ran is due a tick after the first sign of a beat."""
     first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
-    found = []
+    scheduled = []
     for name, every in sorted(TIMETABLE.items()):
         last = JobRun.objects.filter(job=name).order_by("-slot").first()
         since = dt.datetime.fromtimestamp(last.slot, dt.UTC) if last else first
         next_at = since + dt.timedelta(seconds=every) if since else None
-        found.append(Job(name, every, last, next_at))
-    return found
+        scheduled.append(Job(name, every, last, next_at))
+    return scheduled
 
 
 class UserForm(forms.Form):
@@ -267,13 +267,13 @@ def tree() -> list[tuple[Department, int, int]]:
         children.setdefault(row.parent_id, []).append(row)
     counts = Membership.objects.values_list("department").annotate(n=Count("pk"))
     members: dict[int, int] = dict(counts)
-    found: list[tuple[Department, int, int]] = []
+    lines: list[tuple[Department, int, int]] = []
     stack = [(row, 0) for row in reversed(children.get(None, []))]
     while stack:
         row, depth = stack.pop()
-        found.append((row, depth, members.get(row.pk, 0)))
+        lines.append((row, depth, members.get(row.pk, 0)))
         stack += [(child, depth + 1) for child in reversed(children.get(row.pk, []))]
-    return found
+    return lines
 
 
 @login_required

@@ -45,8 +45,8 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        here = _("same as browser; %(zone)s in mail") % {"zone": settings.TIME_ZONE}
-        choices = [("", here), *zones.CHOICES]
+        default_label = _("same as browser; %(zone)s in mail") % {"zone": settings.TIME_ZONE}
+        choices = [("", default_label), *zones.CHOICES]
         cast(forms.ChoiceField, self.fields["time_zone"]).choices = choices
 
 

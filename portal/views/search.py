@@ -32,10 +32,10 @@ def search(request: HttpRequest) -> HttpResponse:
         Found(_("Profile"), reverse("portal:profile"), "user"),
         Found(_("API tokens"), address("portal:tokens", {}), "key"),
     ]
-    found = [each for each in actions if each.url and words.casefold() in each.label.casefold()]
+    matches = [each for each in actions if each.url and words.casefold() in each.label.casefold()]
     departments = [
         Found(each.name, url, "building", each.slug)
         for each in visible_departments(actor_of(request), words)[:8]
         if words and (url := address("quotas:department", {"department": each.slug}))
     ]
-    return render(request, "portal/search.html", {"actions": found, "departments": departments})
+    return render(request, "portal/search.html", {"actions": matches, "departments": departments})

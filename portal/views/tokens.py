@@ -116,8 +116,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST or None, actor=actor)
     if request.method == "POST" and (secret := made(actor, form)):
         return one_time_secrets.redirect_with(request, request.path, secret=secret)
-    mine = ApiToken.objects.filter(holder=actor.user)
-    return token_page(request, "portal/tokens.html", mine, form=form)
+    own = ApiToken.objects.filter(holder=actor.user)
+    return token_page(request, "portal/tokens.html", own, form=form)
 
 
 @login_required

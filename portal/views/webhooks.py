@@ -57,25 +57,25 @@ class WebhookForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def webhooks(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
+    dept = department_for(actor, department, Right.STEER)
     form = WebhookForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            actions.add_webhook(actor=actor, department=here, **form.cleaned_data)
+            actions.add_webhook(actor=actor, department=dept, **form.cleaned_data)
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(request, _("The webhook was added. You can test it now."))
-            return redirect("portal:webhooks", here.slug)
-    return _page(request, here, form, status=422 if form.errors else 200)
+            return redirect("portal:webhooks", dept.slug)
+    return _page(request, dept, form, status=422 if form.errors else 200)
 
 
-def _page(request: HttpRequest, here: Department, form: WebhookForm, status: int = 200) -> HttpResponse:
-    hooks = list(Webhook.objects.filter(department=here).order_by("name"))
-    rows = WebhookDelivery.objects.filter(webhook__department=here).select_related("webhook").order_by("-id")
+def _page(request: HttpRequest, department: Department, form: WebhookForm, status: int = 200) -> HttpResponse:
+    hooks = list(Webhook.objects.filter(department=department).order_by("name"))
+    rows = WebhookDelivery.objects.filter(webhook__department=department).select_related("webhook").order_by("-id")
     deliveries = list(rows[:DELIVERIES_SHOWN])
     context = {
-        "department": here,
+        "department": department,
         "form": form,
         "hooks": [(hook, f"remove-{hook.pk}", actions.mark_of(hook)) for hook in hooks],
         "deliveries": deliveries,
@@ -130,8 +130,8 @@ def remove(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 
 
 def _hook(actor: Actor, department: str, webhook: int) -> Webhook:
-    here = department_for(actor, department, Right.STEER)
-    hook = Webhook.objects.filter(pk=webhook, department=here).select_related("department").first()
+    dept = department_for(actor, department, Right.STEER)
+    hook = Webhook.objects.filter(pk=webhook, department=dept).select_related("department").first()
     if hook is None:
         raise NotVisible
     return hook

@@ -52,13 +52,13 @@ def facet(
     path = paths[name]
     counts = narrow(request, rows, paths, skip=name).order_by().values_list(path).annotate(n=Count("pk"))
     selected = request.GET.get(name, "")
-    found = {str(value): count for value, count in counts if value not in (None, "")}
+    rows_by_value = {str(value): count for value, count in counts if value not in (None, "")}
     if selected:
-        found.setdefault(selected, 0)
+        rows_by_value.setdefault(selected, 0)
     words = labels or {}
     choices = tuple(
         Choice(value, words.get(value, value), count, value == selected, _address(request.GET, name, value))
-        for value, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        for value, count in sorted(rows_by_value.items(), key=lambda item: (-item[1], item[0]))
     )
     return Facet(name, label, choices, selected, _address(request.GET, name, ""))
 

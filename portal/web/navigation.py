@@ -99,12 +99,12 @@ class Shell:
         ]
         if self.actor.is_operator:
             rows.append(("portal:operator", _("Operator"), "settings", "o", {}, 0))
-        here = self.request.resolver_match.view_name if self.request.resolver_match else ""
+        view_name = self.request.resolver_match.view_name if self.request.resolver_match else ""
         places = []
         for name, label, drawing, key, kwargs, count in rows:
             url = address(name, kwargs)
             if url:
-                places.append(Place(name, label, url, drawing, key, name in (here, parent_of(here)), count))
+                places.append(Place(name, label, url, drawing, key, name in (view_name, parent_of(view_name)), count))
         return places
 
     @cached_property

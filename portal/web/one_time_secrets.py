@@ -23,8 +23,11 @@ NAME = "shown_once"
 def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpResponse:
     """To the page that shows them; `facts` can be written as JSON."""
     key = secrets.token_urlsafe(9)
-    kept = {**_live(request), key: {"until": time.time() + KEPT, "at": address, "sealed": encrypt(json.dumps(facts))}}
-    request.session[NAME] = dict(list(kept.items())[-MOST:])
+    entries = {
+        **_live(request),
+        key: {"until": time.time() + KEPT, "at": address, "sealed": encrypt(json.dumps(facts))},
+    }
+    request.session[NAME] = dict(list(entries.items())[-MOST:])
     return HttpResponseRedirect(f"{address}?made={key}")
 
 

@@ -106,8 +106,8 @@ class Decisions(ApiView):
         if self.text("kind"):
             rows = rows.filter(kind=self.text("kind"))
         if self.text("workload"):
-            mine = Q(department__in=self.actor.departments)
-            rows = rows.filter(mine, claim__workload=self.text("workload"))
+            visible_departments = Q(department__in=self.actor.departments)
+            rows = rows.filter(visible_departments, claim__workload=self.text("workload"))
         return self.page(rows, DecisionOut, lambda page: {"reader": reader_of(self.actor, page)})
 
 

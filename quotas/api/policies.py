@@ -68,10 +68,10 @@ class PolicyView(ApiView):
         self.actor.require_operator()
         version = self.version() or 0
         check_fresh(scope.carrier().version, version)
-        found = preview_policy(actor=self.actor, scope=scope, policy=policy)
+        foreseen = preview_policy(actor=self.actor, scope=scope, policy=policy)
         if self.flag("dry_run"):
-            return preview_answer(found, scope.pool)
-        confirm.require(found.breaks, self.confirmed)
+            return preview_answer(foreseen, scope.pool)
+        confirm.require(foreseen.breaks, self.confirmed)
         set_policy(actor=self.actor, scope=scope, policy=policy, expected_version=version)
         return self.answer(scope)
 

@@ -129,10 +129,10 @@ class PoolView(ApiView):
         rules = replace(policies.PoolRules.of(row), **self.read(PoolChange))
         version = self.version() or 0
         check_fresh(row.version, version)
-        found = preview_rules(actor=self.actor, pool=row, rules=rules)
+        foreseen = preview_rules(actor=self.actor, pool=row, rules=rules)
         if self.flag("dry_run"):
-            return preview_answer(found, row)
-        confirm.require(found.breaks, self.confirmed)
+            return preview_answer(foreseen, row)
+        confirm.require(foreseen.breaks, self.confirmed)
         policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))
 
@@ -189,10 +189,10 @@ class Nodes(ApiView):
 
 class NodeView(ApiView):
     def node(self, pk: int) -> Node:
-        found = nodes().filter(pk=pk).first()
-        if found is None:
+        row = nodes().filter(pk=pk).first()
+        if row is None:
             raise NotVisible
-        return found
+        return row
 
     @extend_schema(operation_id="nodes_read", responses=NodeOut)
     def get(self, request: Request, node: int) -> Response:
@@ -208,11 +208,11 @@ class NodeView(ApiView):
         self.actor.require_operator()
         row, drained = self.node(node), self.read(NodeChange)["drained"]
         if drained and not row.drained:
-            found = preview_drain(actor=self.actor, node=row)
+            foreseen = preview_drain(actor=self.actor, node=row)
         else:
-            found = Preview((), None, _("No workload is affected now."))
+            foreseen = Preview((), None, _("No workload is affected now."))
         if self.flag("dry_run"):
-            return preview_answer(found, None)
-        confirm.require(found.breaks, self.confirmed)
+            return preview_answer(foreseen, None)
+        confirm.require(foreseen.breaks, self.confirmed)
         capacity.set_drained(actor=self.actor, node=row, drained=drained)
         return Response(NodeOut(self.node(node)).data)

@@ -136,12 +136,12 @@ class PreviewOut(serializers.Serializer[Any]):
     )
 
 
-def preview_answer(found: Preview, pool: Pool | None, facts: Any = None) -> Response:
+def preview_answer(preview: Preview, pool: Pool | None, facts: Any = None) -> Response:
     """`pool` None: the change concerns several, and each of `stopped` says which."""
     data = {
-        "unit": pool.unit if pool else None, "stopped": found.stopped, "promised_at": found.promised_at,
-        "sentence": found.sentence, "lines": found.lines, "breaks": confirm.as_json(found.breaks),
-        "confirm": confirm.mark_of(found.breaks, facts) if found.breaks else None,
+        "unit": pool.unit if pool else None, "stopped": preview.stopped, "promised_at": preview.promised_at,
+        "sentence": preview.sentence, "lines": preview.lines, "breaks": confirm.as_json(preview.breaks),
+        "confirm": confirm.mark_of(preview.breaks, facts) if preview.breaks else None,
     }  # fmt: skip
     return Response(PreviewOut(data).data)
 
@@ -177,10 +177,10 @@ class QuotaView(ApiView):
         expected = self.version()
         asked = {"actor": self.actor, "department": where, "pool": of, "expected_version": expected, **values}
         quotas.check_quota(**asked)
-        found = preview_quota(**asked)
+        foreseen = preview_quota(**asked)
         if self.flag("dry_run"):
-            return preview_answer(found, of)
-        confirm.require(found.breaks, self.confirmed)
+            return preview_answer(foreseen, of)
+        confirm.require(foreseen.breaks, self.confirmed)
         row = quotas.set_quota(**asked, why=why)
         return answer(row, status=201 if expected is None else 200)
 
@@ -225,10 +225,10 @@ class UserCapView(ApiView):
         where, of = department_for(self.actor, department, Right.STEER), pool_for(pool)
         values = self.read(UserCapIn)
         asked: dict[str, Any] = {"actor": self.actor, "department": where, "pool": of, "units": values["units"]}
-        found = preview_cap(**asked)
+        foreseen = preview_cap(**asked)
         if self.flag("dry_run"):
-            return preview_answer(found, of)
-        confirm.require(found.breaks, self.confirmed)
+            return preview_answer(foreseen, of)
+        confirm.require(foreseen.breaks, self.confirmed)
         quotas.set_user_cap(**asked)
         return Response({"pool": of.slug, "unit": of.unit, **values})
 

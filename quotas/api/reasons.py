@@ -68,22 +68,22 @@ class Reader:
         words = self.words.get(pool.pk) or Teller(self.actor, self.named).reader(pool)
         self.words[pool.pk] = words
         read = reason_from_json(reason)
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "text": explain.sentence(read, gettext, words),
             "advice": explain.advice(read, gettext),
         }
         for name, value in reason.items():
             if name in TIMES and value is not None:
-                told[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
+                answer[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
             elif name == "victims":
-                told[name] = self.sides(value)
+                answer[name] = self.sides(value)
             elif name == "moves":
-                told[name] = [{**move, "claim": next(iter(self.sides([move["claim"]])), None)} for move in value]
+                answer[name] = [{**move, "claim": next(iter(self.sides([move["claim"]])), None)} for move in value]
             elif name == "claim":
-                told[name] = next(iter(self.sides([value])), None)
+                answer[name] = next(iter(self.sides([value])), None)
             else:
-                told[name] = value
-        return told
+                answer[name] = value
+        return answer
 
 
 class SideOut(serializers.Serializer[Any]):

@@ -49,8 +49,8 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         ]  # fmt: skip
 
     def leaving(self, recall: Claim) -> list[Claim]:
-        found: dict[int, list[Claim]] = self.context["leavers"]
-        return found.get(recall.pk, [])
+        victims: dict[int, list[Claim]] = self.context["leavers"]
+        return victims.get(recall.pk, [])
 
     def get_returned(self, recall: Claim) -> int:
         if recall.state in {ClaimState.HOLDING, ClaimState.RELEASED}:
@@ -120,8 +120,8 @@ class Recalls(ApiView):
             check_end(until, now=timezone.now())
             return preview_answer(preview_recall(**asked, units=values["units"]), asked["pool"], facts)
         if self.confirmed:  # what was shown is what is done; to stop borrowers is what a recall says by itself
-            found = preview_recall(**asked, units=values["units"])
-            confirm.require(found.breaks, self.confirmed, facts=facts)
+            foreseen = preview_recall(**asked, units=values["units"])
+            confirm.require(foreseen.breaks, self.confirmed, facts=facts)
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:
@@ -135,16 +135,16 @@ class Recalls(ApiView):
 
 class RecallView(ApiView):
     def recall(self, id: str, right: Right = Right.SEE) -> Claim:
-        found = visible(self.actor, recalls()).filter(public_id=id).first()
-        if found is None:
+        row = visible(self.actor, recalls()).filter(public_id=id).first()
+        if row is None:
             raise NotVisible
-        self.actor.require(right, found.department)
-        return found
+        self.actor.require(right, row.department)
+        return row
 
     @extend_schema(operation_id="recalls_read", responses=RecallOut)
     def get(self, request: Request, recall: str) -> Response:
-        found = self.recall(recall)
-        return Response(RecallOut(found, context=told(self.actor, [found])).data)
+        row = self.recall(recall)
+        return Response(RecallOut(row, context=told(self.actor, [row])).data)
 
     @extend_schema(operation_id="recalls_withdraw", responses={204: None})
     def delete(self, request: Request, recall: str) -> Response:

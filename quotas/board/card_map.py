@@ -217,10 +217,10 @@ def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
         "pool__group__cluster", "placement", "cpu_milli", "memory_mib"
     ):
         for place in places or ():
-            here = left.get((cluster, place["node"]), {})
+            node_left = left.get((cluster, place["node"]), {})
             for what, amount in zip(BESIDE, (cpu or 0, memory or 0, 1), strict=True):
-                if what in here:
-                    here[what] -= amount
+                if what in node_left:
+                    node_left[what] -= amount
     return left
 
 
@@ -237,13 +237,13 @@ def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
 
 def cards_of(live: Live) -> dict[int, list[Card]]:
     """Pool id → its cards, each with its node. Two queries."""
-    found: dict[int, list[Card]] = defaultdict(list)
+    by_pool: dict[int, list[Card]] = defaultdict(list)
     rows = list(Card.objects.filter(pool__in=live.pools))
     nodes = Node.objects.in_bulk({card.node_id for card in rows})
     for card in rows:
         card.node = nodes[card.node_id]
-        found[card.pool_id or 0].append(card)
-    return found
+        by_pool[card.pool_id or 0].append(card)
+    return by_pool
 
 
 def _overview(
@@ -261,7 +261,7 @@ def _overview(
     nodes: dict[int, list[Card]] = defaultdict(list)
     for card in cards:
         nodes[card.node_id].append(card)
-    rows = [_row(here, places, cut, live.pools[pool].mig) for here in nodes.values()]
+    rows = [_row(node, places, cut, live.pools[pool].mig) for node in nodes.values()]
     rows.sort(key=lambda row: row.node.name)
     unheld = free(live, pool)
     best = max((_largest(live.pools[pool], row, left) for row in rows), default=0)
@@ -296,13 +296,13 @@ def _row(
     instances = [
         Instances(
             profile,
-            found.size,
+            slice_profile.size,
             count if node.takes_pods else 0,
             tuple(cut.get((node.name, profile), ())),
             node.outside.get("instances", {}).get(profile, 0),
         )
         for profile, count in sorted(node.instances.items() if table else ())
-        if (found := profile_of(table, profile)) is not None
+        if (slice_profile := profile_of(table, profile)) is not None
     ]
     return NodeRow(node, tuple(cells), tuple(instances))
 

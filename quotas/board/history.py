@@ -58,16 +58,16 @@ def trend(
         used = (row["own_s"] + inner, row["borrowed_s"] - inner, row["lent_s"] - inner)
         boxes[row["pool_id"], box].append((row["guaranteed_s"], *used, row["seconds_s"]))
     points: dict[int, list[Point]] = defaultdict(list)
-    for (pool, box), found in sorted(boxes.items()):
+    for (pool, box), metered in sorted(boxes.items()):
         at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
-        *sums, seconds = (sum(column) for column in zip(*found, strict=True))
+        *sums, seconds = (sum(column) for column in zip(*metered, strict=True))
         points[pool].append(Point(at, *(total / max(seconds, 1) for total in sums)))
     return points
 
 
 def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, dt.datetime], float]:
     """(pool id, hour) → unit-seconds that these departments lent each other."""
-    found: dict[tuple[int, dt.datetime], float] = defaultdict(float)
+    unit_seconds: dict[tuple[int, dt.datetime], float] = defaultdict(float)
     now = timezone.now()
     entries = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False)
     for entry in entries.filter(department__in=departments, lender__in=departments):
@@ -76,9 +76,9 @@ def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, 
         while at < end:
             hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
             until = min(end, hour + HOUR)
-            found[entry.pool_id, hour] += entry.units * (until - at).total_seconds()
+            unit_seconds[entry.pool_id, hour] += entry.units * (until - at).total_seconds()
             at = until
-    return found
+    return unit_seconds
 
 
 @dataclass(slots=True)
@@ -108,16 +108,16 @@ def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
     rows = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False).filter(
         Q(department__in=inside) | Q(lender__in=inside)
     )
-    found: dict[tuple[int, int, int | None], Loan] = {}
+    by_parties: dict[tuple[int, int, int | None], Loan] = {}
     for entry in rows.select_related("pool", "department", "lender"):
         if entry.department_id in inside and entry.lender_id in inside:
             continue
         key = (entry.pool_id, entry.department_id, entry.lender_id)
-        loan = found.setdefault(key, Loan(entry.pool, entry.department, entry.lender))
+        loan = by_parties.setdefault(key, Loan(entry.pool, entry.department, entry.lender))
         ended = entry.ended_at or now
         loan.unit_seconds += entry.units * max(0.0, (ended - max(entry.started_at, begin)).total_seconds())
         if entry.ended_at is None:
             loan.units += entry.units
             begun = entry.lent_since or entry.started_at
             loan.since = min(loan.since or begun, begun)
-    return sorted(found.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))
+    return sorted(by_parties.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))

@@ -52,11 +52,11 @@ class Queue:
 
 def queues(live: Live) -> list[Queue]:
     """By pool, the one with the oldest claim first."""
-    found = []
+    by_pool = []
     for pk, pool in live.pools.items():
         since = [c.queued_at for c in live.claims_of(pk) if c.state == ClaimState.PENDING and not c.is_recall]
-        found.append(Queue(pool, len(since), min(since, default=None)))
-    return sorted(found, key=lambda queue: (queue.oldest is None, queue.oldest or timezone.now()))
+        by_pool.append(Queue(pool, len(since), min(since, default=None)))
+    return sorted(by_pool, key=lambda queue: (queue.oldest is None, queue.oldest or timezone.now()))
 
 
 def last_passes() -> list[PoolGroup]:

@@ -56,7 +56,7 @@ class Departure:
 
 def coming_back(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Return]:
     """Recalls first, then workloads with a reservation, each by the time promised."""
-    found, leavers = [], leavers_of(live.all_claims())
+    returns, leavers = [], leavers_of(live.all_claims())
     for claim in live.all_claims():
         if (
             claim.department_id in departments
@@ -68,8 +68,8 @@ def coming_back(live: Live, departments: Collection[int], seen: Collection[int])
             outstanding = min(claim.units, sum(leaver.units for leaver in on_way))
             settled = claim.state == ClaimState.HOLDING or claim.reserved
             back = claim.units - outstanding if settled else 0
-            found.append(Return(claim, *_of(live, claim, seen), live.pools[claim.pool_id], claim.units, back, on_way))
-    return sorted(found, key=lambda row: (not row.claim.is_recall, str(row.claim.promised_at or ""), row.claim.pk))
+            returns.append(Return(claim, *_of(live, claim, seen), live.pools[claim.pool_id], claim.units, back, on_way))
+    return sorted(returns, key=lambda row: (not row.claim.is_recall, str(row.claim.promised_at or ""), row.claim.pk))
 
 
 def _of(live: Live, claim: Claim, seen: Collection[int]) -> tuple[Department, str]:
@@ -91,9 +91,9 @@ def going_away(live: Live, departments: Collection[int], seen: Collection[int]) 
     """The earliest deadline first."""
     claims = list(live.all_claims())
     takers = {claim.pk: live.departments[claim.department_id] for claim in claims}
-    found = [
+    departures = [
         Departure(claim, *_of(live, claim, seen), live.pools[claim.pool_id], takers.get(claim.held_for_id or 0))
         for claim in claims
         if claim.state == ClaimState.LEAVING and claim.department_id in departments
     ]
-    return sorted(found, key=lambda row: str(row.claim.leave_by))
+    return sorted(departures, key=lambda row: str(row.claim.leave_by))

@@ -45,10 +45,10 @@ class Live:
     called: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
 
     def subtree(self, department: int) -> list[int]:
-        found = [department]
-        for pk in found:  # grows while it is walked
-            found += self.children[pk]
-        return found
+        departments = [department]
+        for pk in departments:  # grows while it is walked
+            departments += self.children[pk]
+        return departments
 
     def claims_of(self, pool: int) -> list[Claim]:
         return [claim for pk in self.departments for claim in self.claims.get((pk, pool), ())]
@@ -185,15 +185,15 @@ def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
     """Claim id → those who leave, of whom it waits for each: told for it, or for another that leaves something over."""
     claims = list(claims)
     leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
-    found: dict[int, dict[str, Claim]] = defaultdict(dict)
+    by_claim: dict[int, dict[str, Claim]] = defaultdict(dict)
     for leaver in leaving.values():
         if leaver.held_for_id:
-            found[leaver.held_for_id][leaver.public_id] = leaver
+            by_claim[leaver.held_for_id][leaver.public_id] = leaver
     for claim in claims:
         for id in claim.waiting_on if claim.state == ClaimState.PENDING else ():
             if id in leaving:
-                found[claim.pk][id] = leaving[id]
-    return {pk: list(theirs.values()) for pk, theirs in found.items()}
+                by_claim[claim.pk][id] = leaving[id]
+    return {pk: list(theirs.values()) for pk, theirs in by_claim.items()}
 
 
 def _on_way(live: Live, pool: int) -> dict[int, int]:
@@ -226,9 +226,9 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
         claims, on_way = live.claims_of(pool), _on_way(live, pool)
         standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
         occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
-        kept = sum(reserved(claim) - on_way[claim.pk] for claim in claims)
-        kept += sum(recalled(live, pk, pool) for pk in live.departments)
-        live.unheld[pool] = live.present(pool) - occupied - kept
+        set_aside = sum(reserved(claim) - on_way[claim.pk] for claim in claims)
+        set_aside += sum(recalled(live, pk, pool) for pk in live.departments)
+        live.unheld[pool] = live.present(pool) - occupied - set_aside
     return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))
 
 
@@ -253,8 +253,8 @@ def _books(live: Live, pool: int) -> Ledger:
         books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments, stranded)
         for pk, department in live.departments.items():
             claims = live.claims.get((pk, pool), ())
-            here = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
-            books.add(e.DepartmentId(department.slug), here + held(live, pk, pool))
+            used = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
+            books.add(e.DepartmentId(department.slug), used + held(live, pk, pool))
         live.books[pool] = books
     return live.books[pool]
 

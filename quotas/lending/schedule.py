@@ -96,15 +96,15 @@ class Schedule:
 
     def _turns(self, begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
         """The times in (begin, end] at which the limit may change: a window's edge, or the clocks."""
-        found = set(_clock_changes(self.zone, begin, end))
+        moments = set(_clock_changes(self.zone, begin, end))
         minutes = {minute % DAY for window in self.windows for minute in (window.start, window.end)}
         day, last = begin.astimezone(self.zone).date(), end.astimezone(self.zone).date()
         while minutes and day <= last:
             for minute in minutes:
                 wall = dt.datetime.combine(day, dt.time(minute // 60, minute % 60), self.zone)
-                found |= {wall.astimezone(dt.UTC), wall.replace(fold=1).astimezone(dt.UTC)}
+                moments |= {wall.astimezone(dt.UTC), wall.replace(fold=1).astimezone(dt.UTC)}
             day += dt.timedelta(days=1)
-        return sorted(when for when in found if begin < when <= end)
+        return sorted(when for when in moments if begin < when <= end)
 
     @cached_property
     def _spans(self) -> tuple[tuple[int, int, Limit], ...]:

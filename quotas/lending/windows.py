@@ -121,12 +121,12 @@ def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bo
     if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
         return False  # nobody has windows
     quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
-    found = due(snapshot, quotas, now=now)
-    if not found:
+    overdue = due(snapshot, quotas, now=now)
+    if not overdue:
         return False
-    departments = {row.slug: row for row in Department.objects.filter(slug__in={each.department for each in found})}
+    departments = {row.slug: row for row in Department.objects.filter(slug__in={each.department for each in overdue})}
     pools = {row.slug: row for row in Pool.objects.filter(group=group)}
-    for each in found:
+    for each in overdue:
         Claim.objects.create(
             department=departments[each.department], pool=pools[each.pool], name=WINDOW, pods=0,
             units_per_pod=each.units, until=each.until, submitted_at=now, queued_at=now, preemptible=False, own_only=True,
@@ -141,7 +141,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
     by_pool: dict[str, list[Quota]] = defaultdict(list)
     for quota in quotas:
         by_pool[quota.pool.slug].append(quota)
-    found: list[Due] = []
+    recalls: list[Due] = []
     for slug, rows in by_pool.items():
         pool = pools[e.PoolId(slug)]
         ledger = _asked(snapshot, pool)
@@ -155,8 +155,8 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
             if limit is not None:
                 until = schedule.next_above(end, limit)
                 account = ledger[e.DepartmentId(quota.department.slug)]
-                found += [Due(d, pool.id, units, until) for d, units in _keep(ledger, account, limit)]
-    return found
+                recalls += [Due(d, pool.id, units, until) for d, units in _keep(ledger, account, limit)]
+    return recalls
 
 
 def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
@@ -171,8 +171,8 @@ def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
 
 def _longest(snapshot: e.Snapshot, pool: e.Pool) -> dt.timedelta:
     """The longest notice and grace of whoever runs there: it was frozen when they started."""
-    mine = (claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is e.ClaimState.HOLDING)
-    times = [notice_of(c, pool, snapshot.settings) + grace_of(c, pool, snapshot.settings) for c in mine]
+    holding = (claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is e.ClaimState.HOLDING)
+    times = [notice_of(c, pool, snapshot.settings) + grace_of(c, pool, snapshot.settings) for c in holding]
     return dt.timedelta(seconds=max(times, default=0))
 
 
@@ -217,17 +217,17 @@ def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now:
         .values_list("lender__slug")
         .annotate(units=Sum("units"))
     )
-    mine = {above.pk for above in upwards(rows, borrower.pk)}
+    own_line = {above.pk for above in upwards(rows, borrower.pk)}
     total: dict[int, int] = defaultdict(int)
     concerned: set[int] = set()
     for row in rows.values():
         for pk in [above.pk for above in upwards(rows, row.pk)]:
-            if pk not in mine and pk in quotas:
+            if pk not in own_line and pk in quotas:
                 total[pk] += lent.get(row.slug, 0) + asked.get(row.slug, 0)
                 concerned |= {pk} if row.slug in asked else set()
-    found = []
+    returns = []
     for pk in concerned:
         fall = schedule_of(quotas[pk]).next_fall(now, total[pk])
         if fall is not None and fall[1] is not None:
-            found.append(Return(fall[0], rows[pk], fall[1]))
-    return min(found, key=lambda each: (each.at, each.lender.slug), default=None)
+            returns.append(Return(fall[0], rows[pk], fall[1]))
+    return min(returns, key=lambda each: (each.at, each.lender.slug), default=None)

@@ -12,9 +12,11 @@ from quotas.models import Claim, ClaimState, PoolGroup
 def those_who_go_on(group: PoolGroup, snapshot: e.Snapshot) -> tuple[e.Snapshot, tuple[e.ClaimId, ...]]:
     """The snapshot with those holding again whose owner withdrew before their deadline, and who they are: nobody else waits for
     them, and the quotas still bear them. Called under the group's lock."""
-    told = [claim for claim in snapshot.claims if claim.held_for is not None and (claim.leave_by or 0) > snapshot.now]
-    live = {claim.id for claim in snapshot.claims} if told else set()
-    called = {claim.id: claim for claim in told if claim.held_for not in live}
+    victims = [
+        claim for claim in snapshot.claims if claim.held_for is not None and (claim.leave_by or 0) > snapshot.now
+    ]
+    live = {claim.id for claim in snapshot.claims} if victims else set()
+    called = {claim.id: claim for claim in victims if claim.held_for not in live}
     if not called:
         return snapshot, ()
     waiting = Claim.objects.filter(pool__group=group, state=ClaimState.PENDING).exclude(waiting_on=[])

@@ -104,10 +104,10 @@ def sources(snapshot: e.Snapshot) -> dict[Source, int]:
     )
     occupied = replace(snapshot, claims=running)
     own = {claim.id: claim.units for claim in running if not claim.is_recall}
-    found: dict[Source, int] = {}
+    units_by_source: dict[Source, int] = {}
     for pool in snapshot.pools:
         for loan in loans_of(occupied, pool.id):
             if loan.claim in own:
-                found[loan.claim, False, loan.lender] = loan.units
+                units_by_source[loan.claim, False, loan.lender] = loan.units
                 own[loan.claim] -= loan.units
-    return found | {(claim, True, ""): units for claim, units in own.items() if units}
+    return units_by_source | {(claim, True, ""): units for claim, units in own.items() if units}

@@ -69,5 +69,5 @@ def replay(plan_pass: PlanPass) -> Replay:
     """Plans the stored snapshot again. Raises what `snapshot_of` raises."""
     snapshot = snapshot_of(plan_pass)
     plan = decide(snapshot)
-    kept = zlib.decompress(plan_pass.plan) if plan_pass.plan else None
-    return Replay(plan_pass, snapshot, plan, orjson.loads(kept) if kept else None, kept == _written(plan))
+    recorded = zlib.decompress(plan_pass.plan) if plan_pass.plan else None
+    return Replay(plan_pass, snapshot, plan, orjson.loads(recorded) if recorded else None, recorded == _written(plan))

@@ -192,11 +192,11 @@ class Recorder:
     def queue_all(self) -> None:
         """Those for whom nobody leaves, together: when one starts, thousands move up by one. Only a new answer is an event of
         its workload; that the others moved is one event of their department."""
-        told = self._still_pending([each.claim.pk for each in self.waiting if each.news])
+        pending = self._still_pending([each.claim.pk for each in self.waiting if each.news])
         rows = [(each.claim.pk, [*map(each.shown.get, SHOWN), self.now]) for each in self.waiting]
         write_each(Claim, [*SHOWN, "answered_at"], rows, state=ClaimState.PENDING)
         for each in self.waiting:
-            if each.claim.pk in told:
+            if each.claim.pk in pending:
                 self._log(each.claim, each.shown["decision"], decision_to_json(each.decision))
         moved = {each.claim.department_id for each in self.waiting if not each.news}
         events = [Event(kind=QUEUE_MOVED, department_id=department) for department in sorted(moved)] + [
@@ -204,7 +204,7 @@ class Recorder:
                 kind="workload.queue", department_id=each.claim.department_id, workload=each.claim.workload,
                 data={"decision": each.shown["decision"]},
             )
-            for each in self.waiting if each.claim.pk in told
+            for each in self.waiting if each.claim.pk in pending
         ]  # fmt: skip
         if events:
             emit_all(events)

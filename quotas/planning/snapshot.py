@@ -120,21 +120,21 @@ def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
     fixed = {pool.pk for pool in pools if pool.mig}
     known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
     nodes: dict[int, list[e.Node]] = defaultdict(list)
-    for (pool_id, node_id), here in sorted(cards.items(), key=lambda item: known[item[0][1]].name):
-        nodes[pool_id].append(_node(known[node_id], here, fixed=pool_id in fixed))
-    return {pool: tuple(found) for pool, found in nodes.items()}
+    for (pool_id, node_id), on_node in sorted(cards.items(), key=lambda item: known[item[0][1]].name):
+        nodes[pool_id].append(_node(known[node_id], on_node, fixed=pool_id in fixed))
+    return {pool: tuple(in_pool) for pool, in_pool in nodes.items()}
 
 
 NO_CARD = e.Card(units=0)
 
 
-def _node(node: Node, here: dict[int, e.Card], *, fixed: bool) -> e.Node:
+def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
     """A quarantined card stays in the row with 0 units, so that the indexes of the others do not move."""
     usable = node.takes_pods
     instances = _less(node.instances, node.outside.get("instances"))
     return e.Node(
         name=node.name,
-        cards=tuple(here.get(index, NO_CARD) if usable else NO_CARD for index in range(max(here) + 1)),
+        cards=tuple(cards.get(index, NO_CARD) if usable else NO_CARD for index in range(max(cards) + 1)),
         instances=(instances if usable else {}) if fixed and node.instances else None,
         domain=node.domain or None,
         cpu_milli=_left(node, "cpu_milli"),
@@ -180,11 +180,11 @@ def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:
 
 def lowest_caps(caps: Iterable[Mapping[K, int]]) -> dict[K, int]:
     """What is said above holds in every team as well: the smallest cap counts."""
-    found: dict[K, int] = {}
+    lowest: dict[K, int] = {}
     for each in caps:
         for pool, units in each.items():
-            found[pool] = min(units, found.get(pool, units))
-    return found
+            lowest[pool] = min(units, lowest.get(pool, units))
+    return lowest
 
 
 def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:

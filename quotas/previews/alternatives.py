@@ -32,49 +32,49 @@ class Instead:
 
 def instead_of(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
     """The alternatives to those whom this decision told to go. Raises what `passes.snapshot_of` raises."""
-    told = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
-    if not told:
+    victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
+    if not victims:
         return []
     snapshot = snapshot_of(row.plan_pass)
     most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
-    found = alternatives(snapshot, e.ClaimId(row.claim.public_id), told, most)
-    others = {victim for each in found for victim in each.answer.victims}
-    teller = Teller(actor, {*told, *others})
-    hidden = Claim.objects.filter(public_id__in={*told, *others}).exclude(department__in=seen)
+    options = alternatives(snapshot, e.ClaimId(row.claim.public_id), victims, most)
+    others = {victim for each in options for victim in each.answer.victims}
+    teller = Teller(actor, {*victims, *others})
+    hidden = Claim.objects.filter(public_id__in={*victims, *others}).exclude(department__in=seen)
     unseen = set(hidden.values_list("public_id", flat=True))
     return [
         Instead(
             tuple(teller.ahead(each.spared)),
             tuple(teller.ahead(each.answer.victims)),
-            _why(each, row.pool, numbers=unseen.isdisjoint({*told, *each.answer.victims})),
+            _why(each, row.pool, numbers=unseen.isdisjoint({*victims, *each.answer.victims})),
         )
-        for each in found
+        for each in options
     ]
 
 
-def _why(found: Alternative, pool: Pool, *, numbers: bool) -> str:
+def _why(alternative: Alternative, pool: Pool, *, numbers: bool) -> str:
     """`numbers`: the reader may know how long others' work has run, and its priority."""
-    if not found.answer.victims:
-        return _unless_others_go(found.answer)
-    if found.worse_in is None:
+    if not alternative.answer.victims:
+        return _unless_others_go(alternative.answer)
+    if alternative.worse_in is None:
         return _("On its own it costs no more, but other decisions of the same planning pass use that capacity.")
-    if found.worse_in is Criterion.SHARES:
+    if alternative.worse_in is Criterion.SHARES:
         return _("The department that borrows most for its weight would release less.")
-    if found.worse_in is Criterion.ORDER:
+    if alternative.worse_in is Criterion.ORDER:
         return _("Equally good: between equals, the freed places decide, then the IDs.")
-    chosen, instead = found.chosen or 0, found.instead or 0
-    if found.worse_in is Criterion.PRIORITY:
+    chosen, instead = alternative.chosen or 0, alternative.instead or 0
+    if alternative.worse_in is Criterion.PRIORITY:
         text = _("It would preempt workloads of higher priority: %(instead)s instead of %(chosen)s.")
         return (
             text % {"instead": instead, "chosen": chosen}
             if numbers
             else _("It would preempt workloads of higher priority.")
         )
-    if found.worse_in is Criterion.LOST_WORK:
+    if alternative.worse_in is Criterion.LOST_WORK:
         text = _("More computing time would be lost: %(instead)s instead of %(chosen)s.")
         hours = {"instead": _gpu_hours(instead, pool), "chosen": _gpu_hours(chosen, pool)}
         return text % hours if numbers else _("More computing time would be lost.")
-    if found.worse_in is Criterion.COUNT:
+    if alternative.worse_in is Criterion.COUNT:
         text = ngettext(
             "It would preempt %(instead)s workload instead of %(chosen)s.",
             "It would preempt %(instead)s workloads instead of %(chosen)s.", instead,
@@ -89,7 +89,7 @@ def _why(found: Alternative, pool: Pool, *, numbers: bool) -> str:
             "Departments would fall further below their guaranteed quota: by %(instead)s instead of %(chosen)s."
         ),
         Criterion.UNITS: _("It would free more than is needed: %(instead)s instead of %(chosen)s."),
-    }[found.worse_in]
+    }[alternative.worse_in]
     return text % {"instead": amount(instead, pool), "chosen": amount(chosen, pool)}
 
 

@@ -34,7 +34,7 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
     for group in PoolGroup.objects.filter(pools__quotas__isnull=False).distinct().order_by("pk"):
         snapshot = load_snapshot(group, now=now)
         pairs.append((snapshot, with_place(snapshot, department, parent, weight)))
-    limits = [found for pair in pairs for found in _limits(*pair, department)]
+    limits = [sentence for pair in pairs for sentence in _limits(*pair, department)]
     lines = [*_owners(department, parent), *(line for line, _breaks in limits)]
     breaks = [each for _line, each in limits if each is not None]
     return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)), lines, breaks)

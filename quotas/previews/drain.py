@@ -44,9 +44,9 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
         "%(count)s workloads run here and continue until they end; no new workload starts on %(node)s.",
         len(standing),
     )  # fmt: skip
-    said = text % {"count": len(standing), "node": node.name}
+    headline = text % {"count": len(standing), "node": node.name}
     breaks = (*breaks_of(effect), *_shorter(node))
-    return Preview(tuple(side_of(actor, claim) for claim in standing), None, said, lines, breaks)
+    return Preview(tuple(side_of(actor, claim) for claim in standing), None, headline, lines, breaks)
 
 
 def _shorter(node: Node) -> Iterator[Break]:

@@ -87,18 +87,20 @@ class Preview:
 IN_SENTENCE = {"stopped", "waits", "recallable"}
 
 
-def effect_of(actor: Actor, *found: Difference) -> Effect:
+def effect_of(actor: Actor, *differences: Difference) -> Effect:
     """What the differences, one of each pool group, mean for this reader."""
-    stopped = {claim for each in found for claim in each.told}
-    staying = {c for each in found for c in (*each.spared, *(set(each.after.withdrawn) - set(each.before.withdrawn)))}
-    starting = {c.claim for each in found for c in each.changes if _starts(c.after) and not _starts(c.before)}
-    waiting = {
-        c.claim for each in found for c in each.changes if _starts(c.before) and c.after and not _starts(c.after)
+    stopped = {claim for each in differences for claim in each.told}
+    staying = {
+        c for each in differences for c in (*each.spared, *(set(each.after.withdrawn) - set(each.before.withdrawn)))
     }
-    late = {claim: times for each in found for claim, times in _late(each)}
+    starting = {c.claim for each in differences for c in each.changes if _starts(c.after) and not _starts(c.before)}
+    waiting = {
+        c.claim for each in differences for c in each.changes if _starts(c.before) and c.after and not _starts(c.after)
+    }
+    late = {claim: times for each in differences for claim, times in _late(each)}
     impossible = {
         c.claim
-        for each in found
+        for each in differences
         for c in each.changes
         if c.before and _impossible(c.after) and not _impossible(c.before)
     }
@@ -109,7 +111,7 @@ def effect_of(actor: Actor, *found: Difference) -> Effect:
 
     return Effect(
         sides(stopped), sides(staying), sides(starting), sides(waiting),
-        max((by for by in map(_last, found) if by is not None), default=None), _later(found),
+        max((by for by in map(_last, differences) if by is not None), default=None), _later(differences),
         tuple(Late(side_of(actor, row), *late[row.public_id]) for row in rows if row.public_id in late),
         sides(impossible),
     )  # fmt: skip
@@ -123,9 +125,9 @@ def _impossible(decision: e.Decision | None) -> bool:
     return decision is not None and decision.decision is e.DecisionKind.IMPOSSIBLE
 
 
-def _late(found: Difference) -> Iterator[tuple[str, tuple[dt.datetime, dt.datetime | None]]]:
+def _late(difference: Difference) -> Iterator[tuple[str, tuple[dt.datetime, dt.datetime | None]]]:
     """Who is promised a time now, and would get a later one, or none: when it is, and when it would be."""
-    for change in found.changes:
+    for change in difference.changes:
         before, after = change.before, change.after
         if before is None or after is None or before.by is None or _starts(after) or _impossible(after):
             continue
@@ -144,16 +146,16 @@ def side_of(actor: Actor, claim: Claim) -> ClaimSide:
     return ClaimSide(claim.department, claim.pool, claim.units, own, name, workload, claim.public_id)
 
 
-def _last(found: Difference) -> dt.datetime | None:
+def _last(difference: Difference) -> dt.datetime | None:
     """By when the last of those told would be gone."""
-    told = set(found.told)
-    by = [d.by for d in found.after.decisions if d.by is not None and told & set(d.victims)]
+    victims = set(difference.told)
+    by = [d.by for d in difference.after.decisions if d.by is not None and victims & set(d.victims)]
     return moment(max(by)) if by else None
 
 
-def _later(found: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
+def _later(differences: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
     units: dict[str, int] = {}
-    for each in found:
+    for each in differences:
         for (_department, pool), more in each.recallable.items():
             if more > 0:
                 units[pool] = units.get(pool, 0) + more
@@ -201,19 +203,19 @@ def preview_of(effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break
 
 
 def _sentences(effect: Effect) -> list[str]:
-    said = []
+    sentences = []
     if effect.stopped:
         text = ngettext(
             "%(count)s workload would have to release %(units)s in total.",
             "%(count)s workloads would have to release %(units)s in total.", len(effect.stopped),
         )  # fmt: skip
-        said.append(text % {"count": len(effect.stopped), "units": units_of(effect.stopped)})
+        sentences.append(text % {"count": len(effect.stopped), "units": units_of(effect.stopped)})
     if effect.staying:
         text = ngettext(
             "%(count)s workload that is being recalled would keep its %(units)s.",
             "%(count)s workloads that are being recalled would keep their %(units)s.", len(effect.staying),
         )  # fmt: skip
-        said.append(text % {"count": len(effect.staying), "units": units_of(effect.staying)})
+        sentences.append(text % {"count": len(effect.staying), "units": units_of(effect.staying)})
     if effect.starting:
         text = ngettext(
             "No workload has to be preempted; %(starting)s queued workload would start.",
@@ -223,20 +225,20 @@ def _sentences(effect: Effect) -> list[str]:
             "%(starting)s queued workload would start.",
             "%(starting)s queued workloads would start.", len(effect.starting),
         )  # fmt: skip
-        said.append((also if said else text) % {"starting": len(effect.starting)})
+        sentences.append((also if sentences else text) % {"starting": len(effect.starting)})
     if effect.waiting:
         text = ngettext(
             "%(count)s workload that is about to start would wait.",
             "%(count)s workloads that are about to start would wait.", len(effect.waiting),
         )  # fmt: skip
-        said.append(text % {"count": len(effect.waiting)})
+        sentences.append(text % {"count": len(effect.waiting)})
     for pool, units in effect.later:
         text = _(
             "No workload has to be preempted now; %(later)s more in use would count as borrowed and could be recalled."
         )
         also = _("%(later)s more in use would count as borrowed and could be recalled.")
-        said.append((also if said else text) % {"later": amount(units, pool)})
-    return said or [_("No workload is affected now.")]
+        sentences.append((also if sentences else text) % {"later": amount(units, pool)})
+    return sentences or [_("No workload is affected now.")]
 
 
 def units_of(sides: Iterable[ClaimSide]) -> str:

@@ -64,19 +64,19 @@ def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot
 
 
 def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[str]:
-    said = []
+    sentences = []
     if _young(before, pool) != _young(after, pool):
-        said.append(_protected(before, after, pool))
+        sentences.append(_protected(before, after, pool))
     row = next(each for each in after.pools if each.id == pool.slug)
-    kept = [claim for claim in _running(after, pool) if notice_of(claim, row, after.settings) != row.notice]
-    if kept:
-        longest = max(notice_of(claim, row, after.settings) for claim in kept)
+    unaffected = [claim for claim in _running(after, pool) if notice_of(claim, row, after.settings) != row.notice]
+    if unaffected:
+        longest = max(notice_of(claim, row, after.settings) for claim in unaffected)
         text = ngettext(
             "%(count)s running workload keeps the notice it started with (%(longest)s).",
-            "%(count)s running workloads keep the notice they started with (at most %(longest)s).", len(kept),
+            "%(count)s running workloads keep the notice they started with (at most %(longest)s).", len(unaffected),
         )  # fmt: skip
-        said.append(text % {"count": len(kept), "longest": duration(longest)})
-    return said
+        sentences.append(text % {"count": len(unaffected), "longest": duration(longest)})
+    return sentences
 
 
 def _protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> str:
@@ -127,10 +127,10 @@ def _groups(scope: Scope) -> list[PoolGroup]:
     """Where the scope's claims or quotas are."""
     if scope.pool is not None:
         return [scope.pool.group]
-    mine = Pool.objects.filter(quotas__department=scope.department) | Pool.objects.filter(
+    pools = Pool.objects.filter(quotas__department=scope.department) | Pool.objects.filter(
         claims__department=scope.department
     )
-    return list(PoolGroup.objects.filter(pools__in=mine.distinct()).distinct().order_by("pk"))
+    return list(PoolGroup.objects.filter(pools__in=pools.distinct()).distinct().order_by("pk"))
 
 
 def with_policy(snapshot: e.Snapshot, scope: Scope, policy: e.Policy | None) -> e.Snapshot:

@@ -61,16 +61,16 @@ def preview_quota(
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
-    found = what_if(snapshot, changed)
-    lines, fall = windows_lines(row, found.told, now=now)
+    difference = what_if(snapshot, changed)
+    lines, fall = windows_lines(row, difference.told, now=now)
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
         text = _("%(parent)s would keep %(left)s for itself.")
         lines.append(text % {"parent": giver.department.name, "left": amount(giver.guaranteed, pool)})
-        found = what_if(snapshot, changed)
+        difference = what_if(snapshot, changed)
     breaks = [Break("called_back", fall, (row.lend_limit, *map(str, row.windows)))] if fall and lends_otherwise else ()
-    return preview_of(effect_of(actor, found), lines, breaks)
+    return preview_of(effect_of(actor, difference), lines, breaks)
 
 
 def preview_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> Preview:
@@ -104,26 +104,26 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
     return changed
 
 
-def windows_lines(quota: Quota, told: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
+def windows_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
     """What the lending windows mean now, and when they next call back what is lent beside what goes at once: all that the
     claims hold that are `told`, since what they leave too much is idle then. The latter once more by itself, or "".
     Nothing without windows."""
     if not quota.windows:
         return [], ""
     schedule, pool = windows.schedule_of(quota), quota.pool
-    said = [_("After this change the department %(lends)s.") % {"lends": lends(quota, now=now)}]
+    lines = [_("After this change the department %(lends)s.") % {"lends": lends(quota, now=now)}]
     live = read([pool])
     inside = live.subtree(quota.department_id)
     entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
-    going = sum(claim.units for claim in live.claims_of(pool.pk) if claim.public_id in told)
+    going = sum(claim.units for claim in live.claims_of(pool.pk) if claim.public_id in victims)
     staying = sum(entry.units for entry in entries if entry.claim.state == ClaimState.HOLDING) - going
     stays = int(min(staying, height(schedule.at(now))))
     fall = schedule.next_fall(now, stays)
     if entries and quota.pk and (rule := nothing_comes_back(quota.department, pool)):
-        said.append(rule.sentence(quota.department, pool))
+        lines.append(rule.sentence(quota.department, pool))
     elif fall is not None and fall[1] is not None:
         lent = sum(entry.units for entry in entries)
         back = {"lent": amount(lent, pool), "units": amount(stays - fall[1], pool), "at": clock_of(fall[0])}
         called_back = _("Of the %(lent)s lent now, %(units)s would be recalled by %(at)s.") % back
-        return [*said, called_back], called_back
-    return said, ""
+        return [*lines, called_back], called_back
+    return lines, ""

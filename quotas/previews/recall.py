@@ -33,9 +33,9 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
     recall = recall_for_engine(e.DepartmentId(department.slug), e.PoolId(pool.slug), units, seconds(now))
     snapshot = load_snapshot(pool.group, now=now)
     asked = with_claim(snapshot, recall)
-    found = what_if(snapshot, asked)
-    answer = next(each for each in found.after.decisions if each.claim == recall.id)
-    effect = effect_of(actor, found)
+    difference = what_if(snapshot, asked)
+    answer = next(each for each in difference.after.decisions if each.claim == recall.id)
+    effect = effect_of(actor, difference)
     stopped, breaks = effect.stopped, tuple(each for each in breaks_of(effect) if each.kind == "stopped")
     if answer.decision is e.DecisionKind.ADMIT:
         text = _("%(department)s would have its %(units)s at once from idle capacity; no workload has to be preempted.")

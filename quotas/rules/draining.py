@@ -25,7 +25,7 @@ def leaves_by(claim: Claim, *, now: dt.datetime) -> dt.datetime:
     return max(now, (claim.started_at or now) + shortest) + dt.timedelta(seconds=claim.notice)
 
 
-def tell_to_go(node: Node, told: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
+def tell_to_go(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
     """Notice begins for everyone on the node who may be stopped; returns {public id: by when} of all told so far.
 
     Who was told before, and stays after all because the plan said so meanwhile, keeps the first deadline.
@@ -33,23 +33,23 @@ def tell_to_go(node: Node, told: dict[str, str], *, now: dt.datetime) -> dict[st
     for claim in on_node(node):
         if claim.state != ClaimState.HOLDING or not claim.preemptible:
             continue
-        first = told.get(claim.public_id)
+        first = deadlines.get(claim.public_id)
         leave_by = max(now, dt.datetime.fromisoformat(first)) if first else leaves_by(claim, now=now)
         if Claim.objects.filter(pk=claim.pk, state=ClaimState.HOLDING).update(
             state=ClaimState.LEAVING, leave_by=leave_by, held_for=None
         ):
-            told = {**told, claim.public_id: leave_by.isoformat()}
+            deadlines = {**deadlines, claim.public_id: leave_by.isoformat()}
             wake("workloads.converge", claim=claim.public_id)
-    return told
+    return deadlines
 
 
-def let_stay(node: Node, told: dict[str, str], *, now: dt.datetime) -> int:
+def let_stay(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> int:
     """The node stays as it is: who has not had SIGTERM goes on, unless what it holds is no longer its department's to
     use. Returns how many stay."""
     stay = 0
     for claim in on_node(node):
         if (
-            claim.public_id not in told
+            claim.public_id not in deadlines
             or claim.held_for_id
             or claim.term_at
             or (claim.leave_by and claim.leave_by <= now)

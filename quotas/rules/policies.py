@@ -92,10 +92,10 @@ class Scope:
             case Department() as department, None:
                 return Department.objects.get(pk=department.pk)
             case Department() as department, Pool() as pool:
-                found = Quota.objects.filter(department=department, pool=pool).first()
-                if found is None:
+                quota = Quota.objects.filter(department=department, pool=pool).first()
+                if quota is None:
                     raise NoQuota(department=department.name, pool=pool.name)
-                return found
+                return quota
         raise ValueError("a policy is set for a pool, a department or both")
 
     @property

@@ -97,8 +97,8 @@ def set_quota(
         emit("quota.changed", department=department, pool=pool.slug)
         others = [owner for owner in notices.owners_of(department) if owner != actor.user]
         numbers = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
-        told: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **numbers}
-        notices.tell("quota.changed", to=others, department=department, **told)
+        facts: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **numbers}
+        notices.tell("quota.changed", to=others, department=department, **facts)
         wake("quotas.plan", group_id=pool.group_id)
     return quota
 

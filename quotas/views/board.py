@@ -56,22 +56,22 @@ class Row:
 @require_safe
 def department(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department)
+    dept = department_for(actor, department)
     live = read()
-    inside = live.subtree(here.pk)
+    inside = live.subtree(dept.pk)
     context: dict[str, Any] = {
-        "department": here,
+        "department": dept,
         "days": days_of(request),
         "periods": PERIODS,
-        "may_steer": actor.may(Right.STEER, here),
-        "above": [(each, actor.may(Right.SEE, each)) for each in upwards(live.departments, here.parent_id)][::-1],
-        "paused_above": next((above for above in upwards(live.departments, here.parent_id) if above.paused), None),
+        "may_steer": actor.may(Right.STEER, dept),
+        "above": [(each, actor.may(Right.SEE, each)) for each in upwards(live.departments, dept.parent_id)][::-1],
+        "paused_above": next((above for above in upwards(live.departments, dept.parent_id) if above.paused), None),
     }
     past = wants_part(request, "past")
     if past:
-        pools = [usage.pool for usage in usages(live, here.pk, seen=actor.seen)]
+        pools = [usage.pool for usage in usages(live, dept.pk, seen=actor.seen)]
     else:
-        context |= _now(live, actor, here, inside)
+        context |= _now(live, actor, dept, inside)
         pools = [row.usage.pool for row in context["rows"]]
     if past or not request.headers.get("HX-Request"):
         context |= _past(pools, inside, context["days"])
@@ -83,14 +83,14 @@ def days_of(request: HttpRequest) -> int:
     return chosen if chosen in PERIODS else 7
 
 
-def _now(live: Live, actor: Actor, here: Department, inside: list[int]) -> dict[str, Any]:
+def _now(live: Live, actor: Actor, department: Department, inside: list[int]) -> dict[str, Any]:
     running = [loan for loan in loans(inside, days=0) if loan.units]
     waiting = [
         c for c in live.all_claims() if c.department_id in inside and c.state == ClaimState.PENDING and not c.is_recall
     ]
-    rows = [_row(usage, running, inside) for usage in usages(live, here.pk, seen=actor.seen)]
+    rows = [_row(usage, running, inside) for usage in usages(live, department.pk, seen=actor.seen)]
     return {
-        "teams": list(_teams(live, here.pk)),
+        "teams": list(_teams(live, department.pk)),
         "seen": actor.seen,
         "some_unseen": not actor.seen.issuperset(inside),
         "rows": rows,
@@ -135,12 +135,14 @@ def _turn(claim: Claim) -> tuple[int, int, dt.datetime]:
 
 
 def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
-    mine = [loan for loan in running if loan.pool.pk == usage.pool.pk]
+    in_pool = [loan for loan in running if loan.pool.pk == usage.pool.pk]
     quota = usage.quota
     return Row(
         usage,
-        tuple(BorrowedSince(loan.lender, loan.units, loan.since) for loan in mine if loan.borrower.pk in inside),
-        tuple(BorrowedSince(loan.borrower, loan.units, loan.since) for loan in mine if loan.borrower.pk not in inside),
+        tuple(BorrowedSince(loan.lender, loan.units, loan.since) for loan in in_pool if loan.borrower.pk in inside),
+        tuple(
+            BorrowedSince(loan.borrower, loan.units, loan.since) for loan in in_pool if loan.borrower.pk not in inside
+        ),
         lends(quota, now=timezone.now()) if quota is not None and quota.windows else "",
     )
 

@@ -28,30 +28,30 @@ from quotas.views.quotas import rule_of, rules_of
 def caps(request: HttpRequest, department: str) -> HttpResponse:
     """A part of the members page: what each user may hold of each pool."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER if request.method == "POST" else Right.SEE)
-    return _caps(request, actor, here, None)
+    dept = department_for(actor, department, Right.STEER if request.method == "POST" else Right.SEE)
+    return _caps(request, actor, dept, None)
 
 
 @login_required
 @require_POST
 def set_cap(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    rule = rule_of(here, pool)
-    units = UserCap.objects.filter(department=here, pool=rule.pool).values_list("units", flat=True).first()
+    dept = department_for(actor, department, Right.STEER)
+    rule = rule_of(dept, pool)
+    units = UserCap.objects.filter(department=dept, pool=rule.pool).values_list("units", flat=True).first()
     form = CapForm(request.POST, prefix=pool, pool=rule.pool, initial=_initial(units))
     if form.is_valid():
         try:
             versions.check({"units": units}, form.cleaned_data[versions.FIELD])
-            foreseen = preview_cap(actor=actor, department=here, pool=rule.pool, units=form.cleaned_data["units"])
+            foreseen = preview_cap(actor=actor, department=dept, pool=rule.pool, units=form.cleaned_data["units"])
             given = request.POST.get(confirm.FIELD, "")
             confirm.require(foreseen.breaks, given, action=_("Set anyway"))
-            quotas.set_user_cap(actor=actor, department=here, pool=rule.pool, **form.cleaned_data)
+            quotas.set_user_cap(actor=actor, department=dept, pool=rule.pool, **form.cleaned_data)
         except confirm.Unconfirmed as problem:
             form.asked = problem
         except Problem as problem:
             blame(form, problem)
-    return _caps(request, actor, here, (rule.pool, form))
+    return _caps(request, actor, dept, (rule.pool, form))
 
 
 def _initial(units: int | None) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def decisions(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     seen = actor.seen
     rows = concerning(actor, seen)
-    found = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
-    page = Paginator(found.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
+    narrowed = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
+    page = Paginator(narrowed.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
     pools = dict(Pool.objects.values_list("slug", "name"))
     names = dict(Department.objects.values_list("slug", "name"))
     facets = [

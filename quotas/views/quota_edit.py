@@ -63,8 +63,8 @@ class Forms:
 
     @property
     def status(self) -> int:
-        found = conflicts.status_of(self.quota)
-        return 422 if found == 200 and self.errors else found
+        status = conflicts.status_of(self.quota)
+        return 422 if status == 200 and self.errors else status
 
     def asked(self) -> dict[str, Any]:
         """What valid forms mean, as set_quota and preview_quota take it."""
@@ -83,31 +83,31 @@ class Forms:
 def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     """`version` in the form is what the reader saw: an edit of something newer is refused, not overwritten."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    rule = rule_of(here, pool)
-    forms = Forms.of(request.POST if request.method == "POST" else None, actor, here, rule)
+    dept = department_for(actor, department, Right.STEER)
+    rule = rule_of(dept, pool)
+    forms = Forms.of(request.POST if request.method == "POST" else None, actor, dept, rule)
     if request.method == "POST" and forms.are_valid:
         why = forms.quota.cleaned_data["why"]
-        asked: dict[str, Any] = {"actor": actor, "department": here, "pool": rule.pool, **forms.asked()}
+        asked: dict[str, Any] = {"actor": actor, "department": dept, "pool": rule.pool, **forms.asked()}
         try:
             quotas.check_quota(**asked)
             confirm.require(
                 preview_quota(**asked).breaks, request.POST.get(confirm.FIELD, ""),
                 asks=_("Change the quota of %(department)s in %(pool)s?")
-                % {"department": here.name, "pool": rule.pool.name},
+                % {"department": dept.name, "pool": rule.pool.name},
                 action=_("Change anyway"),
             )  # fmt: skip
             quotas.set_quota(why=why, **asked)
         except Problem as problem:
             forms.blame(problem)
             if isinstance(problem, versions.Stale):
-                rule = rule_of(here, pool)
+                rule = rule_of(dept, pool)
         else:
             messages.success(request, _("The quota of %(pool)s was saved.") % {"pool": rule.pool.name})
-            return redirect("quotas:quotas", here.slug)
+            return redirect("quotas:quotas", dept.slug)
     context = {
-        "department": here, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
-        "may_promise": may_promise(actor, here), "giver": None if actor.is_operator else here.parent,
+        "department": dept, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
+        "may_promise": may_promise(actor, dept), "giver": None if actor.is_operator else dept.parent,
     }  # fmt: skip
     return render(
         request,
@@ -122,13 +122,13 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
 def edit_preview(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     """The panel beside the form: who is affected, before anything is saved."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    rule = rule_of(here, pool)
-    forms = Forms.of(request.GET, actor, here, rule)
-    context: dict[str, Any] = {"department": here, "pool": rule.pool}
+    dept = department_for(actor, department, Right.STEER)
+    rule = rule_of(dept, pool)
+    forms = Forms.of(request.GET, actor, dept, rule)
+    context: dict[str, Any] = {"department": dept, "pool": rule.pool}
     if forms.are_valid:
         try:
-            context["preview"] = preview_quota(actor=actor, department=here, pool=rule.pool, **forms.asked())
+            context["preview"] = preview_quota(actor=actor, department=dept, pool=rule.pool, **forms.asked())
         except Problem as problem:
             context["problem"] = problem
     else:

@@ -53,23 +53,23 @@ class Rule:
 @require_safe
 def quotas(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department)
-    entries = AuditEntry.objects.filter(action="quota.changed", department=here)[:HISTORY_SHOWN]
+    dept = department_for(actor, department)
+    entries = AuditEntry.objects.filter(action="quota.changed", department=dept)[:HISTORY_SHOWN]
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     context = {
-        "department": here,
-        "rules": rules_of(here),
+        "department": dept,
+        "rules": rules_of(dept),
         "history": [Change.of(entry, pools) for entry in entries],
-        "may_steer": actor.may(Right.STEER, here),
-        "may_promise": may_promise(actor, here),
+        "may_steer": actor.may(Right.STEER, dept),
+        "may_promise": may_promise(actor, dept),
     }
     return render(request, "quotas/quotas.html", context)
 
 
 def rules_of(department: Department) -> list[Rule]:
-    mine = {quota.pool_id: quota for quota in Quota.objects.filter(department=department)}
+    by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=department)}
     pools = Pool.objects.annotate(promised=Sum("quotas__guaranteed", default=0))
-    return [Rule(pool, mine.get(pool.pk), pool.promised) for pool in pools]
+    return [Rule(pool, by_pool.get(pool.pk), pool.promised) for pool in pools]
 
 
 def may_promise(actor: Actor, department: Department) -> bool:
@@ -81,10 +81,10 @@ def may_promise(actor: Actor, department: Department) -> bool:
 
 def rule_of(department: Department, pool: str) -> Rule:
     """Raises NotVisible for a pool that does not exist."""
-    found = [rule for rule in rules_of(department) if rule.pool.slug == pool]
-    if not found:
+    matching = [rule for rule in rules_of(department) if rule.pool.slug == pool]
+    if not matching:
         raise NotVisible
-    return found[0]
+    return matching[0]
 
 
 # History --------------------------------------------------------------------------------------------------------------
@@ -105,12 +105,12 @@ class Change:
         why = str(after.pop("why", ""))
         slug = entry.target.partition("/")[2]
         pool = pools.get(slug)
-        told = [
+        facts = [
             (label, _said(name, before, pool) if before else "–", _said(name, after, pool))
             for name, label in _names().items()
             if name in after
         ]
-        changed = tuple((label, was, became) for label, was, became in told if was != became)
+        changed = tuple((label, was, became) for label, was, became in facts if was != became)
         return Change(entry, pool.name if pool else slug, changed, why)
 
 

@@ -27,25 +27,25 @@ from quotas.rules import recalls
 @require_http_methods(["GET", "HEAD", "POST"])
 def recall(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    rows = promised(here)
+    dept = department_for(actor, department, Right.STEER)
+    rows = promised(dept)
     form = RecallForm(request.POST or None, pools=[row.pool for row in rows], initial=_first(request, rows))
     if request.method == "POST" and form.is_valid():
         pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
         try:
-            preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
+            preview = preview_recall(actor=actor, department=dept, pool=pool, units=units)
             confirm.require(
                 preview.breaks, request.POST.get(confirm.FIELD, ""), facts={"pool": pool.slug, "units": units},
                 asks=_("Recall %(units)s of %(pool)s?") % {"units": amount(units, pool), "pool": pool.name},
                 action=_("Recall"), also=[preview.sentence, *preview.lines],
             )  # fmt: skip
-            recalls.create_recall(actor=actor, department=here, pool=pool, units=units, until=form.until)
+            recalls.create_recall(actor=actor, department=dept, pool=pool, units=units, until=form.until)
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(request, _("%(units)s recalled.") % {"units": amount(units, pool)})
-            return redirect("quotas:department", here.slug)
-    context = {"department": here, "form": form, "rows": rows}
+            return redirect("quotas:department", dept.slug)
+    context = {"department": dept, "form": form, "rows": rows}
     return render(request, "quotas/recall.html", context, status=422 if form.errors else 200)
 
 
@@ -54,14 +54,14 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
 def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
     """The panel beside the form: who would be told to go, and by when the units are back."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    form = RecallForm(request.GET, pools=[row.pool for row in promised(here)])
-    context = {"department": here, "form": form}
+    dept = department_for(actor, department, Right.STEER)
+    form = RecallForm(request.GET, pools=[row.pool for row in promised(dept)])
+    context = {"department": dept, "form": form}
     if form.is_valid():
         pool, units = form.cleaned_data["pool"], form.cleaned_data["units"]
         context |= {"pool": pool, "units": units}
         try:
-            preview = preview_recall(actor=actor, department=here, pool=pool, units=units)
+            preview = preview_recall(actor=actor, department=dept, pool=pool, units=units)
             mark = confirm.mark_of(preview.breaks, {"pool": pool.slug, "units": units})
             context |= {"preview": preview, "confirmed": mark, "form_id": "recall"}
         except Problem as problem:
@@ -73,15 +73,15 @@ def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
 @require_POST
 def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department, Right.STEER)
-    claim = Claim.objects.filter(department=here, public_id=recall, pods=0).select_related("pool", "department").first()
+    dept = department_for(actor, department, Right.STEER)
+    claim = Claim.objects.filter(department=dept, public_id=recall, pods=0).select_related("pool", "department").first()
     if claim is None:
         raise NotVisible
     recalls.withdraw_recall(actor=actor, claim=claim)
     messages.success(
         request, _("The recall was withdrawn; %(units)s released.") % {"units": amount(claim.units, claim.pool)}
     )
-    return redirect("quotas:department", here.slug)
+    return redirect("quotas:department", dept.slug)
 
 
 def promised(department: Department) -> list[PoolUsage]:

@@ -14,10 +14,10 @@ from quotas.models import LIVE_CLAIMS, Claim
 @login_required
 @require_safe
 def work(request: HttpRequest, department: str, username: str) -> HttpResponse:
-    here = department_for(actor_of(request), department, Right.STEER)
-    claims = Claim.objects.filter(department=here, user__username=username, state__in=LIVE_CLAIMS, pods__gt=0)
+    dept = department_for(actor_of(request), department, Right.STEER)
+    claims = Claim.objects.filter(department=dept, user__username=username, state__in=LIVE_CLAIMS, pods__gt=0)
     context = {
-        "department": here,
+        "department": dept,
         "username": username,
         "claims": claims.select_related("pool").order_by("submitted_at"),
     }

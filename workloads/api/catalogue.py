@@ -115,10 +115,10 @@ class Clusters(ApiView):
 class ClusterView(ApiView):
     def cluster(self, name: str) -> Cluster:
         self.actor.require_operator()
-        found = Cluster.objects.filter(name=name).first()
-        if found is None:
+        row = Cluster.objects.filter(name=name).first()
+        if row is None:
             raise NotVisible
-        return found
+        return row
 
     @extend_schema(operation_id="clusters_read", responses=ClusterOut)
     def get(self, request: Request, cluster: str) -> Response:

@@ -59,7 +59,7 @@ class Variables(serializers.Field[Any, Any, Any, Any]):
             raise self.wrong("shape")
         if len(data) > MOST_VARIABLES:
             raise self.wrong("most", most=MOST_VARIABLES)
-        told: dict[str, str] = {}
+        plain: dict[str, str] = {}
         secret: dict[str, str] = {}
         for name, value in data.items():
             hidden = isinstance(value, dict) and set(value) == {"secret"}
@@ -68,5 +68,5 @@ class Variables(serializers.Field[Any, Any, Any, Any]):
                 raise self.wrong("value", name=name)
             if len(text) > LONGEST_VALUE:
                 raise self.wrong("long", name=name, most=LONGEST_VALUE)
-            (secret if hidden else told)[name] = text
-        return told, secret
+            (secret if hidden else plain)[name] = text
+        return plain, secret

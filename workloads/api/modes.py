@@ -166,21 +166,21 @@ class OperatorView(ApiView):
         self.actor.require_operator()
 
     def node(self, pk: int) -> Node:
-        found = Node.objects.filter(pk=pk).select_related("cluster").first()
-        if found is None:
+        row = Node.objects.filter(pk=pk).select_related("cluster").first()
+        if row is None:
             raise NotVisible
-        return found
+        return row
 
     def modes(self, node: Node) -> Response:
         table = table_of(node)
-        told = {
+        answer = {
             "node": node.pk, "name": node.name, "cluster": node.cluster.name, "sharing": node.sharing,
             "modes": modes_of(node),
             "configs": {name: dict(layout) for name, layout in named_layouts(table).items()} if table else {},
             "systems": list(SYSTEMS), "product": node.product,
             "change": change.public_id if (change := live(node)) else None,
         }  # fmt: skip
-        return Response(ModesOut(told).data)
+        return Response(ModesOut(answer).data)
 
 
 def changes() -> QuerySet[ModeChange]:
@@ -198,14 +198,14 @@ class NodeMode(OperatorView):
         row = self.node(node)
         target = target_of(row, **self.read(TargetIn))
         check_target(row, target)
-        found = preview(row, target, actions.keeper_of(row))
+        foreseen = preview(row, target, actions.keeper_of(row))
         breaks = breaks_of(self.actor, row, target)
-        told = {
-            "target": target.as_json(), "leavers": found.leavers, "empty_by": found.empty_by,
-            "losses": losses(row, target), "labels": found.labels, "diff": found.diff, "fault": found.fault,
+        answer = {
+            "target": target.as_json(), "leavers": foreseen.leavers, "empty_by": foreseen.empty_by,
+            "losses": losses(row, target), "labels": foreseen.labels, "diff": foreseen.diff, "fault": foreseen.fault,
             "breaks": confirm.as_json(breaks), "confirm": confirm.mark_of(breaks, target.as_json()) if breaks else None,
         }  # fmt: skip
-        return Response(ModePreviewOut(told).data)
+        return Response(ModePreviewOut(answer).data)
 
 
 class NodePin(OperatorView):
@@ -253,10 +253,10 @@ class ModeChanges(OperatorView):
 
 class ModeChangeView(OperatorView):
     def change(self, public_id: str) -> ModeChange:
-        found = changes().filter(public_id=public_id).first()
-        if found is None:
+        row = changes().filter(public_id=public_id).first()
+        if row is None:
             raise NotVisible
-        return found
+        return row
 
     @extend_schema(operation_id="mode_changes_read", responses=ModeChangeOut)
     def get(self, request: Request, change: str) -> Response:

@@ -121,10 +121,10 @@ class Logs(ApiView):
     def attempt(self, row: Workload) -> Attempt:
         number = self.number("attempt", maximum=2**31 - 1)
         attempts = row.attempts.select_related("cluster", "workload").order_by("-number")
-        found = attempts.first() if number is None else attempts.filter(number=number).first()
-        if found is None:
+        attempt = attempts.first() if number is None else attempts.filter(number=number).first()
+        if attempt is None:
             raise NoSuchAttempt(field="attempt", attempt=number)
-        return found
+        return attempt
 
 
 class Export(ApiView):
@@ -155,10 +155,10 @@ async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.S
         if not chunk.data:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LATER)
-        found = await streams.look(lambda: again(attempt.pk, offset, rank, reader), cluster=True)  # noqa: B023
-        if found is None:
+        update = await streams.look(lambda: again(attempt.pk, offset, rank, reader), cluster=True)  # noqa: B023
+        if update is None:
             return
-        attempt, chunk = found
+        attempt, chunk = update
 
 
 def again(pk: int, offset: int, rank: int, reader: streams.Standing) -> tuple[Attempt, LogChunk] | None:
@@ -228,8 +228,8 @@ class FileView(Files):
         row = workload_for(self.actor, workload)
         if self.flag("archive"):
             return downloads.answer(row, path)
-        found = volumes.get(row, path, request.GET.get("cursor", ""))
-        return listing(request, found) if isinstance(found, Listing) else downloads.sent(found)
+        content = volumes.get(row, path, request.GET.get("cursor", ""))
+        return listing(request, content) if isinstance(content, Listing) else downloads.sent(content)
 
     @extend_schema(
         operation_id="workloads_file_write",
@@ -252,11 +252,11 @@ class FileView(Files):
         return Response(status=204)
 
 
-def listing(request: Request, found: Listing) -> Response:
-    query = urlencode({"cursor": found.next})
-    following = request.build_absolute_uri(f"{quote(request.path)}?{query}") if found.next else None
-    entries = EntryOut(found.entries, many=True).data
-    return Response({"results": entries, "next": following, "total": found.total, "free": found.free})
+def listing(request: Request, folder: Listing) -> Response:
+    query = urlencode({"cursor": folder.next})
+    following = request.build_absolute_uri(f"{quote(request.path)}?{query}") if folder.next else None
+    entries = EntryOut(folder.entries, many=True).data
+    return Response({"results": entries, "next": following, "total": folder.total, "free": folder.free})
 
 
 def received(request: Request) -> Iterator[bytes]:

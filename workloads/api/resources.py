@@ -53,39 +53,39 @@ API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"} | {
 
 def workload_for(actor: Actor, public_id: str) -> Workload:
     """Raises NotVisible."""
-    found = with_attempts(visible(actor, Workload.objects.all()), *READ_ALONG).filter(public_id=public_id).first()
-    if found is None:
+    workload = with_attempts(visible(actor, Workload.objects.all()), *READ_ALONG).filter(public_id=public_id).first()
+    if workload is None:
         raise NotVisible
-    return found
+    return workload
 
 
 def conditions(view: ApiView) -> dict[str, Q]:
     """Filter name → its condition."""
-    found: dict[str, Q] = {}
+    by_parameter: dict[str, Q] = {}
     for name, lookup in (("pool", "pool__slug__in"), ("kind", "kind__in")):
         if words := [word for word in view.text(name).split(",") if word]:
-            found[name] = Q(**{lookup: words})
+            by_parameter[name] = Q(**{lookup: words})
     if words := [word for word in view.text("state").split(",") if word]:
         if unknown := [word for word in words if word not in {*State.values, "live", "final"}]:
             raise Invalid(N_("There is no state %(state)s."), field="state", state=unknown[0])
         final = Q(state__in=FINAL)
-        found["state"] = Q(state__in=words) | (final if "final" in words else Q(pk=None))
+        by_parameter["state"] = Q(state__in=words) | (final if "final" in words else Q(pk=None))
         if "live" in words:
-            found["state"] |= ~final
+            by_parameter["state"] |= ~final
     if view.text("author"):
-        found["author"] = Q(author__username=view.text("author"))
+        by_parameter["author"] = Q(author__username=view.text("author"))
     if view.flag("mine"):
-        found["mine"] = Q(author=view.user)
+        by_parameter["mine"] = Q(author=view.user)
     if view.text("q"):
-        found["q"] = Q(name__icontains=view.text("q"))
-    return found
+        by_parameter["q"] = Q(name__icontains=view.text("q"))
+    return by_parameter
 
 
-def facets(rows: QuerySet[Workload], found: dict[str, Q]) -> dict[str, dict[str, int]]:
+def facets(rows: QuerySet[Workload], by_parameter: dict[str, Q]) -> dict[str, dict[str, int]]:
     """How many there would be for each choice of one filter, the other filters as they are."""
     counts: dict[str, dict[str, int]] = {}
     for name, column in FACETS.items():
-        others = [condition for other, condition in found.items() if other != name]
+        others = [condition for other, condition in by_parameter.items() if other != name]
         groups = rows.filter(*others).order_by().values_list(column).annotate(count=Count("pk"))
         counts[name] = {str(value): count for value, count in groups if value is not None}
     return counts
@@ -95,9 +95,9 @@ class WorkloadList(ApiView):
     ordering = "-public_id"
 
     def listing(self, rows: QuerySet[Workload]) -> Response:
-        found = conditions(self)
-        more = {"facets": facets(rows, found)} if self.flag("facets") else {}
-        page = with_attempts(rows.filter(*found.values()).defer(*TEXTS), *READ_ALONG)
+        by_parameter = conditions(self)
+        more = {"facets": facets(rows, by_parameter)} if self.flag("facets") else {}
+        page = with_attempts(rows.filter(*by_parameter.values()).defer(*TEXTS), *READ_ALONG)
         return self.page(page, WorkloadRow, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
 
 

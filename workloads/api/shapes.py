@@ -294,8 +294,8 @@ IMAGES = Prepared(lambda name: Image.objects.filter(name=name, active=True))
 def near(name: str, known: Iterable[str]) -> str:
     """What was probably meant, else what there is; "" where there is nothing."""
     names = sorted(known)
-    found = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
-    return _("There are: %(names)s.") % {"names": listed(found)} if found else ""
+    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
+    return _("There are: %(names)s.") % {"names": listed(matches)} if matches else ""
 
 
 def pool_named(slug: str) -> Pool:

@@ -65,31 +65,31 @@ class VerdictOut(serializers.Serializer[Any]):
 
 def before_submitting(actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
     """Raises Forbidden, InvalidRequest."""
-    found = verdict_of(actor=actor, department=department, request=request)
-    told = {
-        "headline": found.headline.value,
-        "title": found.title,
-        "lines": found.lines,
-        "advice": found.advice,
-        "contract": found.contract,
-        "alternatives": found.alternatives,
-        "by": found.by,
+    verdict = verdict_of(actor=actor, department=department, request=request)
+    answer = {
+        "headline": verdict.headline.value,
+        "title": verdict.title,
+        "lines": verdict.lines,
+        "advice": verdict.advice,
+        "contract": verdict.contract,
+        "alternatives": verdict.alternatives,
+        "by": verdict.by,
         "unit": request.pool.unit,
-        "own": found.facts.own,
-        "borrowed": found.facts.borrowed,
-        "largest": found.facts.largest,
-        "position": found.facts.position or None,
+        "own": verdict.facts.own,
+        "borrowed": verdict.facts.borrowed,
+        "largest": verdict.facts.largest,
+        "position": verdict.facts.position or None,
         "given": given_out(request),
     }
-    return dict(VerdictOut(told).data)
+    return dict(VerdictOut(answer).data)
 
 
 def given_out(request: WorkloadRequest) -> dict[str, Any] | None:
-    found = given(request)
-    if found is None:
+    offer = given(request)
+    if offer is None:
         return None
-    levels = zip(("memory", "compute", "faults"), (each.level for each in found.kept), strict=True)
-    words = {name: getattr(found, name) for name in ("gets", "charge", "system", "isolation", "risks")}
+    levels = zip(("memory", "compute", "faults"), (each.level for each in offer.kept), strict=True)
+    words = {name: getattr(offer, name) for name in ("gets", "charge", "system", "isolation", "risks")}
     return words | dict(levels)
 
 
@@ -98,7 +98,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
     situation = situation_of(actor, workload, attempt)
     claim = attempt.claim if attempt else None
     waiting = claim is not None and claim.state == ClaimState.PENDING
-    told = {
+    answer = {
         "headline": headline_of(claim),
         "title": situation.sentence,
         "lines": situation.details,
@@ -113,7 +113,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "position": claim.position if claim and waiting else None,
         "given": None,
     }
-    return told_as(VerdictOut, told, {})
+    return told_as(VerdictOut, answer, {})
 
 
 def headline_of(claim: Claim | None) -> str | None:

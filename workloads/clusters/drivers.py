@@ -74,14 +74,14 @@ class Lending:
         self.driver = driver
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.driver, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self.driver, name)
+        if not callable(attribute):
+            return attribute
 
-        @functools.wraps(found)
+        @functools.wraps(attribute)
         def call(*args: Any, **kwargs: Any) -> Any:
             lend_connection()
-            return found(*args, **kwargs)
+            return attribute(*args, **kwargs)
 
         return call
 

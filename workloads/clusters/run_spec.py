@@ -44,12 +44,12 @@ def namespace_of(cluster: Cluster, department: str, *, unrestricted: bool = Fals
 
 def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:
     """A person's is known by their number: names may change."""
-    setup, author, found = workload.settings, workload.author, []
+    setup, author, volumes = workload.settings, workload.author, []
     if setup.department_volume:
-        found.append(SharedVolume("department", DEPARTMENT_VOLUME))
+        volumes.append(SharedVolume("department", DEPARTMENT_VOLUME))
     if setup.user_volume and author is not None:
-        found.append(SharedVolume(f"user-{author.pk}", USER_VOLUME, author.username))
-    return tuple(found)
+        volumes.append(SharedVolume(f"user-{author.pk}", USER_VOLUME, author.username))
+    return tuple(volumes)
 
 
 def ref_of(attempt: Attempt) -> RunRef:

@@ -24,8 +24,8 @@ class SharedFolder(Exception):
 def make_private(folder: Path) -> None:
     """Makes the data folder, or closes one that was left open to others. Raises SharedFolder."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & stat.S_ISVTX:
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or facts.st_mode & stat.S_ISVTX:
         raise SharedFolder(f"{folder} is shared with other accounts of this machine. Name one of your own: DATA_DIR=…")
     folder.chmod(0o700)
 
@@ -45,8 +45,8 @@ def kept_logins() -> dict[str, str]:
         lines = logins_file().read_text().splitlines()
     except OSError:
         return {}
-    found = {words[0]: words[1] for words in map(str.split, lines) if len(words) == 2}
-    return found if found.keys() >= {person.username for person in PEOPLE} else {}
+    logins = {words[0]: words[1] for words in map(str.split, lines) if len(words) == 2}
+    return logins if logins.keys() >= {person.username for person in PEOPLE} else {}
 
 
 def login_lines(logins: dict[str, str]) -> list[str]:
@@ -63,9 +63,9 @@ def login_lines(logins: dict[str, str]) -> list[str]:
 def ensure_logins() -> dict[str, str]:
     """username → password. Without the file everybody gets a new password; it is written last, so that a start which was
     interrupted is done again."""
-    kept = kept_logins()
-    if kept:
-        return kept
+    logins = kept_logins()
+    if logins:
+        return logins
     made = {person.username: new_password() for person in PEOPLE}
     for user in User.objects.filter(username__in=made):
         user.set_password(made[user.username])

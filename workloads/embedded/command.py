@@ -27,8 +27,8 @@ NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "
 def node_from(data: Mapping[str, Any]) -> NodeInfo:
     """A node as the cluster's options declare it; `cards` is a list of objects, or their number. With `object`, a Kubernetes
     node, it is what would be discovered there. Raises KeyError."""
-    if "object" in data and (found := sharing.discover(data["object"], sharing.Settings())) is not None:
-        return found
+    if "object" in data and (node := sharing.discover(data["object"], sharing.Settings())) is not None:
+        return node
     per_card = data.get("units_per_card", 1)
     cards = [{}] * data["cards"] if isinstance(data["cards"], int) else data["cards"]
     return NodeInfo(
@@ -127,8 +127,8 @@ class Plan:
     def environment(self, rank: int) -> dict[str, str]:
         """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
         spec = self.spec
-        mine = [(place.node, card) for place in spec.placement if place.pod == rank for card in place.cards]
-        cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in mine)
+        cards_of_rank = [(place.node, card) for place in spec.placement if place.pod == rank for card in place.cards]
+        cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in cards_of_rank)
         env = {
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",  # as images for Python have it: the log is read while it is written

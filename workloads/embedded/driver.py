@@ -202,12 +202,12 @@ class EmbeddedCluster:
 
     def volumes(self) -> tuple[KeptVolume, ...]:
         """Their departments and people are not written down here: a directory has its name only."""
-        found = []
+        volumes = []
         with unreachable():
             for folder in (self.root / "volumes").glob(f"{WORKDIRS}*"):
                 made = dt.datetime.fromtimestamp(folder.stat().st_mtime, dt.UTC)
-                found.append(KeptVolume(VolumeRef(folder.name, "", folder.name.removeprefix(WORKDIRS), "", ""), made))
-        return tuple(found)
+                volumes.append(KeptVolume(VolumeRef(folder.name, "", folder.name.removeprefix(WORKDIRS), "", ""), made))
+        return tuple(volumes)
 
     def discard(self, volume: VolumeRef) -> None:
         with unreachable(), contextlib.suppress(FileNotFoundError):

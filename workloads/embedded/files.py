@@ -24,10 +24,10 @@ class LocalFiles:
 
     def get(self, path: str, after: str = "") -> Listing | OpenFile:
         with failures():
-            said, file = volume_program.get(self.root, path, after)
+            answer, file = volume_program.get(self.root, path, after)
         if file is None:
-            return listing_of(said)
-        return OpenFile(said["name"], said["size"], volume_program.pieces(file, said["size"]))
+            return listing_of(answer)
+        return OpenFile(answer["name"], answer["size"], volume_program.pieces(file, answer["size"]))
 
     def archive(self, path: str) -> Archive:
         with failures():

@@ -47,7 +47,7 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
     products = list(dict.fromkeys(card.name for card in cards if card.name))
     for product in products:
         lost = not nodes  # cards that tell nothing any more are counted with the first product
-        mine = [card for card in cards if card.name == product or (lost and not card.name)]
+        of_product = [card for card in cards if card.name == product or (lost and not card.name)]
         nodes.append(
             NodeInfo(
                 name=name if not nodes else f"{name}-{len(nodes) + 1}",
@@ -57,13 +57,13 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
                 units_per_card=1,
                 cards=tuple(
                     CardInfo(card.index, 1, uuid=card.uuid, healthy=card.memory_mib is not None and not card.mig)
-                    for card in mine
+                    for card in of_product
                 ),
-                because=f"this machine's NVIDIA library lists {len(mine)} of them",
+                because=f"this machine's NVIDIA library lists {len(of_product)} of them",
                 labels={
                     "nvidia.com/gpu.product": product,
-                    "nvidia.com/gpu.count": str(len(mine)),
-                    "nvidia.com/gpu.memory": str(next((c.memory_mib for c in mine if c.memory_mib), 0)),
+                    "nvidia.com/gpu.count": str(len(of_product)),
+                    "nvidia.com/gpu.memory": str(next((c.memory_mib for c in of_product if c.memory_mib), 0)),
                     "nvidia.com/cuda.driver-version.full": driver,
                     "nvidia.com/cuda.driver-version.major": driver.partition(".")[0],
                 },

@@ -162,8 +162,8 @@ class Record:
             return LogChunk(b"", 0, over)
         end = over and start + len(data) >= size
         if tail is not None:
-            kept = last_lines(data, tail)
-            start, data = start + len(data) - len(kept), kept
+            tail_data = last_lines(data, tail)
+            start, data = start + len(data) - len(tail_data), tail_data
         return LogChunk(data, start, end)
 
 

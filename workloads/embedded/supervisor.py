@@ -47,10 +47,10 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 def read_json(path: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    return found
+    return content
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -94,13 +94,13 @@ def start_of(pid: int) -> str:
 
 def parents_in(session: int) -> dict[int, int]:
     """Living processes of a session, each with its parent."""
-    found = {}
+    parents = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             state, parent, _group, its = path.joinpath("stat").read_text().rpartition(") ")[2].split()[:4]
             if int(its) == session and state not in "ZX":
-                found[int(path.name)] = int(parent)
-    return found
+                parents[int(path.name)] = int(parent)
+    return parents
 
 
 def signals_of(pid: int, which: str) -> int:
@@ -289,8 +289,8 @@ class Supervisor:
 
     def note_end(self, rank: int, code: int) -> None:
         self.codes[rank] = code
-        told = self.kill_at is not None
-        self.state["ranks"][rank] |= {"finished_at": time.time(), "code": code, "told": told}
+        was_stopped = self.kill_at is not None
+        self.state["ranks"][rank] |= {"finished_at": time.time(), "code": code, "told": was_stopped}
 
     def patience(self) -> float:
         moments = [moment for moment in (self.kill_at, self.limit(), *self.again_at.values()) if moment]

@@ -16,11 +16,11 @@ from workloads.runtime.files import OpenFile
 
 def answer(workload: Workload, path: str) -> StreamingHttpResponse:
     """A directory as a tar, a file as it is. Raises what volumes.get does."""
-    found = volumes.archive(workload, path)
-    if isinstance(found, OpenFile):
-        return sent(found)
-    name = shown(found.name) or slugify(workload.name, allow_unicode=True) or "files"
-    response = StreamingHttpResponse(found.chunks, content_type="application/x-tar")
+    content = volumes.archive(workload, path)
+    if isinstance(content, OpenFile):
+        return sent(content)
+    name = shown(content.name) or slugify(workload.name, allow_unicode=True) or "files"
+    response = StreamingHttpResponse(content.chunks, content_type="application/x-tar")
     response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name)}.tar"
     return response
 

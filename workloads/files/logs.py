@@ -61,53 +61,53 @@ def read_log(
 
     Raises Unreachable, NoSuchRun (nothing was ever written, or the rank does not exist).
     """
-    kept = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
-    if kept is None:
+    stored = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
+    if stored is None:
         if attempt.created_at is None:
             return LogChunk(b"", 0, end=attempt.finished_at is not None)
         try:
             driver = driver_for(attempt.cluster)
             return driver.logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
         except NoSuchRun:  # forgotten since we looked: it is kept now
-            kept = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
-            if kept is None:
+            stored = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
+            if stored is None:
                 raise
     if previous:
         return LogChunk(b"", offset, end=True)
-    return last_of(kept, tail, limit) if tail is not None else piece_of(kept, offset, limit)
+    return last_of(stored, tail, limit) if tail is not None else piece_of(stored, offset, limit)
 
 
-def piece_of(kept: AttemptLog, offset: int, limit: int) -> LogChunk:
+def piece_of(stored: AttemptLog, offset: int, limit: int) -> LogChunk:
     """`limit` bytes from `offset`, or from the first that is kept."""
-    start, data = max(offset, kept.start), b""
-    for begin, part in parts_from(kept, start):
+    start, data = max(offset, stored.start), b""
+    for begin, part in parts_from(stored, start):
         data += part[max(0, start - begin) :]
         if len(data) > limit:
             break
-    return LogChunk(data[:limit], start, end=len(data) <= limit, first=kept.start)
+    return LogChunk(data[:limit], start, end=len(data) <= limit, first=stored.start)
 
 
-def last_of(kept: AttemptLog, lines: int, limit: int) -> LogChunk:
-    end, data = kept.start, b""
-    for begin, part in parts_back(kept):
+def last_of(stored: AttemptLog, lines: int, limit: int) -> LogChunk:
+    end, data = stored.start, b""
+    for begin, part in parts_back(stored):
         end = end if data else begin + len(part)
         data = part + data
         if len(data) >= limit or data.count(b"\n") > lines:
             break
     data = last_lines(data[-limit:] if limit else b"", lines)
-    return LogChunk(data, end - len(data), end=True, first=kept.start)
+    return LogChunk(data, end - len(data), end=True, first=stored.start)
 
 
-def parts_from(kept: AttemptLog, offset: int) -> Iterator[tuple[int, bytes]]:
+def parts_from(stored: AttemptLog, offset: int) -> Iterator[tuple[int, bytes]]:
     """(start, bytes) of each part that ends behind `offset`."""
-    if kept.data:
-        yield kept.start, zlib.decompress(kept.data)
-    for part in kept.parts.filter(end__gt=offset).order_by("start").iterator(chunk_size=2):
+    if stored.data:
+        yield stored.start, zlib.decompress(stored.data)
+    for part in stored.parts.filter(end__gt=offset).order_by("start").iterator(chunk_size=2):
         yield part.start, zlib.decompress(part.data)
 
 
-def parts_back(kept: AttemptLog) -> Iterator[tuple[int, bytes]]:
-    if kept.data:
-        yield kept.start, zlib.decompress(kept.data)
-    for part in kept.parts.order_by("-start").iterator(chunk_size=2):
+def parts_back(stored: AttemptLog) -> Iterator[tuple[int, bytes]]:
+    if stored.data:
+        yield stored.start, zlib.decompress(stored.data)
+    for part in stored.parts.order_by("-start").iterator(chunk_size=2):
         yield part.start, zlib.decompress(part.data)

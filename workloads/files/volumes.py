@@ -92,23 +92,23 @@ def get(workload: Workload, path: str, after: str = "", *, patience: float = PAT
 
 def archive(workload: Workload, path: str) -> Archive | OpenFile:
     """A directory as a tar; a file as it is."""
-    found = get(workload, path)
-    return _asked(workload, lambda files: files.archive(path), PATIENCE) if isinstance(found, Listing) else found
+    content = get(workload, path)
+    return _asked(workload, lambda files: files.archive(path), PATIENCE) if isinstance(content, Listing) else content
 
 
 def listing(workload: Workload, path: str = "", after: str = "", *, patience: float = PATIENCE) -> Listing:
-    found = get(workload, path, after, patience=patience)
-    if isinstance(found, OpenFile):
-        found.close()
+    content = get(workload, path, after, patience=patience)
+    if isinstance(content, OpenFile):
+        content.close()
         raise NoSuchFile(path=path)
-    return found
+    return content
 
 
 def read(workload: Workload, path: str) -> OpenFile:
-    found = get(workload, path)
-    if isinstance(found, Listing):
+    content = get(workload, path)
+    if isinstance(content, Listing):
         raise NoSuchFile(path=path)
-    return found
+    return content
 
 
 def store(workload: Workload, path: str, chunks: Iterable[bytes]) -> None:

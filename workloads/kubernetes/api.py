@@ -135,16 +135,16 @@ class Api:
     def text(self, path: str, keep: int, **query: Any) -> tuple[int, bytes, int]:
         """The status, the last `keep` bytes of a text of whatever length, and its length."""
         answer = self._send("GET", path, query, None, "application/json", READ_TIMEOUT, stream=True)
-        kept, size = bytearray(), 0
+        text, size = bytearray(), 0
         try:
             for piece in answer.stream(PIECE):
                 size += len(piece)
-                kept += piece
-                if len(kept) > 2 * keep:
-                    del kept[:-keep]
+                text += piece
+                if len(text) > 2 * keep:
+                    del text[:-keep]
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(_short(error)) from error
-        return answer.status, bytes(kept[-keep:]), size
+        return answer.status, bytes(text[-keep:]), size
 
     def get(self, path: str) -> dict[str, Any] | None:
         """An object, or None if it is not there."""

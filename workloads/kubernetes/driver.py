@@ -96,16 +96,16 @@ def parsed(kubeconfig: str) -> Json:
     Raises Refused with what to change.
     """
     try:
-        found = yaml.safe_load(kubeconfig)
-        clusters = [entry["cluster"] for entry in found["clusters"]]
-        users = [entry["user"] for entry in found["users"]]
+        config = yaml.safe_load(kubeconfig)
+        clusters = [entry["cluster"] for entry in config["clusters"]]
+        users = [entry["user"] for entry in config["users"]]
     except (yaml.YAMLError, TypeError, KeyError) as error:
         raise Refused(f"this is not a kubeconfig: {error}", code="bad_kubeconfig") from error
     forbidden = {"exec", "auth-provider", "client-certificate", "client-key", "tokenFile", "certificate-authority"}
     for key in sorted(forbidden & {key for entry in (*clusters, *users) for key in entry or ()}):
         advice = "give a token, and certificates inline (certificate-authority-data, client-certificate-data, …)"
         raise Refused(f"kubeconfig: {key} is not allowed here; {advice}", code="bad_kubeconfig")
-    return dict(found)
+    return dict(config)
 
 
 class KubernetesCluster:
@@ -172,22 +172,22 @@ class KubernetesCluster:
         return known is not None
 
     def _found(self, path: str) -> Json | None:
-        found = self.api.get(path)
-        if found is not None and found["metadata"].get("deletionTimestamp"):
+        existing = self.api.get(path)
+        if existing is not None and existing["metadata"].get("deletionTimestamp"):
             raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
-        return found
+        return existing
 
     def _create(self, collection: str, wanted: Json, known_absent: bool = False) -> Json:
         """The object of that name, made if it is not there."""
         path = f"{collection}/{wanted['metadata']['name']}"
-        found = None if known_absent else self._found(path)
-        if found is not None:
-            return found
+        existing = None if known_absent else self._found(path)
+        if existing is not None:
+            return existing
         answer = self.api.call("POST", collection, wanted)
         if answer.ok:
             return answer.body
-        if answer.status in (403, 409) and (found := self.api.get(path)) is not None:
-            return found
+        if answer.status in (403, 409) and (existing := self.api.get(path)) is not None:
+            return existing
         raise self._refusal(answer, wanted)
 
     def _refusal(self, answer: Answer, wanted: Json) -> Refused | Unreachable:
@@ -203,10 +203,10 @@ class KubernetesCluster:
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
         pod = None if ref.kind in COLLECTIONS else self._find(ref)
-        for told in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
-            self.orders.announce(told, reclaim_at)
+        for own_pod in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
+            self.orders.announce(own_pod, reclaim_at)
             if reclaim_at is None and self.options.ready_probe_seconds:
-                ready_files.take_back(self.api, told)
+                ready_files.take_back(self.api, own_pod)
 
     def stop(self, ref: RunRef, grace: int) -> None:
         if ref.kind in COLLECTIONS:
@@ -235,14 +235,14 @@ class KubernetesCluster:
         listed = resource_claims.with_claims(self.api, listed)
         listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
         plain = tuple(pod_status.observed(pod) for pod in listed if not job_status.is_owned(pod))
-        said = ready_files.said_ready(self.api, listed, self.options)
-        return plain + job_status.runs(owners, filter(job_status.is_owned, listed), said)
+        ready = ready_files.said_ready(self.api, listed, self.options)
+        return plain + job_status.runs(owners, filter(job_status.is_owned, listed), ready)
 
     def nodes(self) -> tuple[NodeInfo, ...]:
         listed, _ = self.api.list("/api/v1/nodes")
-        told = resource_claims.with_slices(self.api, listed)
-        found = map(self._node, told)
-        return tuple(node for node in found if node is not None)
+        objects = resource_claims.with_slices(self.api, listed)
+        infos = map(self._node, objects)
+        return tuple(node for node in infos if node is not None)
 
     def outside(self) -> tuple[OutsidePod, ...]:
         listed, _ = self.api.list("/api/v1/pods", fieldSelector=NOT_OVER)
@@ -325,9 +325,9 @@ class KubernetesCluster:
         gpu_nodes: set[str] = set()
 
         def node_seen(node: Json) -> NodeInfo | None:
-            found = self._node(node)
-            (gpu_nodes.discard if found is None else gpu_nodes.add)(node["metadata"]["name"])
-            return found
+            info = self._node(node)
+            (gpu_nodes.discard if info is None else gpu_nodes.add)(node["metadata"]["name"])
+            return info
 
         def foreign_moved(seen: Foreign | None, gone: bool) -> None:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
@@ -347,9 +347,9 @@ class KubernetesCluster:
         return Foreign(pod["spec"].get("nodeName", ""), outside.stands(pod), outside.wants_a_gpu(pod))
 
     def _node(self, node: Json) -> NodeInfo | None:
-        found, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
+        info, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
         has = Facts(node).allocatable(device) if device else 0
-        return found if found is None or not has else replace(found, devices={device: has})
+        return info if info is None or not has else replace(info, devices={device: has})
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,12 +52,12 @@ class Exec:
 
     def line(self) -> bytes:
         """What it says up to the first end of a line."""
-        said = b""
+        output = b""
         for piece in self.output():
-            said += piece
-            if b"\n" in said:
+            output += piece
+            if b"\n" in output:
                 break
-        first, _, self._rest = said.partition(b"\n")
+        first, _, self._rest = output.partition(b"\n")
         return first
 
     def output(self) -> Iterator[bytes]:
@@ -81,9 +81,9 @@ class Exec:
                 return self._ended(data)
 
     def _ended(self, status: bytes) -> None:
-        said = orjson.loads(status) if status else {}
-        if said.get("status") != "Success":
-            why = self._stderr.decode(errors="replace").strip() or said.get("message") or "the connection broke"
+        outcome = orjson.loads(status) if status else {}
+        if outcome.get("status") != "Success":
+            why = self._stderr.decode(errors="replace").strip() or outcome.get("message") or "the connection broke"
             raise Unreachable(f"exec: {why}"[:400])
 
     def close(self) -> None:

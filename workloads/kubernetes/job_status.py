@@ -33,14 +33,14 @@ def is_owned(thing: Json) -> bool:
 def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
     """One for each submission: of its owner, its pods, or what is left of both. `said_ready`: services that did."""
     owner: dict[str, Json] = {}
-    found: dict[str, list[Json]] = {}
+    pods_of: dict[str, list[Json]] = {}
     for thing in owners:
         if SUBMISSION in (thing["metadata"].get("annotations") or {}):
             owner[thing["metadata"]["annotations"][SUBMISSION]] = thing
     for pod in listed:
         if SUBMISSION in (pod["metadata"].get("annotations") or {}):
-            found.setdefault(pod["metadata"]["annotations"][SUBMISSION], []).append(pod)
-    seen = (observed(owner.get(submission), found.get(submission, [])) for submission in {**owner, **found})
+            pods_of.setdefault(pod["metadata"]["annotations"][SUBMISSION], []).append(pod)
+    seen = (observed(owner.get(submission), pods_of.get(submission, [])) for submission in {**owner, **pods_of})
     return tuple(
         replace(run, ready=run.ready or run.ref.submission_id in said_ready) for run in seen if run is not None
     )
@@ -77,23 +77,23 @@ def _gang(job: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) 
     by_rank = {int(pod["metadata"]["labels"].get(INDEX, -1)): pod for pod in sorted(own_pods, key=_age)}
     asked = job is not None and STOPPED_AT in job["metadata"]["annotations"]
     ranks = tuple(_rank(number, by_rank.get(number), job, asked) for number in range(int(notes[RANKS])))
-    found = gathered(ranks, leader_decides=notes[LEADER] == "true")
+    gang = gathered(ranks, leader_decides=notes[LEADER] == "true")
     waiting = [pod for pod in by_rank.values() if is_gated(pod)]
     return Observed(
         ref=ref,
         workload_id=notes[WORKLOAD],
         attempt=int((job or own_pods[0])["metadata"]["labels"][ATTEMPT]),
-        phase=found.phase,
+        phase=gang.phase,
         stopping=asked and all(rank.told for rank in ranks if rank.phase in LIVE),
-        exit_code=found.exit_code,
-        reason=found.reason,
-        message=found.message[:500],
-        node=found.node,
-        cards=found.cards,
-        started_at=found.started_at,
-        finished_at=found.finished_at,
+        exit_code=gang.exit_code,
+        reason=gang.reason,
+        message=gang.message[:500],
+        node=gang.node,
+        cards=gang.cards,
+        started_at=gang.started_at,
+        finished_at=gang.finished_at,
         ranks=ranks,
-        over=found.over,
+        over=gang.over,
         ready=any(pod_status.observed(pod).ready for pod in by_rank.values()),
         gated=bool(waiting) and len(by_rank) == len(ranks),
     )

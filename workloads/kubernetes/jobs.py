@@ -39,29 +39,29 @@ class Owners:
         return Orders(self.api)
 
     def listed(self) -> list[Json]:
-        found = []
+        owners = []
         for kind in COLLECTIONS:
             items, _version = self.api.list(collection(kind), labelSelector=manifests.selector(self.options))
-            found += items
-        return found
+            owners += items
+        return owners
 
     def find(self, ref: RunRef) -> Json | None:
         """The run's own; None if there is none, or another's of that name."""
-        found = self.api.get(f"{collection(ref.kind, ref.namespace)}/{ref.name}")
-        return found if found is not None and is_ours(found, ref) else None
+        owner = self.api.get(f"{collection(ref.kind, ref.namespace)}/{ref.name}")
+        return owner if owner is not None and is_ours(owner, ref) else None
 
     def pods(self, ref: RunRef, rank: int | None = None) -> list[Json]:
         selector = f"{SUBMISSION}={label(ref.submission_id)}"
         selector += "" if rank is None else f",{INDEX}={rank}"
-        found, _version = self.api.list(f"/api/v1/namespaces/{ref.namespace}/pods", labelSelector=selector)
-        return [pod for pod in found if is_ours(pod, ref)]
+        pods, _version = self.api.list(f"/api/v1/namespaces/{ref.namespace}/pods", labelSelector=selector)
+        return [pod for pod in pods if is_ours(pod, ref)]
 
     def pod(self, ref: RunRef, rank: int = 0) -> Json:
         """Of a service the newest. Raises NoSuchRun."""
-        found = self.pods(ref, rank if ref.kind == GANG else None)
-        if not found:
+        pods = self.pods(ref, rank if ref.kind == GANG else None)
+        if not pods:
             raise NoSuchRun(f"no pod of rank {rank} of {ref.name}")
-        return max(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+        return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
     def ensure(self, spec: RunSpec) -> None:
         """Namespace and volume are there. The second call for a gang, once all its pods are, lets them start."""
@@ -85,10 +85,10 @@ class Owners:
             self.create(collection(route["kind"], spec.ref.namespace), route)
 
     def _open_gates(self, spec: RunSpec) -> None:
-        found = {pod["metadata"]["labels"].get(INDEX): pod for pod in self.pods(spec.ref)}
-        if len(found) < spec.pods:
+        pods_by_rank = {pod["metadata"]["labels"].get(INDEX): pod for pod in self.pods(spec.ref)}
+        if len(pods_by_rank) < spec.pods:
             return
-        for rank, pod in found.items():
+        for rank, pod in pods_by_rank.items():
             if is_gated(pod) and not pod["metadata"].get("deletionTimestamp"):
                 patch = manifests.pin(spec, int(rank), self.options)
                 patch["metadata"]["uid"] = pod["metadata"]["uid"]

@@ -64,13 +64,13 @@ class Homes:
         if (name, department, unrestricted) in self._open:
             return
         wanted = manifests.namespace(name, department, self.options, unrestricted=unrestricted)
-        found = self.api.get(f"/api/v1/namespaces/{name}")
-        if found is None:
+        namespace = self.api.get(f"/api/v1/namespaces/{name}")
+        if namespace is None:
             answer = self.api.call("POST", "/api/v1/namespaces", wanted)
             if not answer.ok and answer.status != 409:
                 raise Refused(answer.message)
-            found = answer.body if answer.ok else (self.api.get(f"/api/v1/namespaces/{name}") or {"metadata": {}})
-        marks = found["metadata"].get("labels") or {}
+            namespace = answer.body if answer.ok else (self.api.get(f"/api/v1/namespaces/{name}") or {"metadata": {}})
+        marks = namespace["metadata"].get("labels") or {}
         own = marks_of(department, self.options, unrestricted=unrestricted)
         if any(marks.get(name) != value for name, value in (own | {LEVEL: own.get(LEVEL)}).items()):
             raise Refused(f"the namespace {name} is not the portal's for {department}", code="name_taken")

@@ -24,8 +24,8 @@ LAST_STEP = dt.timedelta(seconds=10)
 
 def time(text: str | None) -> dt.datetime | None:
     """None also for the epoch: containerd says so of a container that never started."""
-    found = dt.datetime.fromisoformat(text) if text else None
-    return found if found and found.timestamp() > 0 else None
+    moment = dt.datetime.fromisoformat(text) if text else None
+    return moment if moment and moment.timestamp() > 0 else None
 
 
 def is_over(pod: Json) -> bool:
@@ -72,8 +72,8 @@ def _taken_by(pod: Json) -> str:
         return ""
     for condition in status.get("conditions") or ():
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            told = time(condition.get("lastTransitionTime"))
-            return "" if told is not None and _ended_before(pod, told) else str(condition.get("reason", ""))
+            taken_at = time(condition.get("lastTransitionTime"))
+            return "" if taken_at is not None and _ended_before(pod, taken_at) else str(condition.get("reason", ""))
     if (reason := str(status.get("reason", ""))) in TAKEN_AWAY | REFUSED_BY_KUBELET:
         return reason
     return "Deleted" if _deleted_by_others(pod) else ""
@@ -109,14 +109,14 @@ def _deleted_by_others(pod: Json) -> bool:
     return not _ended_before(pod, due - (dt.timedelta(seconds=grace) or LAST_STEP))
 
 
-def _ended_before(pod: Json, told: dt.datetime) -> bool:
+def _ended_before(pod: Json, moment: dt.datetime) -> bool:
     """By itself: SIGTERM and SIGKILL are how others end it, whatever the times say."""
     ends = [
         container["state"]["terminated"]
         for container in pod["status"].get("containerStatuses") or ()
         if (container.get("state") or {}).get("terminated")
     ]
-    return bool(ends) and all(not _by_signal(end) and (time(end.get("finishedAt")) or told) < told for end in ends)
+    return bool(ends) and all(not _by_signal(end) and (time(end.get("finishedAt")) or moment) < moment for end in ends)
 
 
 def _by_signal(end: Json) -> bool:

@@ -52,18 +52,18 @@ def ensure(api: Api, wanted: Json, owner: Json) -> None:
     """
     collection = f"{GROUP}/namespaces/{wanted['metadata']['namespace']}/{PLURALS[wanted['kind']]}"
     path = f"{collection}/{wanted['metadata']['name']}"
-    found = api.get(path)
-    if found is None:
+    existing = api.get(path)
+    if existing is None:
         body = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
         answer = api.call("POST", collection, body)
         if answer.ok:
             return
         if answer.status != 409:
             raise Refused(answer.message)
-        found = api.get(path) or {}
-    if found.get("metadata", {}).get("deletionTimestamp"):
+        existing = api.get(path) or {}
+    if existing.get("metadata", {}).get("deletionTimestamp"):
         raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
-    owners = found.get("metadata", {}).get("ownerReferences") or ()
+    owners = existing.get("metadata", {}).get("ownerReferences") or ()
     if any(one["uid"] == owner["uid"] for one in owners):
         return
     if wanted["kind"] != "ResourceClaim":

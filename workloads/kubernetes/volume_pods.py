@@ -43,23 +43,23 @@ class PodFiles:
     def get(self, path: str, after: str = "") -> Listing | OpenFile:
         call = self._call("get", path, after)
         try:
-            said = _answer(call)
+            answer = _answer(call)
         except BaseException:
             call.close()
             raise
-        if "entries" in said:
+        if "entries" in answer:
             call.close()
-            return listing_of(said)
-        return OpenFile(said["name"], said["size"], _pieces(call))
+            return listing_of(answer)
+        return OpenFile(answer["name"], answer["size"], _pieces(call))
 
     def archive(self, path: str) -> Archive:
         call = self._call("archive", path)
         try:
-            said = _answer(call)
+            answer = _answer(call)
         except BaseException:
             call.close()
             raise
-        return Archive(said["name"], _pieces(call))
+        return Archive(answer["name"], _pieces(call))
 
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
         call = self._call("put", path)
@@ -171,12 +171,12 @@ def _age(pod: Json) -> dt.timedelta:
 
 def _answer(call: Exec) -> Json:
     try:
-        said: Json = orjson.loads(call.line())
+        answer: Json = orjson.loads(call.line())
     except orjson.JSONDecodeError as error:
         raise Unreachable("the pod that shows the files gave no answer") from error
-    if failed := said.get("failed"):
+    if failed := answer.get("failed"):
         raise FileFailure(**failed)
-    return said
+    return answer
 
 
 def _pieces(call: Exec) -> Iterator[bytes]:

@@ -56,10 +56,10 @@ def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, 
     if Cluster.objects.filter(name=name).exists():
         raise Invalid(N_("Cluster %(name)s already exists."), field="name", name=name)
     cluster = Cluster(name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options or {})
-    found = nodes_of(cluster)
+    nodes = nodes_of(cluster)
     with durable():
         cluster.save(force_insert=True)
-        audit.record(actor, "cluster.added", name, after={"nodes": len(found), "options": cluster.options})
+        audit.record(actor, "cluster.added", name, after={"nodes": len(nodes), "options": cluster.options})
     return cluster
 
 
@@ -147,7 +147,7 @@ def pin_node(
     Raises Invalid (field system or product), Conflict, NotVisible for anybody else."""
     actor.require_operator()
     cluster = node.cluster
-    said = {"system": system, "product": product}
+    pins = {"system": system, "product": product}
     if cluster.kind == ClusterKind.EMBEDDED:
         field = "system" if product is None else "product"
         raise Invalid(N_("The mode of declared nodes cannot be changed."), field=field)
@@ -161,11 +161,11 @@ def pin_node(
         before = pinned(row, node)
         versions.check(before, seen)
         for key, name_of in PINS.items():
-            if (value := said[name_of]) is not None:
+            if (value := pins[name_of]) is not None:
                 others = {name: one for name, one in row.options.get(key, {}).items() if name != node.name}
                 row.options = row.options | {key: others | ({node.name: value} if value else {})}
         row.save(update_fields=["options"])
-        after = {name: before[name] if value is None else value for name, value in said.items()}
+        after = {name: before[name] if value is None else value for name, value in pins.items()}
         audit.record(actor, "node.pinned", node.name, before=before, after=after)
     refresh(row)
     node.refresh_from_db()

@@ -36,7 +36,7 @@ def refresh(cluster: Cluster) -> int:
     now = timezone.now()
     try:
         driver = driver_for(cluster)
-        found = driver.nodes()
+        infos = driver.nodes()
         others = outside_of() if (outside_of := getattr(driver, "outside", None)) else ()
     except Unreachable as error:
         mark_unreachable(cluster, str(error), now=now)
@@ -45,12 +45,12 @@ def refresh(cluster: Cluster) -> int:
     known = {node.name: node for node in Node.objects.filter(cluster=cluster).prefetch_related("cards")}
     pools = pools_of(cluster)
     changed = 0
-    for info in found:
+    for info in infos:
         node = known.pop(info.name, None)
-        mine = found_or_made(cluster, info, pools)
-        cards = _told_cards(info, mine)
+        own_pools = found_or_made(cluster, info, pools)
+        cards = _told_cards(info, own_pools)
         if node is None or _facts(node) != _told(info) or _cards(node, {card[0] for card in cards}) != cards:
-            _write(cluster, info, mine, now)
+            _write(cluster, info, own_pools, now)
             changed += 1
     for node in known.values():
         changed += node.present and _lost(node, now)
@@ -88,18 +88,18 @@ def _facts(node: Node) -> dict[str, object]:
     return {name: getattr(node, name) for name in FACTS}
 
 
-def _cards(node: Node, told: set[int]) -> list[tuple[Any, ...]]:
+def _cards(node: Node, indexes: set[int]) -> list[tuple[Any, ...]]:
     """Those that are listed no more stay, sick, so that what is missing still shows: they are no news."""
-    rows = (card for card in node.cards.all() if card.index in told or card.healthy)
+    rows = (card for card in node.cards.all() if card.index in indexes or card.healthy)
     return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
 
 
 def _told_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, ...]]:
-    found = []
+    cards = []
     for offer in info.offers:
         pool = pools.get(key_of(offer))
-        found += [(c.index, c.units, c.cores, c.uuid, c.healthy, pool.pk if pool else 0) for c in offer.cards]
-    return sorted(found)
+        cards += [(c.index, c.units, c.cores, c.uuid, c.healthy, pool.pk if pool else 0) for c in offer.cards]
+    return sorted(cards)
 
 
 def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.datetime) -> None:
@@ -123,19 +123,19 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
 
 
 def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
-    kept: dict[int, Card] = {}
+    by_index: dict[int, Card] = {}
     for offer in info.offers:
         pool = pools.get(key_of(offer))
         for card in offer.cards:
             facts = {"units": card.units, "cores": card.cores, "uuid": card.uuid, "healthy": card.healthy}
-            kept[card.index] = Card(node=node, index=card.index, pool=pool, **facts)
+            by_index[card.index] = Card(node=node, index=card.index, pool=pool, **facts)
         if pool is not None and pool.card_mib is None and (memory := memory_of(offer)):
             Pool.objects.filter(pk=pool.pk, card_mib=None).update(card_mib=memory)
     Card.objects.bulk_create(
-        kept.values(), update_conflicts=True, unique_fields=["node", "index"],
+        by_index.values(), update_conflicts=True, unique_fields=["node", "index"],
         update_fields=["pool", "units", "cores", "uuid", "healthy"],
     )  # fmt: skip
-    gone = Card.objects.filter(node=node).exclude(index__in=kept)
+    gone = Card.objects.filter(node=node).exclude(index__in=by_index)
     if info.offers:  # of another kind than the node is now: nothing waits for them
         gone.exclude(pool__in=pools.values()).delete()
     gone.update(healthy=False)

@@ -60,8 +60,8 @@ def _ours(cluster: Cluster) -> Mapping[tuple[str, int], int]:
     """(node, card) → units that the portal's own work occupies there, or has reserved."""
     used = Counter[tuple[str, int]]()
     for claim in Claim.objects.filter(pool__group__cluster=cluster, state__in=LIVE_CLAIMS):
-        kept = (claim.reserved or {}).get("places") if claim.state not in OCCUPYING else claim.placement
-        for place in kept or ():
+        places = (claim.reserved or {}).get("places") if claim.state not in OCCUPYING else claim.placement
+        for place in places or ():
             for card in place.get("cards") or ():
                 used[place["node"], card] += claim.on_card // len(place["cards"])
     return used
@@ -74,7 +74,7 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
         if card.pool is not None:
             by_pool[card.pool.pk].append(card)
             pools[card.pool.sharing] = card.pool
-    found: dict[tuple[str, int], list[Part]] = defaultdict(list)
+    parts: dict[tuple[str, int], list[Part]] = defaultdict(list)
     claimed = set[tuple[str, str]]()
     for pod in sorted(pods, key=lambda pod: pod.uid) if pools else ():
         for key, part in _parts(cluster, node, pod, pools):
@@ -82,22 +82,22 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
                 if (key, part.device) in claimed:  # pods that share a claim have its device once, all together
                     part = dataclasses.replace(part, units=0)
                 claimed.add((key, part.device))
-            found[pod.uid, pools[key].pk].append(part)
+            parts[pod.uid, pools[key].pk].append(part)
     taken: dict[int, tuple[int, int]] = {}
     instances = Counter[str]()
     for pool in pools.values():
-        mine = [part for (_, pk), theirs in sorted(found.items()) if pk == pool.pk for part in theirs if part.units]
+        in_pool = [part for (_, pk), theirs in sorted(parts.items()) if pk == pool.pk for part in theirs if part.units]
         if pool.mig and node.instances:
-            instances.update(part.profile for part in mine)
+            instances.update(part.profile for part in in_pool)
             continue
         slots = [
             Slot(card.index, card.uuid, card.units if card.healthy else 0, ours.get((node.name, card.index), 0))
             for card in sorted(by_pool[pool.pk], key=lambda card: card.index)
         ]
-        put_on_cards(slots, mine)
+        put_on_cards(slots, in_pool)
         taken |= {slot.index: (slot.outside, slot.cores) for slot in slots if slot.outside or slot.cores}
     named = {pod.uid: (pod.namespace[:253], pod.name[:253], pod.owner_kind) for pod in pods}
-    rows = {key: (*named[key[0]], sum(part.units for part in theirs)) for key, theirs in found.items()}
+    rows = {key: (*named[key[0]], sum(part.units for part in theirs)) for key, theirs in parts.items()}
     return Seen(_beside(node, pods, instances), taken, rows)
 
 
@@ -119,7 +119,7 @@ def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int
         for name, amount in requests(pod.pod).items():
             total[name] = total.get(name, 0) + amount
     devices = {name: int(total[name]) for name in node.devices if total.get(name)}
-    found: dict[str, Any] = {
+    amounts: dict[str, Any] = {
         "cpu_milli": -int(-total.get("cpu", 0) * 1000 // 1),
         "memory_mib": -int(-total.get("memory", 0) // 2**20),
         "pods": len(pods),
@@ -127,7 +127,7 @@ def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int
         "devices": devices,
         "instances": dict(sorted(instances.items())),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in amounts.items() if value}
 
 
 def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
@@ -137,8 +137,8 @@ def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
         if pod.owner_kind in FOR_GOOD:
             asked = requests(pod.pod)
             cpu, memory = cpu + asked.get("cpu", 0), memory + asked.get("memory", 0)
-    found = {"cpu_milli": -int(-cpu * 1000 // 1), "memory_mib": -int(-memory // 2**20)}
-    return {name: amount for name, amount in found.items() if amount}
+    amounts = {"cpu_milli": -int(-cpu * 1000 // 1), "memory_mib": -int(-memory // 2**20)}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _write(node: Node, seen: Seen) -> None:

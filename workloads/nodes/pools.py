@@ -49,22 +49,22 @@ def servable(info: NodeInfo) -> tuple[Offer, ...]:
 def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
     """The pools of what one node offers; `known` grows by those that are made. Pools that share the node share a group,
     for they are planned together."""
-    mine: dict[Key, Pool] = {}
+    by_key: dict[Key, Pool] = {}
     for offer in servable(info):
         key = key_of(offer)
         if not offer.product:
             if key in known and Card.objects.filter(pool=known[key], node__name=info.name).exists():
-                mine[key] = known[key]  # it stays where it is, held back; nothing else joins it
+                by_key[key] = known[key]  # it stays where it is, held back; nothing else joins it
             continue
         if key not in known and (unnamed := _named(offer, info, known)) is not None:
             known[key] = unnamed
         if key not in known and cluster.options.get("new_pools", "make") == "make":
-            known[key] = _the_only(cluster, offer, next(iter(mine.values()), None))
+            known[key] = _the_only(cluster, offer, next(iter(by_key.values()), None))
         if key in known:
-            mine[key] = known[key]
-    if len({pool.group_id for pool in mine.values()}) > 1:
-        _into_one_group(list(mine.values()))
-    return mine
+            by_key[key] = known[key]
+    if len({pool.group_id for pool in by_key.values()}) > 1:
+        _into_one_group(list(by_key.values()))
+    return by_key
 
 
 def _named(offer: Offer, info: NodeInfo, known: dict[Key, Pool]) -> Pool | None:
@@ -213,8 +213,8 @@ def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
         if system.ABOUT.unit != "slice" or mig:
             kinds.setdefault((node.cluster, key_of(offer)), (offer, {}))[1][node.name] = len(cards)
     return [
-        Unpooled(cluster, offer, tuple(sorted(found)), sum(found.values()))
-        for (cluster, _), (offer, found) in kinds.items()
+        Unpooled(cluster, offer, tuple(sorted(cards_by_node)), sum(cards_by_node.values()))
+        for (cluster, _), (offer, cards_by_node) in kinds.items()
     ]
 
 

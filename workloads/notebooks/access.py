@@ -109,10 +109,10 @@ def origin_of(workload: str) -> str:
 def open_notebook(request: HttpRequest, department: str, workload: str) -> HttpResponse:
     """The button "Open": to the notebook's own origin, with a ticket in the address that works once."""
     actor = actor_of(request)
-    found = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
-    if found is None:
+    row = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
+    if row is None:
         raise NotVisible
-    address = issue_ticket(actor, request.session.session_key or "", found.public_id)
+    address = issue_ticket(actor, request.session.session_key or "", row.public_id)
     return HttpResponse(status=303, headers={"Location": address, "Referrer-Policy": "no-referrer"})
 
 
@@ -130,10 +130,10 @@ def issue_ticket(actor: Actor, session: str, workload: str) -> str:
 def redeem(ticket: str) -> Holder:
     """Raises NoTicket, also the second time: only one caller's delete finds it."""
     key = f"notebook-ticket:{ticket}"
-    found = cache.get(key)
-    if not found or not cache.delete(key):
+    holder = cache.get(key)
+    if not holder or not cache.delete(key):
         raise NoTicket
-    return Holder(**found)
+    return Holder(**holder)
 
 
 def seal(holder: Holder) -> str:
@@ -151,14 +151,14 @@ def unseal(cookie: str) -> Holder:
 def running_attempt(actor: Actor, workload: str) -> Attempt:
     """Raises NotVisible, Forbidden, NotYours, NotRunning."""
     served = Workload.objects.filter(public_id=workload, kind__in=[Kind.NOTEBOOK, Kind.SERVICE])
-    found = visible(actor, served.select_related("department")).first()
-    if found is None:
+    notebook = visible(actor, served.select_related("department")).first()
+    if notebook is None:
         raise NotVisible
-    if found.kind == Kind.NOTEBOOK:
-        actor.require(Right.SUBMIT, found.department)
-        if not found.shared and (actor.user is None or found.author_id != actor.user.pk):
+    if notebook.kind == Kind.NOTEBOOK:
+        actor.require(Right.SUBMIT, notebook.department)
+        if not notebook.shared and (actor.user is None or notebook.author_id != actor.user.pk):
             raise NotYours
-    live = found.attempts.filter(finished_at=None).exclude(started_at=None)
+    live = notebook.attempts.filter(finished_at=None).exclude(started_at=None)
     attempt = live.select_related("cluster", "workload").last()
     if attempt is None:
         raise NotRunning

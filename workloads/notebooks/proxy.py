@@ -156,9 +156,9 @@ async def while_seated(parts: AsyncIterator[bytes], cookie: str) -> AsyncIterato
                 part.cancel()
                 await asyncio.gather(part, return_exceptions=True)
                 raise httpx.ReadError("the reader's right has ended")
-            if (found := part.result()) is None:
+            if (chunk := part.result()) is None:
                 return
-            yield found
+            yield chunk
     finally:
         watching.cancel()
 
@@ -171,15 +171,15 @@ def raw_path(scope: Scope) -> bytes:
 def upstream_headers(scope: Scope, seat: Seat) -> list[tuple[bytes, bytes]]:
     """What the server behind gets. Nothing that it could take for our word: WSGI and CGI read X_Forwarded_User as they read
     X-Forwarded-User, so no name with an underscore is passed on."""
-    kept = [
+    forwarded = [
         (name, value)
         for name, value in scope["headers"]
         if b"_" not in name and name not in NOT_PASSED_ON and not name.startswith((b"sec-websocket", b"x-forwarded"))
     ]
     others = "; ".join(f"{name}={value}" for name, value in cookies_of(scope).items() if name not in portal_cookies())
     if others:
-        kept.append((b"cookie", others.encode("latin1")))
-    return [*kept, *seat.headers]
+        forwarded.append((b"cookie", others.encode("latin1")))
+    return [*forwarded, *seat.headers]
 
 
 def cookies_of(scope: Scope) -> dict[str, str]:
@@ -190,15 +190,15 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 
 def own_cookies(given: Iterable[str]) -> list[str]:
     """What the notebook may set: for its own host only, and none of our names."""
-    kept = []
+    own = []
     for text in given:
         try:
             jar: SimpleCookie = SimpleCookie(text)
         except CookieError:
             continue
         if jar and not any(name in portal_cookies() or morsel["domain"] for name, morsel in jar.items()):
-            kept.append(text)
-    return kept
+            own.append(text)
+    return own
 
 
 def body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
@@ -247,9 +247,9 @@ def page_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
         (scope["path"], "/notebooks/*/"),
     ):
         before, star, after = shape.partition("*")
-        found = re.match(re.escape(before) + r"([0-9a-z]{26})" + re.escape(after), text) if star else None
-        if found:
-            return str(settings.BASE_URL) + reverse("workloads:by_id", args=[found[1]])
+        match = re.match(re.escape(before) + r"([0-9a-z]{26})" + re.escape(after), text) if star else None
+        if match:
+            return str(settings.BASE_URL) + reverse("workloads:by_id", args=[match[1]])
     return f"{settings.BASE_URL}/"
 
 

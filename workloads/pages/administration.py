@@ -64,11 +64,11 @@ def clusters(request: HttpRequest) -> HttpResponse:
     """Adding tests the connection first; "Test only" stops there."""
     actor = operator_of(request)
     form = ClusterForm(request.POST or None)
-    found = None
+    nodes = None
     if request.method == "POST" and form.is_valid():
         try:
             if "test" in request.POST:
-                found = cluster_registry.try_connection(actor=actor, **form.cleaned_data)
+                nodes = cluster_registry.try_connection(actor=actor, **form.cleaned_data)
             else:
                 made = cluster_registry.add_cluster(actor=actor, **form.cleaned_data)
                 messages.success(request, _("%(name)s was added; its nodes appear in a moment.") % {"name": made.name})
@@ -78,7 +78,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
     context = {
         "clusters": [(each, cluster_registry.mark_of(each)) for each in Cluster.objects.prefetch_related("nodes")],
         "form": form,
-        "found": found,
+        "found": nodes,
     }
     return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
 
@@ -101,16 +101,16 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
         messages.success(request, _("%(name)s was saved.") % {"name": row.name})
         return redirect("workloads:clusters")
     try:
-        found = cluster_registry.nodes_of(row)
+        nodes = cluster_registry.nodes_of(row)
     except Problem as problem:
         messages.error(request, problem.detail)
     else:
         text = ngettext(
             "%(name)s responds and reports %(n)s GPU node.",
             "%(name)s responds and reports %(n)s GPU nodes.",
-            len(found),
+            len(nodes),
         )
-        messages.success(request, text % {"name": row.name, "n": len(found)})
+        messages.success(request, text % {"name": row.name, "n": len(nodes)})
     return redirect("workloads:clusters")
 
 

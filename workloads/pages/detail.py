@@ -41,13 +41,13 @@ TABS = ("log", "files", "events", "spec")
 @require_safe
 def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse:
     actor = actor_of(request)
-    here, row = workload_for(actor, department, workload)
+    dept, row = workload_for(actor, department, workload)
     attempts = list(row.attempts.select_related("claim", "cluster").order_by("number"))
     last = attempts[-1] if attempts else None
     calls = calls_on(actor, attempts)
     tab = request.GET.get("tab", "log")
     context = {
-        "department": here,
+        "department": dept,
         "workload": row,
         "attempts": [
             (each, steps_of(each), reason_word(each.reason), calls.get(each.claim_id)) for each in reversed(attempts)
@@ -67,7 +67,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "log_attempt": shown_attempt(attempts, request.GET.get("attempt", "")),
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
-        **rights(actor, here, row),
+        **rights(actor, dept, row),
         **tab_of(request, actor, row, tab),
     }
     return render_part(request, "workloads/detail.html", context, part="now")
@@ -75,10 +75,10 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
 
 def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
     """Claim → the last decision that called its capacity back, if the reader may see it."""
-    told = Decision.victims.through.objects.filter(claim__in=[each.claim_id for each in attempts])
-    rows = concerning(actor, actor.seen).filter(pk__in=told.values("decision")).select_related("department")
+    preempted = Decision.victims.through.objects.filter(claim__in=[each.claim_id for each in attempts])
+    rows = concerning(actor, actor.seen).filter(pk__in=preempted.values("decision")).select_related("department")
     by_id = rows.in_bulk()
-    pairs = told.filter(decision__in=by_id).order_by("decision").values_list("claim", "decision")
+    pairs = preempted.filter(decision__in=by_id).order_by("decision").values_list("claim", "decision")
     return {claim: by_id[decision] for claim, decision in pairs}
 
 
@@ -94,8 +94,8 @@ def by_id(request: HttpRequest, workload: str) -> HttpResponse:
 
 def shown_attempt(attempts: list[Attempt], number: str) -> Attempt | None:
     """The one whose log is shown: the one asked for, else the newest."""
-    found = [each for each in attempts if str(each.number) == number]
-    return found[0] if found else attempts[-1] if attempts else None
+    numbered = [each for each in attempts if str(each.number) == number]
+    return numbered[0] if numbered else attempts[-1] if attempts else None
 
 
 def log_rank(workload: Workload, attempt: Attempt | None, asked: str) -> int:

@@ -34,12 +34,12 @@ def folder_of(workload: Workload, path: str, after: str = "", *, patience: float
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
     context: dict[str, Any] = {"path": path, "crumbs": crumbs, "after": after}
     try:
-        found = volumes.listing(workload, path, after, patience=patience)
+        content = volumes.listing(workload, path, after, patience=patience)
     except volumes.NotOpenYet:
         return context | {"files_opening": True}
     except Problem as problem:
         return context | {"files_problem": problem.detail}
-    return context | {"entries": found.entries, "free": found.free, "next": found.next, "total": found.total}
+    return context | {"entries": content.entries, "free": content.free, "next": content.next, "total": content.total}
 
 
 @login_required
@@ -49,14 +49,14 @@ def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse
     if request.method == "POST":
         return upload(request, department, workload)
     actor = actor_of(request)
-    here, row = workload_for(actor, department, workload)
+    dept, row = workload_for(actor, department, workload)
     path = request.GET.get("path", "")
     if not request.htmx:  # type: ignore[attr-defined]
         return back(row, path)
-    own = row.author is not None and row.author == actor.user and actor.may(Right.SUBMIT, here)
-    steer = own or actor.may(Right.STEER, here)
+    own = row.author is not None and row.author == actor.user and actor.may(Right.SUBMIT, dept)
+    steer = own or actor.may(Right.STEER, dept)
     context = {
-        "department": here,
+        "department": dept,
         "workload": row,
         "may_steer": steer,
         **folder_of(row, path, request.GET.get("after", ""), patience=2),
@@ -110,8 +110,8 @@ def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
         names = None
     if names == []:
         return given
-    told = isinstance(names, list) and len(names) == len(given) and all(isinstance(name, str) for name in names)
-    if not told or any("/" in name or name in ("", ".", "..") for name in names):
+    is_complete = isinstance(names, list) and len(names) == len(given) and all(isinstance(name, str) for name in names)
+    if not is_complete or any("/" in name or name in ("", ".", "..") for name in names):
         raise Invalid(N_("The file names do not match the files. Choose the files again."), field="files")
     return list(names)
 

@@ -34,29 +34,29 @@ PATHS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "auth
 @require_safe
 def listing(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
-    here = department_for(actor, department)
-    inside = here.with_teams()
+    dept = department_for(actor, department)
+    inside = dept.with_teams()
     everything = visible(actor, Workload.objects.filter(department__in=inside))
-    found = searched(request, everything)
-    page = Paginator(narrow(request, found, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(
+    matches = searched(request, everything)
+    page = Paginator(narrow(request, matches, PATHS).defer(*TEXTS).order_by("-public_id"), PAGE).get_page(
         request.GET.get("page")
     )
     rows = rows_of(cast(QuerySet[Workload], page.object_list))
     states = {value: str(label) for value, label in State.choices}
     context = {
-        "department": here,
+        "department": dept,
         "page": page,
         "rows": rows,
-        "may_submit": actor.may(Right.SUBMIT, here),
-        "stoppable": stoppable(actor, here, [row.workload for row in rows]),
+        "may_submit": actor.may(Right.SUBMIT, dept),
+        "stoppable": stoppable(actor, dept, [row.workload for row in rows]),
         "any": everything.exists(),
         "some_unseen": not actor.seen.issuperset(inside),
         "narrowed": any(request.GET.get(name) for name in [*PATHS, "q"]),
         "facets": [
-            facet(request, found, PATHS, "state", _("State"), states),
-            facet(request, found, PATHS, "pool", _("Pool"), dict(Pool.objects.values_list("slug", "name"))),
-            facet(request, found, PATHS, "kind", _("Kind"), {value: str(label) for value, label in Kind.choices}),
-            facet(request, found, PATHS, "author", _("By")),
+            facet(request, matches, PATHS, "state", _("State"), states),
+            facet(request, matches, PATHS, "pool", _("Pool"), dict(Pool.objects.values_list("slug", "name"))),
+            facet(request, matches, PATHS, "kind", _("Kind"), {value: str(label) for value, label in Kind.choices}),
+            facet(request, matches, PATHS, "author", _("By")),
         ],
     }
     return render_part(request, "workloads/list.html", context, part="rows")
@@ -83,10 +83,10 @@ def stoppable(actor: Actor, department: Department, workloads: list[Workload]) -
 def stop_several(request: HttpRequest, department: str) -> HttpResponse:
     """Stops the chosen ones; says how many, and of each that was refused why."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.SUBMIT)
+    dept = department_for(actor, department, Right.SUBMIT)
     chosen = request.POST.getlist("workload")[:200]
     stopped = 0
-    inside = Workload.objects.filter(department__in=here.with_teams(), public_id__in=chosen)
+    inside = Workload.objects.filter(department__in=dept.with_teams(), public_id__in=chosen)
     for workload in visible(actor, inside).select_related("department", "author", "pool"):
         try:
             actions.cancel(actor=actor, workload=workload)
@@ -99,4 +99,4 @@ def stop_several(request: HttpRequest, department: str) -> HttpResponse:
     back = request.POST.get("next", "")
     if url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
         return redirect(back)
-    return redirect("workloads:list", here.slug)
+    return redirect("workloads:list", dept.slug)

@@ -159,8 +159,8 @@ def pin(request: HttpRequest, node: int) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     try:
-        said = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
-        cluster_registry.pin_node(actor=actor, node=row, seen=request.POST.get(versions.FIELD, ""), **said)
+        pins = {name: request.POST[name].strip() for name in ("system", "product") if name in request.POST}
+        cluster_registry.pin_node(actor=actor, node=row, seen=request.POST.get(versions.FIELD, ""), **pins)
         messages.success(request, _("%(node)s is being inspected again.") % {"node": row.name})
     except versions.Conflict:
         raise
@@ -198,7 +198,7 @@ def unpooled(request: HttpRequest) -> HttpResponse:
 def pool_gives(request: HttpRequest, pool: str) -> HttpResponse:
     """What a pool's sharing system gives and keeps apart. A part of the pool's page, for everybody."""
     actor_of(request)
-    found = offers(Pool.objects.filter(slug=pool).select_related("group__cluster"))
-    if not found:
+    offered = offers(Pool.objects.filter(slug=pool).select_related("group__cluster"))
+    if not offered:
         raise NotVisible
-    return render(request, "workloads/pool_gives.html", {"offer": found[0]})
+    return render(request, "workloads/pool_gives.html", {"offer": offered[0]})

@@ -38,24 +38,24 @@ PREFILLED = (
 def new(request: HttpRequest, department: str) -> HttpResponse:
     """`?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.SUBMIT)
+    dept = department_for(actor, department, Right.SUBMIT)
     if request.method == "POST":
-        form = WorkloadForm(request.POST, actor=actor, department=here)
+        form = WorkloadForm(request.POST, actor=actor, department=dept)
         if request.POST.get("check"):  # without scripts the panel is asked for by a button
             form.tells = False
-            return page(request, here, form, **answer(actor, here, form))
-        workload = submitted(request, actor, here, form)
+            return page(request, dept, form, **answer(actor, dept, form))
+        workload = submitted(request, actor, dept, form)
         if workload is not None:
-            return redirect("workloads:detail", here.slug, workload.public_id)
-        return page(request, here, form, status=422)
+            return redirect("workloads:detail", dept.slug, workload.public_id)
+        return page(request, dept, form, status=422)
     preset = Preset.objects.filter(active=True, slug=request.GET.get("preset", "")).first()
-    origin = Workload.objects.filter(department=here, public_id=request.GET.get("from", "")).first()
+    origin = Workload.objects.filter(department=dept, public_id=request.GET.get("from", "")).first()
     query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
     if origin is not None and origin.secret_env:
         names = ", ".join(secret_names(origin)) or _("their names can no longer be read")
         messages.info(request, _("Secret values are not copied: enter them again (%(names)s).") % {"names": names})
-    initial = first_values(preset, origin, pools_of(here), query)
-    return page(request, here, WorkloadForm(initial=initial, actor=actor, department=here))
+    initial = first_values(preset, origin, pools_of(dept), query)
+    return page(request, dept, WorkloadForm(initial=initial, actor=actor, department=dept))
 
 
 def page(
@@ -117,13 +117,13 @@ LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quo
 def verdict(request: HttpRequest, department: str) -> HttpResponse:
     """The panel for what the form holds now; never an error page: it says what is still missing."""
     actor = actor_of(request)
-    here = department_for(actor, department, Right.SUBMIT)
+    dept = department_for(actor, department, Right.SUBMIT)
     filled = request.POST.copy()
     missing = [name for name in LATER if not filled.get(name, "").strip()]
     filled.update({name: LATER[name] for name in missing})
-    form = WorkloadForm(filled, actor=actor, department=here)
+    form = WorkloadForm(filled, actor=actor, department=dept)
     form.tells = False
-    context = {"department": here, "form": form, "panel": True, **answer(actor, here, form)}
+    context = {"department": dept, "form": form, "panel": True, **answer(actor, dept, form)}
     if filled.get("kind") in set(Kind.values) - WITH_COMMAND:
         missing = [name for name in missing if name != "command"]
     if missing:  # then there is nothing yet that could be sent
@@ -131,13 +131,13 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     return render(request, "workloads/verdict.html", context)
 
 
-def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]:
+def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str, Any]:
     """What the panel shows for this form."""
     context: dict[str, Any] = {"verdict": None}
     if form.is_valid():
         asked = form.asked()
         try:
-            context["verdict"] = verdict_of(actor=actor, department=here, request=asked)
+            context["verdict"] = verdict_of(actor=actor, department=department, request=asked)
         except (Forbidden, NotVisible):
             raise
         except Problem as problem:
@@ -145,12 +145,12 @@ def answer(actor: Actor, here: Department, form: WorkloadForm) -> dict[str, Any]
         context["too_old"] = nodes_too_old(asked)
         context["given"] = given(asked)
         if not form.errors:
-            context["preview"] = previews.preview_of(asked, here.slug)
+            context["preview"] = previews.preview_of(asked, department.slug)
         body = as_api_call.body_of(asked)
         context |= {
             "json": as_api_call.as_json(body),
             "yaml": as_api_call.as_yaml(body),
-            "curl": as_api_call.as_curl(here.slug, body),
+            "curl": as_api_call.as_curl(department.slug, body),
             "asked": asked,
         }
     return context
@@ -168,5 +168,5 @@ def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
         return []
     nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")
     drivers = [(name, next((labels[key] for key in DRIVER_LABELS if key in labels), "")) for name, labels in nodes]
-    found = [(name, natural(text)) for name, text in drivers]
-    return [(name, driver) for name, driver in found if driver is not None and driver < asked.image.min_driver]
+    versions = [(name, natural(text)) for name, text in drivers]
+    return [(name, driver) for name, driver in versions if driver is not None and driver < asked.image.min_driver]

@@ -79,11 +79,11 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
     """`workloads` sliced or small."""
-    found = []
+    rows = []
     for workload in with_attempts(workloads.defer(*TEXTS)):
         attempts = known_attempts(workload)
-        found.append(Row(workload, attempts[-1] if attempts else None))
-    return found
+        rows.append(Row(workload, attempts[-1] if attempts else None))
+    return rows
 
 
 def seen(actor: Actor) -> QuerySet[Workload]:

@@ -57,8 +57,8 @@ def _bring_back(now: dt.datetime) -> None:
         log.warning("deadline.brought_back", claim=claim.public_id, was=claim.leave_by.isoformat())
         with durable():
             if Claim.objects.filter(pk=claim.pk, leave_by=claim.leave_by).update(leave_by=latest):
-                told = Attempt.objects.filter(claim=claim, finished_at=None, reclaim_at=claim.leave_by)
-                told.update(reclaim_at=latest, announced_at=None)
+                announced = Attempt.objects.filter(claim=claim, finished_at=None, reclaim_at=claim.leave_by)
+                announced.update(reclaim_at=latest, announced_at=None)
     Claim.objects.filter(state=ClaimState.PENDING, queued_at__gt=late).update(queued_at=now, backoff_until=None)
 
 

@@ -25,7 +25,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
     """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
-    books, kept = usage_now.read(_pools(cluster), claims=False), 0
+    books, count = usage_now.read(_pools(cluster), claims=False), 0
     concerned = Q(quotas__pool__group__cluster=cluster) | Q(
         pk__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload__department")
     )
@@ -38,8 +38,8 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
         except ClusterError as error:
             log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
             continue
-        kept += 1
-    return kept
+        count += 1
+    return count
 
 
 def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:

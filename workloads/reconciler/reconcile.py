@@ -62,13 +62,13 @@ STARTED_TOGETHER = frozenset({Kind.JOB, Kind.NOTEBOOK})  # others need their dep
 def reconcile_cluster(cluster: Cluster) -> int:
     """One listing, and every step that it shows to be due, one attempt after the other. Returns how many took one. For a process
     that has no workers (workers.py)."""
-    found = due(cluster)
-    work = sort_out(sightings=found)
+    sightings = due(cluster)
+    work = sort_out(sightings=sightings)
     note_running(work.running)
     moved = len(work.running)
     for key, claim in [*work.alone.items(), *((a.submission_id, a.claim.public_id) for a in work.admitted)]:
         try:
-            moved += reconcile_claim(claim, found[key])
+            moved += reconcile_claim(claim, sightings[key])
         except Exception:  # one attempt's trouble is not another's; the next turn tries again
             log.exception("attempt.failed", cluster=cluster.name, attempt=key)
     return moved
@@ -150,9 +150,9 @@ def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
 
     Who admits here is the first who may ask the cluster, so the driver need not look whether the run is there already. Killed
     anywhere, it leaves an admitted attempt, which is looked for and created if it is not there."""
-    mine = transitions.happened_together(attempts, State.QUEUED, Event.ADMIT)
+    moved = transitions.happened_together(attempts, State.QUEUED, Event.ADMIT)
     created, left = [], {}
-    for attempt, error in zip(mine, creators.map(_create, mine), strict=True):
+    for attempt, error in zip(moved, creators.map(_create, moved), strict=True):
         if error is None:
             created.append(attempt)
         elif isinstance(error, Refused) and error.code != EXCEEDED:

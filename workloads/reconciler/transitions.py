@@ -74,8 +74,8 @@ def happened(
         return False
     if event is Event.GONE_STUCK:  # why it could not start, not that it was stopped then
         reason, message = attempt.reason, attempt.message
-    told = run.reason if run else ""
-    reason = reason or (told if event is Event.STUCK else "") or REASON.get(event, "") or told
+    observed_reason = run.reason if run else ""
+    reason = reason or (observed_reason if event is Event.STUCK else "") or REASON.get(event, "") or observed_reason
     message = message or (run.message if run else "")
     with durable():
         if not _move(workload, attempt, state, now):
@@ -212,30 +212,30 @@ def happened_together(
     now, after = timezone.now(), step(state, event)
     values = {"state": after, "state_since": now, "version": F("version") + 1}
     with durable():
-        mine = _move_one(attempts[0], state, values) if len(attempts) == 1 else _move_many(attempts, state, values)
-        _note_many(mine, event, now, runs or {})
+        moved = _move_one(attempts[0], state, values) if len(attempts) == 1 else _move_many(attempts, state, values)
+        _note_many(moved, event, now, runs or {})
         emit_all(
             EventRow(
                 kind=f"workload.{after.value}", department_id=attempt.workload.department_id,
                 workload=attempt.workload.public_id,
                 data={"attempt": attempt.number, "event": event.value, "reason": ""},
             )
-            for attempt in mine
+            for attempt in moved
         )  # fmt: skip
-    for attempt in mine:
+    for attempt in moved:
         attempt.workload.state = after
         if event is Event.ADMIT:
             attempt.placement, attempt.grace = attempt.claim.placement, attempt.claim.grace
-    return mine
+    return moved
 
 
 def _move_many(attempts: Sequence[Attempt], state: State, values: Mapping[str, object]) -> list[Attempt]:
     """Locked in the order of their keys: two batches never wait for each other."""
     rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
     made = dict(rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made"))
-    mine = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
-    Workload.objects.filter(pk__in=[a.workload_id for a in mine]).update(**values)
-    return mine
+    moved = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
+    Workload.objects.filter(pk__in=[a.workload_id for a in moved]).update(**values)
+    return moved
 
 
 def _move_one(attempt: Attempt, state: State, values: Mapping[str, object]) -> list[Attempt]:
@@ -261,14 +261,14 @@ def _note_many(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Ma
 
 def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
     """A node's pods begin in the same second: one statement for all of whom the same is told, another for their claims."""
-    told = {attempt: read_back(runs[attempt.pk], now) for attempt in attempts}
+    facts_of = {attempt: read_back(runs[attempt.pk], now) for attempt in attempts}
     alike: dict[bytes, list[Attempt]] = defaultdict(list)
     since: dict[dt.datetime, list[int]] = defaultdict(list)
-    for attempt, facts in told.items():
+    for attempt, facts in facts_of.items():
         alike[orjson.dumps(facts)].append(attempt)
         since[facts["started_at"]].append(attempt.claim_id)
     for same in alike.values():
-        Attempt.objects.filter(pk__in=[a.pk for a in same]).update(**told[same[0]], reason="", message="")
+        Attempt.objects.filter(pk__in=[a.pk for a in same]).update(**facts_of[same[0]], reason="", message="")
     for at, keys in since.items():
         Claim.objects.filter(pk__in=keys).update(started_at=at)
 

@@ -46,8 +46,8 @@ class Lease:
     def take(self) -> bool:
         """Taken, or kept. False: somebody else has it."""
         Heartbeat.objects.get_or_create(name=self.name, defaults={"at": LONG_AGO})
-        mine = Q(data__holder=self.holder) | Q(at__lt=Now() - EXPIRES)
-        return bool(Heartbeat.objects.filter(mine, name=self.name).update(at=Now(), data={"holder": self.holder}))
+        takeable = Q(data__holder=self.holder) | Q(at__lt=Now() - EXPIRES)
+        return bool(Heartbeat.objects.filter(takeable, name=self.name).update(at=Now(), data={"holder": self.holder}))
 
     def give_up(self) -> None:
         """The next one need not wait until it expires."""

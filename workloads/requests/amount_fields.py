@@ -45,8 +45,8 @@ class AmountFields(forms.Form):
     @property
     def becomes_sentence(self) -> str:
         """Said before it is taken, since more than what was written is charged."""
-        told = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
-        return gettext("“%(text)s” is interpreted as %(becomes)s here.") % told
+        values = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
+        return gettext("“%(text)s” is interpreted as %(becomes)s here.") % values
 
     @property
     def told(self) -> str:

@@ -60,16 +60,16 @@ def _template(asked: Asked, container: str, *, command: bool = True, cards: bool
 
 def _replicas(asked: Asked, container: str) -> dict[str, Json]:
     """Role → replicas with their template, in the operators' spelling (Master, Worker, PS, Chief)."""
-    found: dict[str, Json] = {}
+    by_spec: dict[str, Json] = {}
     for rank in range(asked.pods):
         name = role(asked.template, rank, asked.parameter_servers).name
         spelled = "PS" if name == "ps" else name.capitalize()
-        if spelled not in found:
+        if spelled not in by_spec:
             made = _template(asked, container)
             made["spec"].pop("restartPolicy")
-            found[spelled] = {"replicas": 0, "restartPolicy": "Never", "template": made}
-        found[spelled]["replicas"] += 1
-    return found
+            by_spec[spelled] = {"replicas": 0, "restartPolicy": "Never", "template": made}
+        by_spec[spelled]["replicas"] += 1
+    return by_spec
 
 
 def _policy(asked: Asked) -> Json:
@@ -138,8 +138,8 @@ def _pet(asked: Asked, first: str, index: Json) -> list[Json]:
         "MASTER_ADDR": first,
         "MASTER_PORT": str(PORT),
     }
-    told: list[Json] = [{"name": f"PET_{name}", "value": value} for name, value in alike.items()]
-    return [*told, {"name": "PET_NODE_RANK", "valueFrom": index}]
+    env: list[Json] = [{"name": f"PET_{name}", "value": value} for name, value in alike.items()]
+    return [*env, {"name": "PET_NODE_RANK", "valueFrom": index}]
 
 
 def train_job(asked: Asked) -> Json:

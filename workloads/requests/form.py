@@ -117,12 +117,12 @@ class WorkloadForm(AmountFields, SetupFields):
     def say_all(self) -> None:
         """Beside what cannot be read, what the rules say of the rest, so that everything is told in one round. What cannot
         be read is taken as if there were plenty of it; nothing is said of those fields again."""
-        kept = self.cleaned_data
-        if not all(kept.get(name) for name in ("kind", "pool", "image")) or not self.errors:
+        cleaned = self.cleaned_data
+        if not all(cleaned.get(name) for name in ("kind", "pool", "image")) or not self.errors:
             return
         plenty = {"memory_mib": 2**30, "cpu": Decimal(1), "units_per_pod": 1, "name": "x", "command": ("x",), "pods": 2,
                   "env": {}, "secret_env": {}, "port": 8000}  # fmt: skip
-        self.cleaned_data = {**dict.fromkeys(self.fields), **plenty, **kept}
+        self.cleaned_data = {**dict.fromkeys(self.fields), **plenty, **cleaned}
         highest = 2**31 - 1 if self.actor.may(Right.OPERATE, self.department) else 0
         try:
             check(self.asked(), self.department, highest_priority=highest)
@@ -131,7 +131,7 @@ class WorkloadForm(AmountFields, SetupFields):
             if known:
                 self.blame(InvalidRequest(known))
         finally:
-            self.cleaned_data = {name: value for name, value in kept.items() if name not in self.errors}
+            self.cleaned_data = {name: value for name, value in cleaned.items() if name not in self.errors}
 
     def asked(self) -> WorkloadRequest:
         """The request that a valid form means."""

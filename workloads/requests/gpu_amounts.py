@@ -84,10 +84,10 @@ def instance_mib(table: str, profile: str) -> int | None:
     """Memory of a MIG instance, in MiB."""
     if gib := INSTANCE_GIB.get(table, {}).get(profile):
         return round(gib * 1024)
-    found, known = profile_of(table, profile), PRODUCTS.get(table)
-    if found is None or known is None:
+    slice_profile, known = profile_of(table, profile), PRODUCTS.get(table)
+    if slice_profile is None or known is None:
         return None
-    return round(CARD_GIB.get(table, known.gb) * 1024 * found.size / known.slices)
+    return round(CARD_GIB.get(table, known.gb) * 1024 * slice_profile.size / known.slices)
 
 
 # Reading what somebody typed -------------------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ def read(text: str, pool: Pool) -> Asked:
     text = text.strip()
     if pool.mig and (profile := _profile_named(text, pool.mig)):
         return Asked(0, profile)
-    found = parts(text)
-    if found is None:
+    parsed = parts(text)
+    if parsed is None:
         raise not_an_amount(text, pool)
-    number, unit = found
+    number, unit = parsed
     if number <= 0:
         raise Invalid(N_("The amount must be greater than zero."), code="too_little", field="units_per_pod")
     if unit == "" and pool.unit == "MiB":
@@ -220,14 +220,14 @@ def _profile_named(text: str, table: str) -> str:
 def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], text: str) -> str:
     """The cheapest profile that is enough; of two that cost the same, the one with more compute."""
     table = PRODUCTS[pool.mig]
-    here = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
+    present = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
     fitting = [
         (profile.size, -int(name[0]), name)
-        for name, profile in ((name, table[name]) for name in dict.fromkeys([*table, *here]))
-        if name in here and not profile.media and enough(profile.size, instance_mib(pool.mig, name))
+        for name, profile in ((name, table[name]) for name in dict.fromkeys([*table, *present]))
+        if name in present and not profile.media and enough(profile.size, instance_mib(pool.mig, name))
     ]
     if not fitting:
-        largest = max(here, key=lambda name: table[name].size, default="–")
+        largest = max(present, key=lambda name: table[name].size, default="–")
         raise Invalid(
             N_("No instance of %(pool)s is that large (%(asked)s): the largest is %(largest)s."), code="no_such_profile",
             field="units_per_pod", pool=pool.name, asked=text, largest=largest,
@@ -238,12 +238,12 @@ def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], tex
 
 def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
     """MIG table → the profiles that some node has, in the table's order; all where instances are cut on demand."""
-    found: dict[str, set[str]] = {pool.mig: set() for pool in pools if pool.mig}
+    by_table: dict[str, set[str]] = {pool.mig: set() for pool in pools if pool.mig}
     nodes = Node.objects.filter(cards__pool__in=[pool.pk for pool in pools if pool.mig], present=True).distinct()
     for table, instances in nodes.values_list("cards__pool__mig", "instances"):
-        if table in found:
-            found[table] |= set(instances or profiles_of(table))
-    return {table: _in_order(PRODUCTS.get(table), names) for table, names in found.items()}
+        if table in by_table:
+            by_table[table] |= set(instances or profiles_of(table))
+    return {table: _in_order(PRODUCTS.get(table), names) for table, names in by_table.items()}
 
 
 def _in_order(table: Table | None, names: set[str]) -> list[str]:
@@ -282,8 +282,8 @@ def said_share(share: Fraction) -> str:
 def said(pool: Pool, units: int, profile: str = "") -> str:
     """In words a researcher knows: "half a T4, 7.5 GiB"."""
     card, name = card_mib(pool), product_name(pool.product)
-    if pool.mig and (found := profile_of(pool.mig, profile)):
-        share = Fraction(found.size, mig.slices(pool.mig))
+    if pool.mig and (slice_profile := profile_of(pool.mig, profile)):
+        share = Fraction(slice_profile.size, mig.slices(pool.mig))
         has = instance_mib(pool.mig, profile)
         return _joined(f"{profile}: {_part(share, name)}", has, about_it=True)
     share = Fraction(units, pool.units_per_card)
@@ -313,8 +313,8 @@ def _part(share: Fraction, name: str) -> str:
 
 def _with_article(name: str) -> str:
     """As English says it; languages without articles translate both alike."""
-    said = _("an %(card)s") if name[:1] in "AEFHILMNORSX" else _("a %(card)s")
-    return said % {"card": name}
+    text = _("an %(card)s") if name[:1] in "AEFHILMNORSX" else _("a %(card)s")
+    return text % {"card": name}
 
 
 def _joined(text: str, mib: int | None, *, about_it: bool) -> str:

@@ -88,11 +88,11 @@ def _gang(request: WorkloadRequest) -> list[Invalid]:
         "template": setup.template, "templates": ", ".join(rank_environment.Template), "pods": request.pods,
         "servers": setup.parameter_servers,
     }  # fmt: skip
-    found = rank_environment.faults(setup.template, request.pods, setup.parameter_servers)
-    errors = [Invalid(texts[code], field=name, code=code, **numbers) for name, code in found.items()]
+    faults = rank_environment.faults(setup.template, request.pods, setup.parameter_servers)
+    errors = [Invalid(texts[code], field=name, code=code, **numbers) for name, code in faults.items()]
     if request.pods > MOST_PODS:
         errors.append(Invalid(N_("At most %(most)s pods."), field="pods", most=MOST_PODS))
-    if "template" not in found:
+    if "template" not in faults:
         taken = rank_environment.told_names(setup.template)
         errors += [
             Invalid(N_("%(name)s is set by the template, for each rank."), field=field, name=name)

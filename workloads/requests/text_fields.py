@@ -24,10 +24,10 @@ PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 def parts_of(text: str, factors: dict[str, int]) -> int:
     """The sum of "number unit" parts. Raises ValueError where something else stands."""
     rest = PART.sub("", text.lower()).strip(" ,")
-    found = PART.findall(text.lower())
-    if rest or not found or any(unit not in factors for _number, unit in found):
+    pairs = PART.findall(text.lower())
+    if rest or not pairs or any(unit not in factors for _number, unit in pairs):
         raise ValueError(text)
-    total = sum(float(number) * factors[unit] for number, unit in found)
+    total = sum(float(number) * factors[unit] for number, unit in pairs)
     if total > LARGEST:  # before it is rounded: the float of a long number is infinite
         raise ValueError(text)
     return round(total)
@@ -71,11 +71,11 @@ class MemoryField(LineInput):
         if not text:
             return None
         try:
-            found = parts_of(text, MEBIBYTES | {"": 1024})
+            mebibytes = parts_of(text, MEBIBYTES | {"": 1024})
             bare = text.replace(".", "").isdigit()
-            if bare and found >= BARE_GIB * 1024:
+            if bare and mebibytes >= BARE_GIB * 1024:
                 raise ValidationError(self.error_messages["unit"], code="which_unit", params={"text": text})
-            return found
+            return mebibytes
         except ValueError:
             raise ValidationError(self.error_messages["shape"], code="shape", params={"text": text}) from None
 
@@ -92,8 +92,8 @@ class CoresField(forms.DecimalField):
         super().__init__(label=label, min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
 
     def clean(self, value: Any) -> Any:
-        found = super().clean(value)
-        return None if found is None else int(found * 1000)
+        cores = super().clean(value)
+        return None if cores is None else int(cores * 1000)
 
     def prepare_value(self, value: Any) -> Any:
         return cores(value) if isinstance(value, int) else value
@@ -119,19 +119,19 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 def from_ansi(text: str) -> str:
     """What stands between $' and '. Raises ValueError for a number that is no character."""
 
-    def letter(found: re.Match[str]) -> str:
-        for digits, base in zip(found.groups()[:4], (16, 16, 16, 8), strict=True):
+    def letter(match: re.Match[str]) -> str:
+        for digits, base in zip(match.groups()[:4], (16, 16, 16, 8), strict=True):
             if digits is not None:
                 return chr(min(int(digits, base), 0x110000))
-        return LETTERS.get(found[5], found[5] if found[5] in "\\'\"?" else found[0])
+        return LETTERS.get(match[5], match[5] if match[5] in "\\'\"?" else match[0])
 
     return ESCAPE.sub(letter, text)
 
 
 def as_ansi(text: str) -> str:
     """The same in one line, of characters that every text area keeps."""
-    kept = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
-    return f"$'{kept}'"
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
+    return f"$'{escaped}'"
 
 
 def plain_quotes(text: str) -> str:
@@ -221,7 +221,7 @@ class VariablesField(forms.CharField):
             raise self.wrong("escape", line=line) from None
 
     def to_python(self, value: Any) -> Any:
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         lines = (super().to_python(value) or "").replace("\r\n", "\n").split("\n")
         at = 0
         while at < len(lines):
@@ -242,10 +242,10 @@ class VariablesField(forms.CharField):
                 name = name.strip()
                 if ansi := ANSI.fullmatch(content):
                     content = self.read_ansi(ansi[1], number)
-            if name in found:
+            if name in variables:
                 raise self.wrong("twice", line=number, name=name)
-            found[name] = content
-        return found
+            variables[name] = content
+        return variables
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, dict):

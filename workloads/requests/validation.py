@@ -74,10 +74,10 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
     if not request.image.active or not request.image.serves(request.kind):
         fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]
-        said = N_("The image %(name)s is not available for this type. Available: %(fitting)s.")
+        text = N_("The image %(name)s is not available for this type. Available: %(fitting)s.")
         if not fitting:
-            said = N_("The image %(name)s is not available for this type, and there is no other. Ask an operator.")
-        errors.append(Invalid(said, field="image", name=request.image.name, fitting=", ".join(fitting)))
+            text = N_("The image %(name)s is not available for this type, and there is no other. Ask an operator.")
+        errors.append(Invalid(text, field="image", name=request.image.name, fitting=", ".join(fitting)))
     if request.kind in WITH_COMMAND and not request.command:
         errors.append(Invalid(N_("Enter the command that the job runs."), field="command"))
     return errors
@@ -172,9 +172,9 @@ def _size(request: WorkloadRequest) -> list[Invalid]:
         "env": [len(f"{name}={value}".encode(errors="replace")) + 1 for name, value in variables.items()],
     }
     too_long = [
-        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(found) - 1, most=LONGEST_WORD)
-        for field, found in sizes.items()
-        if found and max(found) > LONGEST_WORD + 1
+        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(sizes_of_field) - 1, most=LONGEST_WORD)
+        for field, sizes_of_field in sizes.items()
+        if sizes_of_field and max(sizes_of_field) > LONGEST_WORD + 1
     ]  # fmt: skip
     total = sum(map(sum, sizes.values()))
     if too_long or total <= LARGEST_TEXT:

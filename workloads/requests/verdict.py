@@ -194,12 +194,12 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     snapshot = load_snapshot(request.pool.group, now=now)
     facts = engine.verdict(snapshot, asked)
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
-    told = _told(actor, request.pool, facts, asked, tuple(instead))
-    why, then = told.lines[: len(facts.reasons)], told.lines[len(facts.reasons) :]
+    verdict = _told(actor, request.pool, facts, asked, tuple(instead))
+    why, then = verdict.lines[: len(facts.reasons)], verdict.lines[len(facts.reasons) :]
     if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
         why = (*why, rule.sentence(department, request.pool))
     more = filter(None, [above_share(request)])
-    return replace(told, lines=(*why, *then, *more, *_going_back(department, request, facts, now)))
+    return replace(verdict, lines=(*why, *then, *more, *_going_back(department, request, facts, now)))
 
 
 def _going_back(
@@ -207,10 +207,10 @@ def _going_back(
 ) -> Iterator[str]:
     """The lending window that closes before this would end."""
     lenders = {str(slug): units for slug, units in facts.from_.items() if slug}
-    found = next_return(department, request.pool, lenders, now=now) if lenders else None
+    due = next_return(department, request.pool, lenders, now=now) if lenders else None
     ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
-    if found is not None and (ends is None or found.at < ends):
-        yield goes_back(found, request.pool)
+    if due is not None and (ends is None or due.at < ends):
+        yield goes_back(due, request.pool)
 
 
 def _must_wait(facts: engine.Verdict) -> bool:
@@ -309,8 +309,8 @@ class Words:
         """What to do about a request that does not start now."""
         if not _must_wait(self.facts):
             return ()
-        found = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
-        return tuple(found or [_(explain.STARTS_BY_ITSELF)])
+        advices = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
+        return tuple(advices or [_(explain.STARTS_BY_ITSELF)])
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """What borrowing means, said before it is done."""

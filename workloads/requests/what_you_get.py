@@ -127,7 +127,7 @@ class Offer:
 
 
 def offers(pools: Iterable[Pool]) -> list[Offer]:
-    found = []
+    offered = []
     for pool in pools:
         system = about(pool)
         if system is None:
@@ -135,14 +135,14 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
         label = {
             "card": _("Cards"), "MiB": _("GPU memory (GiB)"), "percent": _("Share of a card (%)"), "replica": _("Shares"),
         }  # fmt: skip
-        found.append(
+        offered.append(
             Offer(
                 pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
                 system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
                 beside(pool),
             )
         )  # fmt: skip
-    return found
+    return offered
 
 
 def compute_share(pool: Pool, units: int) -> int | None:

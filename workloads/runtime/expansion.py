@@ -32,14 +32,14 @@ def for_kubernetes(words: Sequence[str], own: Set[int]) -> list[str]:
 
 def _with_names(word: str) -> str:
     *pieces, last = OWN.split(word)  # text, name, text, name, …, text
-    told = [f"$({piece})" if at % 2 else BEFORE_NAME.sub("$$", piece) for at, piece in enumerate(pieces)]
-    return "".join(told) + escaped(last)
+    expanded = [f"$({piece})" if at % 2 else BEFORE_NAME.sub("$$", piece) for at, piece in enumerate(pieces)]
+    return "".join(expanded) + escaped(last)
 
 
 def for_process(words: Sequence[str], own: Set[int], variables: Mapping[str, str]) -> list[str]:
     """The same words as the argument list of a process; a name that has no value stays as it is."""
 
-    def value(found: re.Match[str]) -> str:
-        return variables.get(found[1], found[0])
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1], match[0])
 
     return [OWN.sub(value, word) if position in own else word for position, word in enumerate(words)]

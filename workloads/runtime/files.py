@@ -107,10 +107,10 @@ class Files(Protocol):
         ...
 
 
-def listing_of(said: dict[str, Any]) -> Listing:
+def listing_of(answer: dict[str, Any]) -> Listing:
     """What volume_program says of a directory."""
     entries = [
         Entry(each["name"], each["path"], each["size"], dt.datetime.fromtimestamp(each["changed"], dt.UTC))
-        for each in said["entries"]
+        for each in answer["entries"]
     ]
-    return Listing(entries, said["free"], said["next"], said["total"])
+    return Listing(entries, answer["free"], answer["next"], answer["total"])

@@ -117,8 +117,8 @@ def _tensorflow(gang: Gang, rank: int) -> dict[str, str]:
     cluster: dict[str, list[str]] = {}
     for each, address in enumerate(gang.addresses):
         cluster.setdefault(role(gang.template, each, gang.parameter_servers).name, []).append(address)
-    mine = role(gang.template, rank, gang.parameter_servers)
-    task = {"type": mine.name, "index": mine.index}
+    own_role = role(gang.template, rank, gang.parameter_servers)
+    task = {"type": own_role.name, "index": own_role.index}
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})}
 
 
@@ -149,9 +149,9 @@ def hostfile(gang: Gang) -> str:
 
 def split(gang: Gang) -> tuple[dict[str, str], list[dict[str, str]]]:
     """(what every rank is told alike, what each is told on its own): one pod template serves all ranks."""
-    told = [environment(gang, rank) for rank in range(len(gang.hosts))]
-    alike = {name: value for name, value in told[0].items() if all(each[name] == value for each in told)}
-    return alike, [{name: value for name, value in each.items() if name not in alike} for each in told]
+    by_rank = [environment(gang, rank) for rank in range(len(gang.hosts))]
+    alike = {name: value for name, value in by_rank[0].items() if all(each[name] == value for each in by_rank)}
+    return alike, [{name: value for name, value in each.items() if name not in alike} for each in by_rank]
 
 
 def told_names(template: str) -> frozenset[str]:

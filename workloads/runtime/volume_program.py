@@ -54,7 +54,7 @@ def text_of(name: bytes) -> str:
     """One text for each name; `bytes_of` gives it back."""
 
     text = name.decode("utf-8", "surrogateescape")
-    text = KEPT.sub(lambda found: "".join(chr(KEPT_BYTE + byte) for byte in found[0].encode()), text)
+    text = KEPT.sub(lambda match: "".join(chr(KEPT_BYTE + byte) for byte in match[0].encode()), text)
     return "".join(chr(KEPT_BYTE + ord(sign) - 0xDC00) if "\udc80" <= sign <= "\udcff" else sign for sign in text)
 
 
@@ -132,7 +132,7 @@ def _entries(root: bytes, folder: bytes, after: str) -> tuple[list[dict[str, Any
                     yield key
 
     chosen = heapq.nsmallest(MOST_SHOWN + 1, keys())
-    found = []
+    entries = []
     for is_file, name in chosen[:MOST_SHOWN]:
         path = os.path.join(folder, name)
         try:
@@ -141,9 +141,9 @@ def _entries(root: bytes, folder: bytes, after: str) -> tuple[list[dict[str, Any
             continue
         size = facts.st_size if is_file else None
         inner = text_of(os.path.relpath(path, root))
-        found.append({"name": text_of(name), "path": inner, "size": size, "changed": facts.st_mtime})
+        entries.append({"name": text_of(name), "path": inner, "size": size, "changed": facts.st_mtime})
     more = chosen[MOST_SHOWN - 1] if len(chosen) > MOST_SHOWN else None
-    return found, "" if more is None else "df"[more[0]] + text_of(more[1]), total
+    return entries, "" if more is None else "df"[more[0]] + text_of(more[1]), total
 
 
 def _cursor(after: str) -> tuple[bool, bytes] | None:
@@ -178,13 +178,13 @@ def _packed(top: bytes, name: bytes) -> Iterator[bytes]:
     walk = os.fwalk(
         top, follow_symlinks=False, onerror=lambda error: left_out.append(os.fsencode(error.filename or b"?"))
     )
-    for folder, folders, names, here in walk:
+    for folder, folders, names, folder_fd in walk:
         inner = os.path.normpath(os.path.join(name, os.path.relpath(folder, top)))
-        yield _header(inner, os.fstat(here), tarfile.DIRTYPE)
+        yield _header(inner, os.fstat(folder_fd), tarfile.DIRTYPE)
         links = [each for each in folders if os.path.islink(os.path.join(folder, each))]
         for each in sorted(names + links):
             try:
-                yield from _member(os.path.join(inner, each), each, here)
+                yield from _member(os.path.join(inner, each), each, folder_fd)
             except OSError:
                 left_out.append(os.path.join(inner, each))
     if left_out:
@@ -306,13 +306,13 @@ def answer(operation: str, root: bytes, path: str, after: str) -> None:
     out, sent = sys.stdout.buffer, iter(())  # type: BinaryIO, Iterator[bytes]
     use()
     try:
-        said: dict[str, Any] = {}
+        header: dict[str, Any] = {}
         if operation == "get":
-            said, file = get(root, path, after)
-            sent = pieces(file, said["size"]) if file else sent
+            header, file = get(root, path, after)
+            sent = pieces(file, header["size"]) if file else sent
         elif operation == "archive":
             name, sent = archive(root, path)
-            said = {"name": name}
+            header = {"name": name}
         elif operation == "put":
             chunks = framed(sys.stdin.buffer)
             try:
@@ -326,8 +326,8 @@ def answer(operation: str, root: bytes, path: str, after: str) -> None:
     except Cut:
         return
     except Failed as failed:
-        said = {"failed": vars(failed)}
-    out.write(json.dumps(said).encode() + b"\n")
+        header = {"failed": vars(failed)}
+    out.write(json.dumps(header).encode() + b"\n")
     for data in sent:
         out.write(data)
         use()

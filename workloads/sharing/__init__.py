@@ -44,8 +44,8 @@ class System(Protocol):
 def _systems() -> dict[str, System]:
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules: list[Any] = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    found = sorted((m for m in modules if isinstance(getattr(m, "ABOUT", None), About)), key=lambda m: m.ABOUT.order)
-    return {module.ABOUT.key: cast(System, module) for module in found}
+    systems = sorted((m for m in modules if isinstance(getattr(m, "ABOUT", None), About)), key=lambda m: m.ABOUT.order)
+    return {module.ABOUT.key: cast(System, module) for module in systems}
 
 
 SYSTEMS: dict[str, System] = _systems()  # by order of recognition
@@ -80,9 +80,9 @@ def _of_product(info: NodeInfo, pinned: str) -> NodeInfo:
     """With the product that its operator says, where the cards themselves told another; held back where nobody tells: what
     looks alike only because nothing is known of it must not be given out as the same."""
     if pinned:
-        kept = info.product if info.product.startswith((f"{pinned}-MIG-", f"{pinned}-SHARED")) else pinned
+        product = info.product if info.product.startswith((f"{pinned}-MIG-", f"{pinned}-SHARED")) else pinned
         beside = tuple(dataclasses.replace(offer, product=pinned) for offer in info.beside)
-        return dataclasses.replace(info, product=kept, beside=beside)
+        return dataclasses.replace(info, product=product, beside=beside)
     if all(offer.product.partition("-MIG-")[0].removesuffix("-SHARED") for offer in info.offers):
         return info
     note = Note(

@@ -77,14 +77,14 @@ OF_NAME: dict[str, dict[int, str]] = {  # what EKS and Karpenter call a card →
 
 def product_of(labels: Mapping[str, str]) -> str:
     """The product by a cloud's own labels; "" where they do not tell it."""
-    found = labels.get(ACCELERATOR, "").strip()
-    found = found or next((_spelled(labels[name]) for name in NAMES if labels.get(name, "").strip()), "")
-    found = found or next((_of_eks(labels, prefix) for prefix in EKS if f"{prefix}name" in labels), "")
-    found = found or next((_of_type(labels[name]) for name in TYPES if name in labels), "")
-    if not found and labels.get(OF_AUTOSCALER, "").strip().lower() not in ("", *NO_NAMES):
+    product = labels.get(ACCELERATOR, "").strip()
+    product = product or next((_spelled(labels[name]) for name in NAMES if labels.get(name, "").strip()), "")
+    product = product or next((_of_eks(labels, prefix) for prefix in EKS if f"{prefix}name" in labels), "")
+    product = product or next((_of_type(labels[name]) for name in TYPES if name in labels), "")
+    if not product and labels.get(OF_AUTOSCALER, "").strip().lower() not in ("", *NO_NAMES):
         name = labels[OF_AUTOSCALER].strip().lower().removeprefix("nvidia-").removeprefix("tesla-")
-        found = OF_NAME.get(name, {}).get(0) or _spelled(f"NVIDIA-{name.upper()}")
-    return found[:80]
+        product = OF_NAME.get(name, {}).get(0) or _spelled(f"NVIDIA-{name.upper()}")
+    return product[:80]
 
 
 def _spelled(name: str) -> str:
@@ -108,18 +108,19 @@ def in_nvidias_words(labels: Mapping[str, str], offered: int) -> dict[str, str]:
     """A node's labels and, in NVIDIA's words, what a cloud's say. `offered`: its capacity of nvidia.com/gpu.
 
     Where GKE shares or cuts the cards its own device plugin runs, so its labels count before those of feature discovery."""
-    told = dict(labels)
-    if not told.get(PRODUCT, "").strip() and (product := product_of(labels)):
-        told[PRODUCT] = product
-    base = labels.get(ACCELERATOR) or told.get(PRODUCT, "")
+    translated = dict(labels)
+    if not translated.get(PRODUCT, "").strip() and (product := product_of(labels)):
+        translated[PRODUCT] = product
+    base = labels.get(ACCELERATOR) or translated.get(PRODUCT, "")
     if partition := labels.get(PARTITION, ""):
-        told |= {PRODUCT: f"{base}-MIG-{partition.replace('+', '.')}", COUNT: str(offered)}
-        told.pop("nvidia.com/gpu.memory", None)
+        translated |= {PRODUCT: f"{base}-MIG-{partition.replace('+', '.')}", COUNT: str(offered)}
+        translated.pop("nvidia.com/gpu.memory", None)
     strategy = STRATEGIES.get(labels.get(SHARING, ""))
     if strategy is None:
-        return told
+        return translated
     clients, cards = labels.get(CLIENTS, ""), labels.get(ACCELERATORS) or labels.get(COUNT)
-    told |= {STRATEGY: strategy, REPLICAS: clients, PRODUCT: f"{told.get(PRODUCT, base) if partition else base}-SHARED"}
+    product = translated.get(PRODUCT, base) if partition else base
+    translated |= {STRATEGY: strategy, REPLICAS: clients, PRODUCT: f"{product}-SHARED"}
     if cards is None and clients.isascii() and clients.isdecimal() and 0 < len(clients) <= 4 and int(clients):
         cards = str(offered // int(clients))
-    return told | ({COUNT: cards} if cards is not None else {})
+    return translated | ({COUNT: cards} if cards is not None else {})

@@ -42,14 +42,14 @@ def devices(node: Facts) -> tuple[Device, ...]:
     for one in own:
         pool = mapping(one.get("pool"))
         newest[str(pool.get("name"))] = max(_count(pool.get("generation")), newest.get(str(pool.get("name")), 0))
-    found: list[Device] = []
+    devices: list[Device] = []
     for name, generation in sorted(newest.items()):
         parts = [one for one in own if _is(one, name, generation)]
         wanted = max(_count(mapping(one.get("pool")).get("resourceSliceCount")) for one in parts)
         if len(parts) < wanted:
             node.fault(N_("%(have)s of %(wanted)s ResourceSlices exist"), have=len(parts), wanted=wanted)
-        found += [_device(mapping(each), name) for one in parts for each in listing(one.get("devices"))]
-    return tuple(found)
+        devices += [_device(mapping(each), name) for one in parts for each in listing(one.get("devices"))]
+    return tuple(devices)
 
 
 def _is(one: Mapping[str, Any], name: str, generation: int) -> bool:
@@ -123,12 +123,12 @@ def held(pod: Json) -> tuple[Held, ...]:
     """The devices allocated to the claims that came with the pod: their uuid, or `pool/name` without the slices."""
     known = {(d.pool, d.name): d for d in devices(Facts({"resourceSlices": pod.get("resourceSlices")}))}
     names = _claims_of(pod)
-    found = []
+    held = []
     for result in _results(pod, names):
         pool, name = str(result.get("pool", "")), str(result.get("device", ""))
         device = known.get((pool, name))
-        found.append(Held(device.uuid or name, device.memory_mib) if device else Held(f"{pool}/{name}"))
-    return tuple(found)
+        held.append(Held(device.uuid or name, device.memory_mib) if device else Held(f"{pool}/{name}"))
+    return tuple(held)
 
 
 def _claims_of(pod: Json) -> set[str]:

@@ -35,15 +35,15 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    found = devices.devices(node)
-    cut = [device for device in found if device.kind == "mig"]
+    listed = devices.devices(node)
+    cut = [device for device in listed if device.kind == "mig"]
     parents = sorted({device.parent for device in cut})[:MOST_CARDS]
     # Some versions of the driver announce a card beside the instances that it has been cut into: it is no whole one.
-    whole = [device for device in found if device.kind == "gpu" and (device.uuid not in parents or not device.uuid)]
+    whole = [device for device in listed if device.kind == "gpu" and (device.uuid not in parents or not device.uuid)]
     products = sorted({device.product.partition(mig.SINGLE)[0] for device in cut})
     product = products[0] if products else node.product
     instances = Counter(device.profile for device in cut if device.healthy)
-    memory = next((d.memory_mib for d in found if d.kind == "gpu" and d.uuid in parents and d.memory_mib), 0)
+    memory = next((d.memory_mib for d in listed if d.kind == "gpu" and d.uuid in parents and d.memory_mib), 0)
     profiles = sorted({device.profile for device in cut})
     table = mig.table_of(product, memory, profiles) or mig.guessed(memory, profiles)
     units = mig.slices(table) if table else 1
@@ -67,16 +67,16 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
         mig=table,
         beside=beside,
         because=mig.and_derived(because, table, instances),
-        held_back=_held(found, products, parents, table, instances),
+        held_back=_held(listed, products, parents, table, instances),
     )
 
 
 def _held(
-    found: tuple[devices.Device, ...], products: list[str], parents: list[str], table: str | None,
+    listed: tuple[devices.Device, ...], products: list[str], parents: list[str], table: str | None,
     instances: Counter[str],
 ) -> Note | None:  # fmt: skip
-    whole = sorted({device.product for device in found if device.kind == "gpu" and device.uuid not in parents})
-    if any(device.on_demand for device in found):
+    whole = sorted({device.product for device in listed if device.kind == "gpu" and device.uuid not in parents})
+    if any(device.on_demand for device in listed):
         return Note(N_("its cards are partitioned on demand, which is not supported"))
     for several in (products, whole):
         if len(several) > 1:

@@ -84,9 +84,9 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    found = list(_registered(node))
-    products = sorted({product for product, _ in found})
-    cards = tuple(card for _, card in sorted(found, key=lambda pair: pair[1].index))
+    registered = list(_registered(node))
+    products = sorted({product for product, _ in registered})
+    cards = tuple(card for _, card in sorted(registered, key=lambda pair: pair[1].index))
     offered = node.allocatable(whole.RESOURCE)
     held = None
     if not cards:
@@ -141,12 +141,12 @@ def _listed(node: Facts) -> Sequence[Any]:
         parts = [part.split(",") for part in text.split(":") if part.strip()]
         return [_with_names([field.strip() for field in part], place) for place, part in enumerate(parts)]
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        value = None
+    if not isinstance(value, list):
         node.fault(N_("%(name)s cannot be read"), name=REGISTER)
-    return listing(found)
+    return listing(value)
 
 
 def _with_names(fields: list[str], place: int) -> Json:

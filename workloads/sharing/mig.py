@@ -89,9 +89,9 @@ def table_of(product: str, memory_mib: int = 0, profiles: Iterable[str] = ()) ->
     if keys and keys[0] in tables.values() and not profiles:
         return keys[0]
     names, known = list(profiles), [key for key in keys if key in tables.values()] or list(tables.values())
-    said = (key for key in known if names and all(PRODUCTS[key].is_said(name) for name in names))
+    naming = (key for key in known if names and all(PRODUCTS[key].is_said(name) for name in names))
     fitting = (key for key in [*keys, *known] if all(name in PRODUCTS[key] for name in names))
-    return next(said, None) or next(fitting, None) or known[0]
+    return next(naming, None) or next(fitting, None) or known[0]
 
 
 def _has(words: list[str], wanted: list[str]) -> bool:
@@ -108,8 +108,8 @@ def _gigabytes(words: list[str], memory_mib: int, tables: dict[int, str]) -> Ite
     if memory_mib:
         yield -(-memory_mib // 1024)
     yield from (gb for word, gb in HINTS.items() if word in words and gb in tables)
-    said = [int(found[1]) for word in words if (found := GIGABYTES.fullmatch(word))]
-    yield from (gb for gb in said if gb and ("GH200" not in words or gb == 144))
+    sizes = [int(match[1]) for word in words if (match := GIGABYTES.fullmatch(word))]
+    yield from (gb for gb in sizes if gb and ("GH200" not in words or gb == 144))
 
 
 def guessed(memory_mib: int, profiles: Iterable[str]) -> str | None:
@@ -192,14 +192,14 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 def and_derived(because: Note, table: str | None, instances: Iterable[str]) -> Note:
     """Why, and which profiles stand in no table of NVIDIA's, with the slices that their names say."""
-    mine = [name for name in instances if table and name in PRODUCTS[table]]
-    new = [name for name in mine if table and not (table in KNOWN and PRODUCTS[table].is_said(name))]
+    known = [name for name in instances if table and name in PRODUCTS[table]]
+    new = [name for name in known if table and not (table in KNOWN and PRODUCTS[table].is_said(name))]
     if table is None or not new:
         return because
-    said = ", ".join(f"{name} = {PRODUCTS[table][name].size}/{slices(table)}" for name in new)
+    sizes = ", ".join(f"{name} = {PRODUCTS[table][name].size}/{slices(table)}" for name in new)
     return Note(
         N_("%(because)s; slices derived from the names of the profiles: %(said)s"),
-        {"because": because, "said": said[:100]},
+        {"because": because, "said": sizes[:100]},
     )
 
 
@@ -233,10 +233,10 @@ def _held(
 def _half_changed(node: Facts, single: str) -> Note | None:
     """Labels and resources that speak of different cuts: one of the two is from before the change."""
     labels = [name for name in node.labels if name.startswith(PREFIX) and name.endswith(".count")]
-    told = {name.removesuffix(".count"): node.number(name) for name in labels}
+    counts = {name.removesuffix(".count"): node.number(name) for name in labels}
     if single:
-        told = {whole.RESOURCE: node.number(whole.COUNT)}
-    for resource, count in sorted(told.items()):
+        counts = {whole.RESOURCE: node.number(whole.COUNT)}
+    for resource, count in sorted(counts.items()):
         if count != (offered := node.capacity(resource)):
             numbers = {"label": count, "resource": resource, "offered": offered}
             return Note(

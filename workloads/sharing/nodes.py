@@ -39,12 +39,12 @@ FACTORS = {
 
 def quantity(text: object) -> float | None:
     """A Kubernetes quantity as a number: "250m" → 0.25, "64" → 64.0, "16Ki" → 16384.0; None for anything else."""
-    found = QUANTITY.fullmatch(str(text)[:60]) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
-    if found is None:
+    match = QUANTITY.fullmatch(str(text)[:60]) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    if match is None:
         return None
-    suffix = found[2] or ""
+    suffix = match[2] or ""
     factor = 10.0 ** int(suffix[1:]) if suffix.startswith("e") else FACTORS[suffix]
-    return float(found[1]) * factor
+    return float(match[1]) * factor
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -84,8 +84,8 @@ class Facts:
     def pin_product(self, product: str) -> None:
         """What the operator says its cards are; that they are shared or cut, its labels go on saying."""
         now = self.labels.get(PRODUCT, "")
-        kept = next((now[now.index(mark) :] for mark in ("-MIG-", "-SHARED") if mark in now), "")
-        self.labels[PRODUCT] = f"{product}{kept}"
+        suffix = next((now[now.index(mark) :] for mark in ("-MIG-", "-SHARED") if mark in now), "")
+        self.labels[PRODUCT] = f"{product}{suffix}"
 
     def fault(self, message: str, **params: str | int) -> None:
         note = Note(message, params)

@@ -60,10 +60,10 @@ def requests(pod: Json) -> dict[str, float]:
         if container.get("restartPolicy") == "Always":
             sidecars = beside
     _add(running, sidecars)
-    found = {name: max(peak.get(name, 0), running.get(name, 0)) for name in peak.keys() | running.keys()}
-    found |= _asked(spec)  # of the pod as a whole, where that is said
-    _add(found, _amounts(spec.get("overhead")))
-    return found
+    amounts = {name: max(peak.get(name, 0), running.get(name, 0)) for name in peak.keys() | running.keys()}
+    amounts |= _asked(spec)  # of the pod as a whole, where that is said
+    _add(amounts, _amounts(spec.get("overhead")))
+    return amounts
 
 
 def _asked(container: Mapping[str, Any]) -> dict[str, float]:
@@ -103,13 +103,13 @@ def parts(
     pod: Json, offers: Sequence[Offered], held: Mapping[str, tuple[Held, ...]], settings: Settings
 ) -> Iterator[tuple[str, Part]]:
     """(key of the system, part) for all that the pod takes of a node with these offers. `held`: what each system reads back."""
-    asked, told = requests(pod), False
+    asked, is_known = requests(pod), False
     for offer in offers:
         beside_others = any(other.sharing == "whole" for other in offers)
         for part in _of_system(pod, asked, offer, held.get(offer.sharing, ()), settings, beside_others):
-            told = True
+            is_known = True
             yield offer.sharing, part
-    if not told and offers:  # nothing here knows how it asks: as many whole cards as that may be
+    if not is_known and offers:  # nothing here knows how it asks: as many whole cards as that may be
         count = max((amount for name, amount in asked.items() if GPU_RESOURCE.match(name)), default=0)
         for _ in range(min(int(count), 64)):
             yield offers[0].sharing, Part(offers[0].units_per_card)
@@ -167,8 +167,8 @@ def _instances(asked: Mapping[str, float], offer: Offered, whole_beside: bool) -
 
 
 def _size(offer: Offered, profile: str) -> int:
-    found = profile_of(offer.mig or None, profile)
-    return found.size if found else offer.units_per_card
+    slice_profile = profile_of(offer.mig or None, profile)
+    return slice_profile.size if slice_profile else offer.units_per_card
 
 
 def _instance(offer: Offered, profile: str, device: str = "") -> Part:

@@ -74,10 +74,10 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
         held = Note(N_("%(total)s of %(resource)s: its labels do not say on how many cards"), numbers)
     elif total % count:
         held = Note(N_("%(total)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
-    elif replicas != (said := node.number(whole.REPLICAS, replicas)):
+    elif replicas != (labelled := node.number(whole.REPLICAS, replicas)):
         held = Note(
             N_("%(total)s of %(resource)s on %(cards)s cards, but its labels say %(said)s per card"),
-            numbers | {"said": said},
+            numbers | {"said": labelled},
         )
     elif resource == SHARED and node.allocatable(whole.RESOURCE):
         held = Note(
@@ -101,8 +101,8 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
 
 def settings_cards(node: Facts, settings: Settings) -> int:
     """How many cards the operator says that the node has; 0: nothing said."""
-    said = node.chosen(settings.cards)
-    return said if isinstance(said, int) and said > 0 else 0
+    cards = node.chosen(settings.cards)
+    return cards if isinstance(cards, int) and cards > 0 else 0
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:

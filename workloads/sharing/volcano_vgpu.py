@@ -43,9 +43,9 @@ def applies(node: Facts) -> Note | None:
 
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
-    found = list(_registered(node))
-    cards = tuple(card for _, card in found)
-    products = sorted({product for product, _ in found})
+    registered = list(_registered(node))
+    cards = tuple(card for _, card in registered)
+    products = sorted({product for product, _ in registered})
     held = None
     if not cards:
         held = Note(N_("%(name)s lists no card"), {"name": REGISTER})

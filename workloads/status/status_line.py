@@ -55,14 +55,14 @@ class Situation:
 def situation_of(actor: Actor, workload: Workload, attempt: Attempt | None) -> Situation:
     if attempt is None:
         return Situation(_("It was not queued."))
-    found = _situation(actor, workload, attempt)
+    situation = _situation(actor, workload, attempt)
     since = attempt.cluster.unreachable_since
     if since is not None and attempt.claim.state in OCCUPYING:
-        found.details.insert(0, _(
+        situation.details.insert(0, _(
             "Its cluster has been unreachable since %(since)s: this is the last known state. It keeps "
                 "its cards and is not started elsewhere."
         ) % {"since": clock(int(since.timestamp()))})  # fmt: skip
-    return found
+    return situation
 
 
 def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
@@ -266,8 +266,8 @@ def meaning_of(code: object) -> str:
 
 def obstacle(reason: str, message: str) -> list[str]:
     """What the cluster says, and what to do about it."""
-    said = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
-    return [*said, str(OBSTACLES[reason])] if reason in OBSTACLES else said
+    lines = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
+    return [*lines, str(OBSTACLES[reason])] if reason in OBSTACLES else lines
 
 
 def reason_word(code: str) -> str:

@@ -33,21 +33,21 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, apply: bool, **options: Any) -> None:
-        found = 0
+        refused = 0
         for model, column in columns():
             for pk, old in list(model._default_manager.order_by("pk").values_list("pk", column)):
                 if (new := cleaned(model, column, old)) == old:
                     continue
                 new = apart(model, column, new or f"{model._meta.model_name}-{pk}", pk)
-                found += 1
+                refused += 1
                 self.stdout.write(f"{model._meta.label} {pk}: {column} {old!a} → {new}")
                 if apply:
                     write(model, column, pk, old, new)
-        if not apply and found:
+        if not apply and refused:
             raise CommandError(
-                f"{found} names are refused today. `manage.py clean_names --apply` writes the ones shown."
+                f"{refused} names are refused today. `manage.py clean_names --apply` writes the ones shown."
             )
-        self.stdout.write(f"{found} names were cleaned." if found else "All names are as the rule wants them.")
+        self.stdout.write(f"{refused} names were cleaned." if refused else "All names are as the rule wants them.")
 
 
 def columns() -> Iterator[tuple[type[models.Model], str]]:

@@ -22,10 +22,10 @@ class Command(BaseCommand):
             if not check:
                 catalogs.update(language)
                 catalogs.compile_one(language)
-            found = catalogs.faults(language)
-            bad += len(found)
-            for fault in found:
+            faults = catalogs.faults(language)
+            bad += len(faults)
+            for fault in faults:
                 self.stdout.write(f"{language}: {fault}")
-            self.stdout.write(f"{language}: {len(catalogs.read(language))} sentences, {len(found)} to do")
+            self.stdout.write(f"{language}: {len(catalogs.read(language))} sentences, {len(faults)} to do")
         if check and bad:
             raise CommandError(f"{bad} sentences are to do: run `make messages`, then translate locale/*/…/django.po")

@@ -137,12 +137,12 @@ def _answer(number: int, line: str, changes: Changes) -> Json:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> Json:
-    found: Json = {}
+    unique: Json = {}
     for key, value in pairs:
-        if key in found:
+        if key in unique:
             raise SnapshotError(key, "stands here twice")
-        found[key] = value
-    return found
+        unique[key] = value
+    return unique
 
 
 def _lines(path: str) -> Iterator[str]:
@@ -175,8 +175,8 @@ def _as_json(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot, changes: C
     if not changes:
         return plan_to_json(plan)
     standing: Standing = standing_on(snapshot, drained(changes))
-    told = {"standing": {node: list(claims) for node, claims in standing.items()}} if standing else {}
-    return plan_to_json(plan) | {"what_if": difference_to_json(_difference(snapshot, plan, changed)) | told}
+    by_node = {"standing": {node: list(claims) for node, claims in standing.items()}} if standing else {}
+    return plan_to_json(plan) | {"what_if": difference_to_json(_difference(snapshot, plan, changed)) | by_node}
 
 
 def _about(again: Replay) -> str:

@@ -49,15 +49,15 @@ class Ring:
                 time.sleep(0.1)  # the master may still be starting
         raise SystemExit(f"rank {RANK}: nobody answers at {address}")
 
-    def together(self, mine: dict[str, Any]) -> dict[str, Any]:
+    def together(self, own: dict[str, Any]) -> dict[str, Any]:
         """Every rank gives its gradient and whether it has to leave; all get the mean, and whether anybody has to."""
         if RANK:
-            self.tell(mine)
+            self.tell(own)
             return dict(json.loads(self.peers[0].readline()))
-        said = [mine, *(json.loads(peer.readline()) for peer in self.peers)]
-        mean = [sum(column) / RANKS for column in zip(*(each["gradient"] for each in said), strict=True)]
-        loss = sum(each["loss"] for each in said) / RANKS
-        answer = {"gradient": mean, "loss": loss, "leave": any(each["leave"] for each in said)}
+        values = [own, *(json.loads(peer.readline()) for peer in self.peers)]
+        mean = [sum(column) / RANKS for column in zip(*(each["gradient"] for each in values), strict=True)]
+        loss = sum(each["loss"] for each in values) / RANKS
+        answer = {"gradient": mean, "loss": loss, "leave": any(each["leave"] for each in values)}
         self.tell(answer)
         return answer
 

@@ -44,11 +44,11 @@ class Answer(BaseHTTPRequestHandler):
     def predict(self, text: str) -> None:
         try:
             inputs = [float(part) for part in text.split(",")]
-            said = {"x": inputs, "y": sum(w * x for w, x in zip(WEIGHTS, inputs, strict=True))}
+            prediction = {"x": inputs, "y": sum(w * x for w, x in zip(WEIGHTS, inputs, strict=True))}
         except ValueError:
             self.give(422, "application/json", json.dumps({"error": f"give {len(WEIGHTS)} numbers with commas"}))
             return
-        self.give(200, "application/json", json.dumps(said))
+        self.give(200, "application/json", json.dumps(prediction))
 
     def give(self, status: int, kind: str, text: str) -> None:
         body = text.encode()

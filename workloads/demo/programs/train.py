@@ -83,7 +83,7 @@ def main() -> int:
     step, weights = load()
     say(f"attempt {os.environ.get('PORTAL_ATTEMPT', '?')}{on_cards()} (declared: nothing here uses CUDA)")
     say(f"resuming at step {step}" if step else "no checkpoint: starting at step 0")
-    told, loss = "", float("nan")
+    reclaim_at, loss = "", float("nan")
     try:
         while step < args.steps:
             if step == args.fail_at:
@@ -94,11 +94,13 @@ def main() -> int:
             if step % args.every == 0:
                 save(step, weights)
                 say(f"step {step}/{args.steps} loss {loss:.5f}")
-            if (now := notice()) != told:
-                told = now
-                say(f"notice: the cards go back at {told}, saving" if told else "notice withdrawn: going on")
+            if (now := notice()) != reclaim_at:
+                reclaim_at = now
+                say(
+                    f"notice: the cards go back at {reclaim_at}, saving" if reclaim_at else "notice withdrawn: going on"
+                )
                 save(step, weights)
-                if told and args.leave_early:
+                if reclaim_at and args.leave_early:
                     Path(os.environ["PORTAL_READY_FILE"]).touch()
             time.sleep(args.step_seconds)
     finally:

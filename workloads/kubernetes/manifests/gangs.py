@@ -44,10 +44,10 @@ def job(spec: RunSpec, options: Options) -> Json:
     made = pod(replace(spec, placement=()), options)
     meta, body = made["metadata"], made["spec"]
     alike, own = rank_environment.split(gang)
-    told: list[Json] = [{"name": name, "value": escaped(value)} for name, value in sorted(alike.items())]
-    told += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{OWN}{name}']"}}}
+    env: list[Json] = [{"name": name, "value": escaped(value)} for name, value in sorted(alike.items())]
+    env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{OWN}{name}']"}}}
              for name in sorted(own[0])]  # fmt: skip
-    body["containers"][0]["env"] += told
+    body["containers"][0]["env"] += env
     body |= {"subdomain": spec.ref.name, "schedulingGates": [{"name": GATE}]}
     facts = {RANKS: str(spec.pods), LEADER: str(gang.template in LEADER_DECIDES).lower()}
     if gang.template is Template.MPI:
@@ -91,7 +91,7 @@ def pin(spec: RunSpec, rank: int, options: Options) -> Json:
         "metadata": {"annotations": {f"{OWN}{name}": value for name, value in own[rank].items()}},
         "spec": {"schedulingGates": None},
     }
-    here = tuple(place for place in spec.placement if place.pod == rank)
-    if here:
-        patch["spec"]["affinity"] = pod(replace(spec, placement=here), options)["spec"]["affinity"]
+    own_places = tuple(place for place in spec.placement if place.pod == rank)
+    if own_places:
+        patch["spec"]["affinity"] = pod(replace(spec, placement=own_places), options)["spec"]["affinity"]
     return patch

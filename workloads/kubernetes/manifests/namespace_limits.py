@@ -52,14 +52,14 @@ def _limits(system: sharing.System, request: sharing.Request, settings: sharing.
 
 def hard(parts: Iterable[tuple[Mapping[str, Fraction | None], int]]) -> dict[str, int]:
     """Proportions and the units at most, pool by pool → what a ResourceQuota says, which is silent of what has none."""
-    found: dict[str, Fraction] = {}
+    totals: dict[str, Fraction] = {}
     without: set[str] = set()
     for proportion, units in parts:
         for name, each in proportion.items():
             if each is None and units:
                 without.add(name)
-            found[name] = found.get(name, Fraction(0)) + (each or 0) * units
-    return {f"requests.{name}": math.ceil(amount) for name, amount in sorted(found.items()) if name not in without}
+            totals[name] = totals.get(name, Fraction(0)) + (each or 0) * units
+    return {f"requests.{name}": math.ceil(amount) for name, amount in sorted(totals.items()) if name not in without}
 
 
 def marks(home: Home, options: Options) -> dict[str, str]:

@@ -15,11 +15,11 @@ class Command(BaseCommand):
     help = "Fails with one line for each violated invariant. Only reads; safe at any time."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = violations()
-        for line in found:
+        lines = violations()
+        for line in lines:
             self.stderr.write(line)
-        if found:
-            raise CommandError(f"{len(found)} violations: please report them, with the decision log of that time")
+        if lines:
+            raise CommandError(f"{len(lines)} violations: please report them, with the decision log of that time")
         self.stdout.write("all invariants hold")
 
 

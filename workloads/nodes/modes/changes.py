@@ -143,12 +143,12 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
     with durable():
         for group_id in groups_of(change.node):
             locked_group(group_id)
-        told = tell_to_go(change.node, change.told, now=now)
+        deadlines = tell_to_go(change.node, change.told, now=now)
         left = on_node(change.node)
         others = OutsidePod.objects.filter(node=change.node).exists()
         deadline = deadline_of(left, others=others, now=now)
-        ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(told=told, deadline=deadline)
-    change.told, change.deadline = told, deadline
+        ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(told=deadlines, deadline=deadline)
+    change.told, change.deadline = deadlines, deadline
     return bool(left) or others
 
 
@@ -227,12 +227,12 @@ def _is_as_before(change: ModeChange) -> bool:
 
 def _say(change: ModeChange, message: str) -> None:
     """Puts what the change waits for on its page. While it goes back, the reason why it does stays in front."""
-    said = message
+    text = message
     if change.stage == Stage.REVERTING and message not in change.message:
-        said = f"{change.message}; {message}" if change.message else message
+        text = f"{change.message}; {message}" if change.message else message
     elif change.stage == Stage.REVERTING:
-        said = change.message
-    change.message = said[:300]
+        text = change.message
+    change.message = text[:300]
     ModeChange.objects.filter(pk=change.pk).exclude(message=change.message).update(message=change.message)
     log.warning("mode_change.waits", node=change.node.name, stage=change.stage, error=message[:300])
 

@@ -81,10 +81,10 @@ def name_of(declared: Mapping[str, Any]) -> str:
 
 def _find(options: dict[str, Any], node: str) -> dict[str, Any]:
     """The declaration of a node, always with `labels`. Raises Refused where there is none."""
-    found = next((each for each in options.get("nodes", ()) if name_of(each) == node), None)
-    if found is None:
+    declared = next((each for each in options.get("nodes", ()) if name_of(each) == node), None)
+    if declared is None:
         raise Refused(f"{node} is not declared: it is this machine, whose cards stay whole", code="unsupported")
-    return _of_object(found["object"]) if "object" in found else {"labels": {}, **found}
+    return _of_object(declared["object"]) if "object" in declared else {"labels": {}, **declared}
 
 
 def _of_object(node: dict[str, Any]) -> dict[str, Any]:

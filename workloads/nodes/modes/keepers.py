@@ -43,5 +43,5 @@ def keeper_for(cluster: Cluster) -> Keeper:
     keeper = getattr(driver_for(cluster), "keeper", None)
     if keeper is None:
         raise Refused("the nodes of this cluster cannot be changed from here", code="unsupported")
-    found: Keeper = keeper()
-    return found
+    made: Keeper = keeper()
+    return made

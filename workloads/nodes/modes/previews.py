@@ -110,8 +110,8 @@ def target_of(
     if layouts:
         return Target(mode, layouts=tuple(map(layout_of, layouts)), mig=table)
     if config in (BEST_EACH, BEST_ALIKE):
-        found = proposal_for(node, table, each_its_own=config == BEST_EACH)
-        return Target(mode, config=found.config, layouts=found.layouts, mig=table)
+        proposal = proposal_for(node, table, each_its_own=config == BEST_EACH)
+        return Target(mode, config=proposal.config, layouts=proposal.layouts, mig=table)
     named = named_layouts(table)
     if config not in named:
         text = N_("There is no configuration %(config)s. Available: %(configs)s.")
@@ -130,13 +130,13 @@ class Loss:
 
 
 def losses(node: Node, target: Target) -> list[Loss]:
-    found = []
+    lost = []
     held = units_by_pool(node)
     for pool in Pool.objects.filter(pk__in=held).exclude(sharing=target.mode):
         left = max(0, pool.nominal - held[pool.pk])
         promised = sum(Quota.objects.filter(pool=pool).values_list("guaranteed", flat=True))
-        found.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
-    return found
+        lost.append(Loss(pool, pool.nominal, left, max(0, promised - left)))
+    return lost
 
 
 def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
@@ -217,14 +217,14 @@ def demand_on(node: Node, table: str) -> list[Demand]:
     inside, other = Counter[str](), Counter[str]()
     for pool in Pool.objects.filter(mig=table, group__cluster=node.cluster_id).select_related("group__cluster"):
         snapshot = load_snapshot(pool.group, now=timezone.now())
-        here = {claim.public_id for claim in on_node(node) if claim.pool_id == pool.pk}
+        on_this_node = {claim.public_id for claim in on_node(node) if claim.pool_id == pool.pk}
         ledger = usage_of(snapshot, e.PoolId(pool.slug))
-        mine = [c for c in snapshot.claims if c.pool == pool.slug and c.profile and not c.is_recall]
-        for claim in mine:
-            if claim.id in here and claim.state is e.ClaimState.HOLDING:
+        in_pool = [c for c in snapshot.claims if c.pool == pool.slug and c.profile and not c.is_recall]
+        for claim in in_pool:
+            if claim.id in on_this_node and claim.state is e.ClaimState.HOLDING:
                 ledger.remove(claim.department, claim.units)
-        asking = [c for c in mine if c.id in here or c.state is e.ClaimState.PENDING]
-        for claim in sorted(asking, key=lambda c: (c.id not in here, -c.priority, c.waiting_since, c.id)):
+        asking = [c for c in in_pool if c.id in on_this_node or c.state is e.ClaimState.PENDING]
+        for claim in sorted(asking, key=lambda c: (c.id not in on_this_node, -c.priority, c.waiting_since, c.id)):
             if profile_of(table, claim.profile) is None or claim.profile is None:
                 continue
             if ledger.inside(claim.department, claim.units):
