@@ -6,8 +6,7 @@ from typing import Any
 
 from bench._openb import SHARES, machine_of
 from bench._openb import nodes as openb_nodes
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from quotas.engine.types import (
     Claim,
     ClaimId,

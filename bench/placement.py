@@ -19,8 +19,7 @@ from statistics import mean, median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from quotas.engine.types import Card, Claim, ClaimId, ClaimState, DepartmentId, Node, Pool, PoolId
 
 MILLI = 1000

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import ClaimState, Plan, Snapshot
 from quotas.engine.units import capacity_of
 from tests.engine.builders import carried_out

@@ -17,10 +17,10 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import lent_out
-from quotas.engine.books import Books
-from quotas.engine.room import rooms_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.preemption import choose
 from quotas.engine.types import Claim, ClaimState, Snapshot
-from quotas.engine.victims import choose
 
 TAKERS = 50
 

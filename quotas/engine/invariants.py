@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
-from quotas.engine.space import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
 from quotas.engine.units import stranded_units
 

@@ -9,10 +9,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from quotas.engine.books import Books
 from quotas.engine.mig_layouts import profile_of, profiles_of
-from quotas.engine.permission import stoppable
-from quotas.engine.placement import best_spot
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import (
+    Host,
+    Vector,
+    best_in,
+    best_spot,
+    free_units,
+    has_spot,
+    largest_pod,
+    nearest_machine,
+    pods_that_fit,
+)
+from quotas.engine.preemption_rules import stoppable
 from quotas.engine.quota_tree import Account
 from quotas.engine.reasons import (
     AboveCeiling,
@@ -33,8 +43,6 @@ from quotas.engine.reasons import (
     UserCap,
     WaitingForGang,
 )
-from quotas.engine.room import best_in, free_units, has_spot, largest_pod, nearest_machine, pods_that_fit
-from quotas.engine.space import Host, Vector
 from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed, Shape
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from quotas.engine.admission import decide
-from quotas.engine.books import Books
-from quotas.engine.permission import Taker, taker_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.planning_pass import decide
+from quotas.engine.preemption import Cost, cost
+from quotas.engine.preemption_rules import Taker, taker_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
-from quotas.engine.room import rooms_of
 from quotas.engine.snapshot_json import (
     Json,
     SnapshotError,
@@ -37,7 +38,6 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import grace_of, notice_of
-from quotas.engine.victims import Cost, cost
 
 # Changed snapshots ----------------------------------------------------------------------------------------------------
 

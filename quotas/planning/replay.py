@@ -11,7 +11,7 @@ import orjson
 from django.conf import settings
 
 from quotas.engine import types as e
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot, plan_to_json, snapshot_to_json
 from quotas.models import PlanPass
 

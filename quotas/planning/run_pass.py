@@ -25,7 +25,7 @@ from portal.notify import notices
 from portal.notify.events import QUEUE_MOVED, emit, emit_all
 from portal.prepared import Prepared, write_each
 from quotas.engine import types as e
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import decision_to_json
 from quotas.lending import windows
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup

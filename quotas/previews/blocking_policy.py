@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from portal.models import Department
 from quotas.board.usage import department_usage
 from quotas.engine import types as e
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import NotEnough
 from quotas.engine.what_if import with_quota
 from quotas.models import Claim, LedgerEntry, Pool, Quota

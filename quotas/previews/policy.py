@@ -15,7 +15,7 @@ from portal.infra.confirm import Break
 from portal.models import Department
 from portal.text.words import amount, duration
 from quotas.engine import types as e
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.units import notice_of, young_until
 from quotas.engine.what_if import what_if, with_claim

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from quotas.engine.permission import Fairness
+from quotas.engine.preemption_rules import Fairness
 from quotas.engine.types import Claim, ClaimState, Department, Policy, Quota, Snapshot
 
 Victims = tuple[Claim, ...]

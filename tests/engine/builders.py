@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import (
     Card,
     Claim,

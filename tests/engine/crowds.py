@@ -5,8 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from quotas.engine.types import Card, Claim, ClaimState, Department, Node, Policy, Pool, Quota, Settings, Snapshot
 from quotas.engine.units import capacity_of
 

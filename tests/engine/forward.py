@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from quotas.engine.admission import decide
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import (
     BorrowPreempt,
     Claim,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._snapshots import a_snapshot
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot, plan_to_json
 from quotas.engine.types import DecisionKind, Plan, Snapshot
 from quotas.engine.units import lost_work

@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from quotas.engine.types import (
     BorrowPreempt,
     Card,

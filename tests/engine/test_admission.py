@@ -1,6 +1,6 @@
 """Who starts, who waits, who is stopped: one sentence a case."""
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import (
     AboveCeiling,
     BackoffUntil,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import capacity_of, comes_with_a_card, resized

@@ -5,15 +5,12 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import mig_layouts
-from quotas.engine.awaited import leavers_needed
-from quotas.engine.books import Books
-from quotas.engine.departures import Departures
-from quotas.engine.placement import best_spot
+from quotas.engine.pass_state import Books, Departures
+from quotas.engine.placement import Space, best_spot, names, rooms_of
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.reasons import DepartmentPaused, Fragmented, HeldFor, Machine, NotEnough, OverBorrowLimit, PoolShort
-from quotas.engine.room import rooms_of
+from quotas.engine.reservations import leavers_needed
 from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
-from quotas.engine.space import Space, names
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from tests.engine.builders import (
     a_department,

@@ -5,9 +5,8 @@ from random import Random
 
 import pytest
 
-from quotas.engine import clearing, invariants
-from quotas.engine.admission import decide
-from quotas.engine.search import MANY
+from quotas.engine import invariants, node_clearing
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import (
     Card,
     Claim,
@@ -17,6 +16,7 @@ from quotas.engine.types import (
     Placed,
     Snapshot,
 )
+from quotas.engine.victim_search import MANY
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 from tests.engine.crowds import a_crowd
 from tests.engine.effort import examples, patient
@@ -143,6 +143,6 @@ def test_its_own_work_is_stopped_only_where_others_are_not_enough() -> None:
 
 
 def test_where_a_narrow_look_finds_none_a_wide_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clearing, "NARROW", 1)
+    monkeypatch.setattr(node_clearing, "NARROW", 1)
     for seed in range(examples(60, 600)):
         check(a_crowd(seed))

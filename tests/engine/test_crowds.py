@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine import search
-from quotas.engine.admission import decide
-from quotas.engine.books import Books
+from quotas.engine import victim_search
 from quotas.engine.invariants import of_plan
-from quotas.engine.permission import Fairness, Taker, permitted
+from quotas.engine.pass_state import Books
+from quotas.engine.planning_pass import decide
+from quotas.engine.preemption_rules import Fairness, Taker, permitted
 from quotas.engine.types import Claim, Snapshot
 from tests.engine.towns import a_town
 
@@ -42,14 +42,14 @@ def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pyte
     quick = [decide(snapshot) for snapshot in snapshots]
     asked: list[int] = []
 
-    def each(books: Books, taker: Taker, _: list[Claim], fairness: Fairness) -> search.MayGo:
+    def each(books: Books, taker: Taker, _: list[Claim], fairness: Fairness) -> victim_search.MayGo:
         def may_go(victims: Sequence[Claim]) -> bool:
             asked.append(len(victims))
             return permitted(books, taker, victims, fairness)
 
         return may_go
 
-    monkeypatch.setattr(search, "_may_go", each)
+    monkeypatch.setattr(victim_search, "_may_go", each)
     assert quick == [decide(snapshot) for snapshot in snapshots]
     assert sum(many > 2 for many in asked) > 1000
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import Claim, Department, Placed, Reservation
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 

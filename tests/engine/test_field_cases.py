@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quotas.engine import invariants
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import Snapshot
 

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.knapsack import cheapest_sum
+from quotas.engine.victim_search import cheapest_sum
 from tests.engine.builders import holding
 from tests.engine.effort import examples
 

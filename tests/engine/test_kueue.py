@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quotas.engine.books import Books
-from quotas.engine.permission import Fairness, permitted, taker_of
-from quotas.engine.room import rooms_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.preemption import cost
+from quotas.engine.preemption_rules import Fairness, permitted, taker_of
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
-from quotas.engine.victims import cost
 from tests.engine.brute import Brute
 from tests.engine.builders import answers
 from tests.engine.effort import examples, patient

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.books import Books
 from quotas.engine.mig_layouts import PRODUCTS
-from quotas.engine.room import rooms_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
 from quotas.engine.waiting import largest

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of, usage_of
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot

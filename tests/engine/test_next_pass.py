@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import HeldFor
 from quotas.engine.types import BorrowPreempt, Claim, DecisionKind, Placed, Reservation, Snapshot
 from tests.engine.builders import (

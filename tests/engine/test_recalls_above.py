@@ -4,11 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import invariants
-from quotas.engine.admission import PoolPass, decide
-from quotas.engine.books import Books
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import Space, rooms_of
+from quotas.engine.planning_pass import PoolPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
-from quotas.engine.room import rooms_of
-from quotas.engine.space import Space
 from quotas.engine.types import DecisionKind, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
 from tests.engine.effort import examples, patient

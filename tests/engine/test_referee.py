@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from quotas.engine import invariants
-from quotas.engine.admission import PoolPass, decide
-from quotas.engine.books import Books
-from quotas.engine.room import rooms_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.planning_pass import PoolPass, decide
 from quotas.engine.types import (
     BorrowPreempt,
     Card,

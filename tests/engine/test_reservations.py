@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import admission
-from quotas.engine.admission import decide
+from quotas.engine import planning_pass
 from quotas.engine.invariants import of_plan
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import Placed, Plan, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
@@ -221,8 +221,10 @@ def test_who_would_lose_the_right_calls_back_whom_another_does_not_need(
     asking = [pending("big", "keeper", 4, submitted_at=-100), pending("small", "owner", 1, submitted_at=-10)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4, 4, 4, 4)), departments, [*guests, *asking], notice=600)
     rounds: list[int] = []
-    settle = admission.PoolPass._settle_reservations
-    monkeypatch.setattr(admission.PoolPass, "_settle_reservations", lambda done: (rounds.append(1), settle(done))[1])
+    settle = planning_pass.PoolPass._settle_reservations
+    monkeypatch.setattr(
+        planning_pass.PoolPass, "_settle_reservations", lambda done: (rounds.append(1), settle(done))[1]
+    )
     plan = decide(snapshot)
     assert len(rounds) == 3
     assert {decision.decision for decision in plan.decisions} == {"reclaim"}

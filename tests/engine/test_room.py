@@ -3,9 +3,19 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.placement import best_spot
-from quotas.engine.room import Common, Room, find_places, largest_pod, pods_that_fit
-from quotas.engine.space import NOWHERE, Host, Row, Space, names
+from quotas.engine.placement import (
+    NOWHERE,
+    Common,
+    Host,
+    Room,
+    Row,
+    Space,
+    best_spot,
+    find_places,
+    largest_pod,
+    names,
+    pods_that_fit,
+)
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
 from quotas.engine.units import resized
 from tests.engine.builders import pending

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Card, DecisionKind, Node
 from quotas.engine.units import card_cores, resized

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import search
+from quotas.engine import victim_search
 from quotas.engine.types import BorrowPreempt, Claim, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
@@ -47,7 +47,7 @@ def test_whom_looking_longer_does_not_pay_for_gets_what_the_orders_find(monkeypa
     everybody = [*departments, a_department("other")]
     snapshot = a_snapshot(a_pool(12), everybody, [*claims, pending("w", "owner", 4)], fair_sharing=True)
     assert answers(snapshot)["w"].victims == ("c0", "c3")
-    monkeypatch.setattr(search, "LOOKS", 0)
+    monkeypatch.setattr(victim_search, "LOOKS", 0)
     assert answers(snapshot)["w"].victims == ("c1",)
 
 
@@ -59,7 +59,7 @@ def test_a_gang_among_many_small_claims_takes_whole_nodes_and_no_more() -> None:
         for node in range(1, 6)
         for card in range(4)
     ]
-    assert len(small) > search.MANY
+    assert len(small) > victim_search.MANY
     departments = [a_department("owner", 8), a_department("guest")]
     snapshot = a_snapshot(a_pool(nodes=machines), departments, [*small, pending("w", "owner", 4, pods=2)])
     decision = answers(snapshot)["w"]

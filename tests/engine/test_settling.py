@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import BorrowPreempt, Snapshot
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, pending

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from quotas.engine.admission import decide
 from quotas.engine.invariants import of_plan
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot
 
 CASES = [

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quotas.engine import invariants
-from quotas.engine.admission import decide
-from quotas.engine.books import Books
-from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.planning_pass import decide
+from quotas.engine.preemption_rules import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.quota_tree import loans_of, usage_of
-from quotas.engine.room import rooms_of
-from quotas.engine.search import makes_room
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import ends_at, resized
+from quotas.engine.victim_search import makes_room
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import SIZES, departments

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quotas.engine import invariants
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import Ledger, loans_of, usage_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Reservation, Snapshot
 from quotas.engine.units import stranded_units

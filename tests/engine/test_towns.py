@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import admission, invariants
-from quotas.engine.admission import decide
-from quotas.engine.space import NO_MACHINE, Row, Space, Vector
+from quotas.engine import invariants, planning_pass
+from quotas.engine.placement import NO_MACHINE, Row, Space, Vector
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import ClaimState, DecisionKind, Snapshot
 from quotas.engine.units import gone_by
 from tests.engine.builders import carried_out
@@ -159,15 +159,15 @@ def test_a_reservation_kept_at_a_glance_is_the_one_that_would_be_made_again(
 ) -> None:
     towns = _later(seed)
     quick = [decide(town) for town in towns]
-    monkeypatch.setattr(admission, "still_needs_all", lambda *_: False)
+    monkeypatch.setattr(planning_pass, "still_needs_all", lambda *_: False)
     assert [decide(town) for town in towns] == quick
 
 
 def test_some_reservations_are_kept_at_a_glance_and_some_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the test above would compare nothing."""
     looks: list[bool] = []
-    look = admission.still_needs_all
-    monkeypatch.setattr(admission, "still_needs_all", lambda *about: looks.append(look(*about)) or looks[-1])
+    look = planning_pass.still_needs_all
+    monkeypatch.setattr(planning_pass, "still_needs_all", lambda *about: looks.append(look(*about)) or looks[-1])
     for seed in range(20):
         decide(_later(seed)[0])
     assert 30 < sum(looks) < len(looks)
@@ -218,9 +218,9 @@ def test_who_changes_places_and_changes_them_back_does_not_keep_a_pass_busy(
     """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it. In town 197 the
     right is another department's: the pool does not bear all reservations while that one stays."""
     turns: list[int] = []
-    compete = admission.PoolPass._compete
+    compete = planning_pass.PoolPass._compete
     monkeypatch.setattr(
-        admission.PoolPass, "_compete", lambda *about, **how: (turns.append(1), compete(*about, **how))[1]
+        planning_pass.PoolPass, "_compete", lambda *about, **how: (turns.append(1), compete(*about, **how))[1]
     )
     decide(a_town(seed))
     assert len(turns) <= 30  # of 800

@@ -8,13 +8,13 @@ from unittest.mock import patch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.admission import decide
-from quotas.engine.books import Books
-from quotas.engine.permission import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
-from quotas.engine.room import rooms_of
-from quotas.engine.search import makes_room
+from quotas.engine.pass_state import Books
+from quotas.engine.placement import rooms_of
+from quotas.engine.planning_pass import decide
+from quotas.engine.preemption import choose, cost
+from quotas.engine.preemption_rules import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
 from quotas.engine.types import BorrowPreempt, Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
-from quotas.engine.victims import choose, cost
+from quotas.engine.victim_search import makes_room
 from tests.engine.brute import Brute
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient

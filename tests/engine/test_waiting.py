@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.admission import decide
 from quotas.engine.explain import sentence
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import (
     ClusterUnreachable,
     Fragmented,

@@ -8,8 +8,7 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from quotas.engine.types import (
     BorrowPreempt,
     Card,

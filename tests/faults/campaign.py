@@ -207,7 +207,7 @@ class World:
         from django.utils import timezone
 
         from quotas.engine import types as e
-        from quotas.engine.admission import decide
+        from quotas.engine.planning_pass import decide
         from quotas.planning.snapshot import load_snapshot
 
         plan = decide(load_snapshot(self.pool.group, now=timezone.now()))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from quotas.engine import types as e
 from quotas.engine.mig_layouts import PRODUCTS, Profile
-from quotas.engine.room import Room, find_places
-from quotas.engine.space import Space
+from quotas.engine.placement import Room, Space, find_places
 from tests.sharing.table import NODES
 from workloads import sharing
 from workloads.sharing import SYSTEMS, NodeInfo, Request, Settings, charge

@@ -21,7 +21,7 @@ from quotas.amounts import written
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import what_if as engine
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import AboveCeiling, Fragmented, Machine, Reason, UserCap
 from quotas.engine.snapshot_json import reason_to_json
 from quotas.engine.units import resized

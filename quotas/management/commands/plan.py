@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from quotas.engine import types as e
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import SnapshotError, parse_snapshot, plan_to_json
 from quotas.engine.what_if import (
     CHANGES,

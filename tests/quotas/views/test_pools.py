@@ -11,7 +11,7 @@ from django.utils import timezone
 from portal.models import Role
 from quotas.board.chart import draw
 from quotas.board.history import Point
-from quotas.engine.admission import decide
+from quotas.engine.planning_pass import decide
 from quotas.engine.types import ClaimId, Plan
 from quotas.models import Card, Decision, LedgerEntry, Node, PlanPass
 from quotas.planning.replay import packed

@@ -1,28 +1,143 @@
-"""The working state of one planning pass over one pool: the ledger, what is free, and who stands where.
+"""The working state of one planning pass over one pool: the ledger, what is free, who stands where, and who leaves for whom.
 
 The snapshot never changes; everything the pass decides is an entry here. Two vectors say what is free:
 `free_now` counts what holding and leaving claims occupy and what is reserved of the rest – a claim that fits there can
 start; `free_later` counts leaving claims as gone and reservations whole – what fits there has a place once they left.
+
+A leaver leaves for the pending claim that holds it, if that claim has a hold now; else for nobody, until somebody needs
+it. What a leaver frees beyond its holder's need may serve others as well: `Departures.awaited` has all who wait for it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
-from quotas.engine.departures import Departures, Turn
-from quotas.engine.queue import line_of
-from quotas.engine.quota_tree import Ledger
-from quotas.engine.rights import Hold, Rights
-from quotas.engine.room import Common, Room, find_places
-from quotas.engine.space import Host, Places, Vector, fits
-from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Pool, Settings, Snapshot
-from quotas.engine.units import gone_by, young_until
+from quotas.engine.placement import Common, Host, Places, Room, Slot, Vector, find_places, fits
+from quotas.engine.queue import line_of, queue_order
+from quotas.engine.quota_tree import Ledger, Standing, standing_of
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Settings, Snapshot
+from quotas.engine.units import gone_by, lost_work, policy_of, stranded_units, young_until
+
+Turn = tuple[int, ClaimId]
 
 
-class Books(Rights):
+class Departures:
+    """The leaving claims of one pool. `turn(claim)` says by when a claim is gone, and breaks ties."""
+
+    def __init__(self, turn: Callable[[Claim], Turn]) -> None:
+        self._turn = turn
+        self.leaving: dict[ClaimId, Claim] = {}
+        self.holder: dict[ClaimId, ClaimId] = {}
+        self._held_by: dict[ClaimId, set[ClaimId]] = {}
+        self._told_for: dict[ClaimId, set[ClaimId]] = {}
+        self.awaited: dict[ClaimId, set[ClaimId]] = {}
+        self._awaits: dict[ClaimId, set[ClaimId]] = {}
+        self.for_nobody: set[ClaimId] = set()
+        self._line: list[Turn] = []
+
+    def enter(self, leaver: Claim) -> None:
+        """The claim leaves, for whom the snapshot says if anyone."""
+        self.leaving[leaver.id] = leaver
+        self.for_nobody.add(leaver.id)
+        insort(self._line, self._turn(leaver))
+        if leaver.held_for is not None:
+            self._told_for.setdefault(leaver.held_for, set()).add(leaver.id)
+            self._hold(leaver.id, leaver.held_for)
+
+    def stay(self, leaver: Claim) -> None:
+        """The claim does not leave after all."""
+        del self.leaving[leaver.id]
+        self.for_nobody.discard(leaver.id)
+        del self._line[bisect_left(self._line, self._turn(leaver))]
+        holder = self.holder.pop(leaver.id, None)
+        if holder is not None:
+            self._held_by[holder].discard(leaver.id)
+
+    def hold(self, leaver: Claim, claim: Claim) -> None:
+        """The claim waits for the leaver, which leaves for it unless it does for another already."""
+        self.awaited.setdefault(leaver.id, set()).add(claim.id)
+        self._awaits.setdefault(claim.id, set()).add(leaver.id)
+        if leaver.id not in self.holder:
+            self._hold(leaver.id, claim.id)
+
+    def _hold(self, leaver: ClaimId, claim: ClaimId) -> None:
+        self.holder[leaver] = claim
+        self._held_by.setdefault(claim, set()).add(leaver)
+
+    def release(self, claim: Claim) -> None:
+        """Nobody leaves for the claim any more."""
+        for leaver in self._awaits.pop(claim.id, ()):
+            self.awaited[leaver].discard(claim.id)
+        for leaver in self._held_by.pop(claim.id, ()):
+            del self.holder[leaver]
+
+    def begin(self, claim: Claim) -> None:
+        """The claim has a hold from now on."""
+        self.for_nobody -= self._held_by.get(claim.id, set())
+
+    def end(self, claim: Claim) -> None:
+        """The claim has no hold, for a while or for good."""
+        self.for_nobody |= self._held_by.get(claim.id, set())
+
+    def of(self, claim: Claim) -> list[Claim]:
+        """Those who leave so that the claim can start."""
+        return [self.leaving[leaver] for leaver in sorted(self._held_by.get(claim.id, ()))]
+
+    def nearest(self, claim: Claim, among: Collection[ClaimId] | None = None) -> Iterator[Claim]:
+        """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then those who
+        leave for nobody, then the others; each by the time it is gone."""
+        mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
+        leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
+        yield from self._in_turn(leaving & mine)
+        nobodys = (leaving & self.for_nobody) - mine
+        yield from self._in_turn(nobodys)
+        if among is not None:
+            yield from self._in_turn(leaving - mine - nobodys)
+            return
+        for _, leaver in self._line:
+            if leaver not in mine and leaver not in nobodys:
+                yield self.leaving[leaver]
+
+    def _in_turn(self, leavers: Collection[ClaimId]) -> list[Claim]:
+        return sorted((self.leaving[leaver] for leaver in leavers), key=self._turn)
+
+
+# What is kept for a claim ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Hold:
+    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
+    an `old` one came with the snapshot and was not looked at yet. What it will draw from recalls of its
+    department is `drawn`. Of one on a single `node`, `needed` has leavers it could not
+    do without, and the version of the node (Room.version) at which that was so."""
+
+    claim: Claim
+    charged: int
+    later: Vector
+    coming: Vector = field(default_factory=dict)
+    now: Vector = field(default_factory=dict)
+    start: int | None = None
+    starving: bool = False
+    old: bool = False
+    node: str | None = None
+    drawn: int = 0
+    needed: dict[ClaimId, int] = field(default_factory=dict)
+
+    def needs(self, slot: Slot, amount: int) -> int:
+        """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
+        return max(0, self.later.get(slot, 0) - self.now.get(slot, 0) - self.coming.get(slot, 0) + amount)
+
+
+class Books:
     """See the module. The free vectors may be shared with the other pools of the group.
+
+    `unsettled` counts, by department, what reservations of the snapshot charge that were not looked at yet; `strict` has those
+    that must stay inside the guarantee, `reserved` all reservations.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
     collects departments other than the taker's whose usage has changed. `young` has those whose minimum runtime is not over.
@@ -31,7 +146,21 @@ class Books(Rights):
 
     def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
-        super().__init__(snapshot, pool, mine)
+        self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
+        self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
+        self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
+        holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
+        stay = sum(self.stranded.get(claim.id, 0) for claim in holding)
+        self.ledger = Ledger(pool, snapshot.departments, stay)
+        self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
+        self.recalled = dict(self.standing.left)
+        self._lost_work: dict[ClaimId, int] = {}
+        self._policies: dict[DepartmentId, Policy] = {}
+        self.used_by: dict[tuple[DepartmentId, str], int] = {}
+        self.holds: dict[ClaimId, Hold] = {}
+        self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
+        self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
+        self.unsettled: dict[DepartmentId, int] = {}
         self.free_now, self.free_later, self._free_for_all = free_now, free_later, free_for_all
         self.claims = {claim.id: claim for claim in mine}
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
@@ -116,6 +245,113 @@ class Books(Rights):
         if not claim.is_recall:
             key = claim.department, claim.user
             self.used_by[key] = self.used_by.get(key, 0) + units
+
+    # What the quotas allow --------------------------------------------------------------------------------------------
+
+    def asked(self, claim: Claim) -> int:
+        """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
+        if not self.recalled or claim.is_recall:
+            return claim.units
+        hold = self.holds.get(claim.id)
+        left = self.recalled.get(claim.department, 0) + (0 if hold is None else hold.drawn)
+        return max(0, claim.units - left)
+
+    def inside(self, claim: Claim) -> bool:
+        """Whether all the claim would add stays inside its department's guarantee."""
+        return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
+
+    def own_after(self, claim: Claim) -> int:
+        """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
+        left = self.ledger[claim.department].own_left + self.unsettled.get(claim.department, 0)
+        return min(self.asked(claim), max(0, left))
+
+    def entitled(self, claim: Claim) -> bool:
+        """Whether the quotas allow it now, wherever it would stand."""
+        asked = self.asked(claim)
+        if self.may_not_borrow(claim) and self.own_after(claim) < asked:
+            return False
+        return self.ledger.available(claim.department) >= asked
+
+    def may_not_borrow(self, claim: Claim) -> bool:
+        """Whether the claim has to stay inside the guarantee, by what it is or since another has to."""
+        return claim.must_stay_inside or self.inside_first(claim) is not None
+
+    def inside_first(self, claim: Claim) -> ClaimId | None:
+        """Of the claim's department, or of one above it, a claim that must stay inside the guarantee and has a title to units of
+        it: were others to borrow before it starts, it would not be inside any more."""
+        return next((id for id in self._strict_of(claim.department) if id != claim.id), None) if self.strict else None
+
+    def _strict_of(self, department: DepartmentId) -> Iterator[ClaimId]:
+        """Those of the department and of the ones above it that must stay inside the guarantee, and have a title."""
+        account = self.ledger.accounts[department]
+        while account.parent is not None:
+            yield from self.strict.get(account.id, ())
+            account = account.parent
+
+    def reserved_behind(self, claim: Claim) -> bool:
+        """Whether a claim of its department that comes after it has a reservation."""
+        mine = self.reserved.get(claim.department, {})
+        return any(queue_order(self.holds[id].claim) > queue_order(claim) for id in mine)
+
+    def lost_its_right(self, claim: Claim) -> bool:
+        """Whether the quotas would not allow a reservation any more, now that others stay after all."""
+        hold, department = self.holds[claim.id], claim.department
+        self.ledger.lend(department, -hold.charged)
+        before = self.unsettled.get(department, 0)
+        self.unsettled[department] = before - (hold.charged if hold.old else 0)
+        allowed = self.entitled(claim)
+        self.unsettled[department] = before
+        self.ledger.lend(department, hold.charged)
+        return not allowed
+
+    def breaks_its_word(self, department: DepartmentId) -> bool:
+        """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
+        return any(self.lost_its_right(self.holds[id].claim) for id in self._strict_of(department))
+
+    def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
+        """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
+        comes first."""
+        reserved = [self.holds[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
+        claims = [claim for claim in reserved if not self.lost_its_right(claim)]
+        self.ledger.lend(leaver.department, units)
+        losing = [claim for claim in claims if self.lost_its_right(claim)]
+        self.ledger.lend(leaver.department, -units)
+        return losing
+
+    def above_cap(self, claim: Claim, itself_counted: bool = False) -> tuple[int, int] | None:
+        """What each person of its department may have and what the claim's has, if that would be too much with the claim."""
+        cap = self.departments[claim.department].user_caps.get(self.pool.id)
+        if cap is None or claim.is_recall:
+            return None
+        used = self.used_by.get((claim.department, claim.user), 0) - (claim.units if itself_counted else 0)
+        return (cap, used) if used + claim.units > cap else None
+
+    def policy(self, claim: Claim) -> Policy:
+        """Whose work may be stopped for this claim."""
+        if claim.department not in self._policies:
+            department = self.departments[claim.department]
+            self._policies[claim.department] = policy_of(department, self.pool, self.settings)
+        return self._policies[claim.department]
+
+    def lost_work(self, claim: Claim) -> int:
+        """What stopping the claim throws away, in unit-seconds."""
+        if claim.id not in self._lost_work:
+            self._lost_work[claim.id] = lost_work(claim, self.now, self.settings)
+        return self._lost_work[claim.id]
+
+    def gone_by(self, leaver: Claim) -> int:
+        """The latest time at which the claim's units are free."""
+        return gone_by(leaver, self.pool, self.settings, self.now)
+
+    def may_return(self, leaver: Claim) -> bool:
+        """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""
+        department, units = leaver.department, leaver.units
+        if self.ledger.available(department) < units or self.above_cap(leaver):
+            return False
+        self.ledger.lend(department, units)
+        broken = self.breaks_its_word(department)
+        self.ledger.lend(department, -units)
+        return not (broken or self.depending_on(leaver, units))
 
     # Where a claim would stand ----------------------------------------------------------------------------------------
 
@@ -302,6 +538,18 @@ class Books(Rights):
             yield
         self.held_now += held
         self.ledger.lend(claim.department, hold.charged)
+
+    def unsettle(self, claim: Claim) -> None:
+        """Mark a reservation to be looked at again."""
+        hold = self.holds[claim.id]
+        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (0 if hold.old else hold.charged)
+        hold.old = True
+
+    def settle(self, claim: Claim) -> None:
+        """The reservation was looked at."""
+        hold = self.holds[claim.id]
+        self.unsettled[claim.department] -= hold.charged if hold.old else 0
+        hold.old = False
 
     def renew(self, claim: Claim) -> None:
         """A reservation of the snapshot stays as it is, as if it were made now."""

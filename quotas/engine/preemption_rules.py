@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from quotas.engine.books import Books
+from quotas.engine.pass_state import Books
 from quotas.engine.quota_tree import Account, Ledger, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 
