@@ -170,7 +170,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     from workloads.clusters.run_spec import ROWS, spec_of
     from workloads.kubernetes.manifests import pod as manifest
     from workloads.models import Attempt, Image
-    from workloads.reconciler.reconcile import BATCH, sort_out, start
+    from workloads.reconciler.reconcile import BATCH, sort_work, start
     from workloads.reconciler.workers import WORKERS
     from workloads.requests.request import WorkloadRequest
 
@@ -202,7 +202,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
         cpu, began = time.process_time(), time.perf_counter()
         with ThreadPoolExecutor(WORKERS) as workers:  # as many batches at once as in the watcher
             batches = [claims[at : at + BATCH] for at in range(0, count, BATCH)]
-            list(workers.map(lambda batch: start(sort_out(batch).admitted, threads), batches))
+            list(workers.map(lambda batch: start(sort_work(batch).admitted, threads), batches))
         ours, cpu = count / (time.perf_counter() - began), time.process_time() - cpu
         after = loop("after")
     there = Attempt.objects.filter(claim__public_id__in=claims, created_at__isnull=False).count()

@@ -121,7 +121,7 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
 
 
-def goes_back(due: Return, pool: Pool) -> str:
+def return_sentence(due: Return, pool: Pool) -> str:
     """What a borrower has to know of the next lending window that closes on it."""
     text = (
         _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")

@@ -26,7 +26,7 @@ from quotas.planning import claims
 from workloads.clusters.run_spec import digest, hidden_of
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
-from workloads.reconciler.transitions import happened, new_attempt, said_ready
+from workloads.reconciler.transitions import new_attempt, record_event, record_ready
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields
 from workloads.requests.validation import check
 from workloads.requests.verdict import refuse_impossible
@@ -112,7 +112,7 @@ def cancel(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) 
         raise AlreadyFinished(name=workload.name, state=workload.state)
     attempt = live_attempt(workload)
     if attempt is not None and workload.state == State.QUEUED and attempt.claim.state == ClaimState.PENDING:
-        happened(attempt, Event.CANCEL, now=now)
+        record_event(attempt, Event.CANCEL, now=now)
         workload.refresh_from_db()
     return workload
 
@@ -193,7 +193,7 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
         raise Invalid(N_("It is not being recalled."), code="not_recalled")
-    said_ready(attempt, now=now or timezone.now(), by=actor)
+    record_ready(attempt, now=now or timezone.now(), by=actor)
     workload.refresh_from_db()
     return workload
 
@@ -212,7 +212,7 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
         raise NotVisible
     if attempt.workload.state not in {State.RECALLED, State.STOPPING}:
         raise Invalid(N_("It is not being recalled."), code="not_recalled")
-    said_ready(attempt, now=now or timezone.now())
+    record_ready(attempt, now=now or timezone.now())
     return attempt
 
 

@@ -25,7 +25,7 @@ def violations() -> Iterator[str]:
     yield from live_workloads_have_one_live_attempt()
     yield from claims_agree_with_states()
     yield from what_is_over_holds_nothing()
-    yield from who_was_called_back_has_left(timezone.now())
+    yield from preempted_work_has_left(timezone.now())
 
 
 def live_workloads_have_one_live_attempt() -> Iterator[str]:
@@ -49,7 +49,7 @@ def what_is_over_holds_nothing() -> Iterator[str]:
         yield f"{attempt.run_name} is over and its claim is {attempt.claim.state}"
 
 
-def who_was_called_back_has_left(now: dt.datetime) -> Iterator[str]:
+def preempted_work_has_left(now: dt.datetime) -> Iterator[str]:
     """An owner waits for it. On a node that does not answer it may still run, until the operator gives it up."""
     away = Node.objects.filter(Q(present=False) | ~Q(held_back_by=[]))
     silent = set(away.values_list("cluster", "name"))

@@ -56,7 +56,7 @@ def create_department(
             _require_no_work(parent)
         _require_own_name(name)
         made = Department.objects.create(slug=slug, name=name, parent=parent, weight=weight)
-        audit.record(actor, "department.created", f"department {slug}", department=made, after=_facts(made))
+        audit.record(actor, "department.created", f"department {slug}", department=made, after=_audit_values(made))
         emit("department.changed", department=made)
     return made
 
@@ -83,7 +83,7 @@ def change_department(
         check_move(now, parent)
         if name != now.name:
             _require_own_name(name, beside=now.pk)
-        before = _facts(now)
+        before = _audit_values(now)
         changed = Department.objects.filter(pk=now.pk, version=expected_version).update(
             name=name, weight=weight, parent=parent, version=F("version") + 1,
             unrestricted=now.unrestricted if unrestricted is None else unrestricted,
@@ -122,7 +122,7 @@ def set_paused(
             raise DepartmentStale(department=now.name)
         if now.paused == paused:
             return now
-        before = _facts(now)
+        before = _audit_values(now)
         Department.objects.filter(pk=now.pk).update(paused=paused, version=F("version") + 1)
         now.refresh_from_db()
         _record(actor, "department.paused" if paused else "department.resumed", now, before)
@@ -135,17 +135,17 @@ def remove_department(*, actor: Actor, department: Department) -> None:
     with durable():
         if department.children.exists() or department.quotas.exists() or department.claims.exists():
             raise DepartmentInUse(department=department.name)
-        audit.record(actor, "department.removed", f"department {department.slug}", before=_facts(department))
+        audit.record(actor, "department.removed", f"department {department.slug}", before=_audit_values(department))
         department.delete()
 
 
 def _record(actor: Actor, action: str, department: Department, before: dict[str, Any]) -> None:
     target = f"department {department.slug}"
-    audit.record(actor, action, target, department=department, before=before, after=_facts(department))
+    audit.record(actor, action, target, department=department, before=before, after=_audit_values(department))
     emit("department.changed", department=department, version=department.version)
 
 
-def _facts(department: Department) -> dict[str, Any]:
+def _audit_values(department: Department) -> dict[str, Any]:
     return {
         "name": department.name,
         "parent": department.parent.slug if department.parent else None,

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from portal import audit, names
 from portal.access import Actor, NotVisible, Right
-from portal.accounts.tokens import end_what_rested_on
+from portal.accounts.tokens import end_unbacked_tokens
 from portal.accounts.users import require_free
 from portal.errors import N_, Invalid, Problem
 from portal.infra import versions
@@ -105,12 +105,12 @@ def invitation_for(secret: str) -> Invitation:
         raise NotVisible from None
     if row.accepted_at is not None or row.expires_at <= timezone.now():
         raise InvitationOver(inviter=row.created_by.label)
-    if not still_stands(row):
+    if not is_still_valid(row):
         raise InvitationRevoked(department=row.department.name)
     return row
 
 
-def still_stands(invitation: Invitation) -> bool:
+def is_still_valid(invitation: Invitation) -> bool:
     """Whether the person who made it may still invite: it rests on their right, which may have ended meanwhile."""
     return Actor(User.objects.get(pk=invitation.created_by_id)).may(Right.STEER, invitation.department)
 
@@ -144,7 +144,7 @@ def accept_as_new(*, secret: str, username: str, password: str, full_name: str =
 
 
 def _join_by(invitation: Invitation, user: User) -> Membership:
-    if not still_stands(invitation):
+    if not is_still_valid(invitation):
         raise InvitationRevoked(department=invitation.department.name)
     used = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, expires_at__gt=timezone.now()).update(
         accepted_at=timezone.now(), accepted_by=user
@@ -193,7 +193,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
         _keep_an_owner(actor, members, row)
         before, row.role = row.role, chosen
         row.save(update_fields=["role"])
-        ended = end_what_rested_on(row.user)
+        ended = end_unbacked_tokens(row.user)
         target = f"user {row.user.username}"
         after = {"role": chosen.value, "tokens_ended": ended}
         audit.record(actor, "member.role_changed", target, department=department, before={"role": before}, after=after)
@@ -217,7 +217,7 @@ def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> in
         versions.check({"role": row.role}, seen)
         _keep_an_owner(actor, members, row)
         row.delete()
-        ended = end_what_rested_on(user)
+        ended = end_unbacked_tokens(user)
         before = {"role": row.role, "tokens_ended": ended}
         audit.record(actor, "member.removed", f"user {user.username}", department=department, before=before)
         emit("member.removed", department=department, user=user.username)

@@ -15,7 +15,7 @@ from django.utils.crypto import constant_time_compare
 from portal.models import User
 
 
-def lives(key: str, user: User) -> bool:
+def is_live(key: str, user: User) -> bool:
     """Whether this is a session of that person, as they are now in the database."""
     row = Session.objects.filter(session_key=key, expire_date__gt=timezone.now()).first()
     data = row.get_decoded() if row is not None else {}

@@ -217,7 +217,7 @@ def end_tokens(tokens: QuerySet[ApiToken]) -> int:
     return rows.update(revoked_at=timezone.now())
 
 
-def end_what_rested_on(user: User) -> int:
+def end_unbacked_tokens(user: User) -> int:
     """Ends the tokens that a right of theirs carried and carries no more: own ones where they have no role left, and those
     they made for service accounts that they may not steer any more. The owners who remain are told of the latter.
 
@@ -225,7 +225,7 @@ def end_what_rested_on(user: User) -> int:
     """
     now, person = timezone.now(), User.objects.get(pk=user.pk)
     live = ApiToken.objects.filter(Q(holder=person) | Q(made_by=person), revoked_at=None, expires_at__gt=now)
-    gone = [token for token in live.select_related("holder", "department", "made_by") if not _carried(token)]
+    gone = [token for token in live.select_related("holder", "department", "made_by") if not _is_still_backed(token)]
     ended = end_tokens(ApiToken.objects.filter(pk__in=[token.pk for token in gone]))
     services: dict[int, list[ApiToken]] = {}
     for token in gone:
@@ -236,7 +236,7 @@ def end_what_rested_on(user: User) -> int:
     return ended
 
 
-def _carried(token: ApiToken) -> bool:
+def _is_still_backed(token: ApiToken) -> bool:
     return is_backed(token) and bool(Actor(token.holder).rights_in(token.department_id))
 
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from portal import audit, names
 from portal.access import Actor
 from portal.accounts import sessions
-from portal.accounts.tokens import end_tokens, end_what_rested_on
+from portal.accounts.tokens import end_tokens, end_unbacked_tokens
 from portal.errors import N_, Invalid, Problem
 from portal.infra import versions
 from portal.infra.locks import durable
@@ -72,7 +72,7 @@ def set_active(*, actor: Actor, user: User, active: bool, seen: str = "") -> Non
             sessions.end_all(user)
         if User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
             audit.record(actor, "user.unlocked" if active else "user.locked", f"user {user.username}")
-            end_what_rested_on(user)
+            end_unbacked_tokens(user)
 
 
 def end_sessions(*, actor: Actor, user: User) -> None:
@@ -94,15 +94,15 @@ def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") ->
         changed = User.objects.filter(pk=user.pk, is_operator=not operator)
         if changed.update(is_operator=operator, is_staff=operator):
             audit.record(actor, "user.operator" if operator else "user.no_operator", f"user {user.username}")
-            end_what_rested_on(user)
+            end_unbacked_tokens(user)
 
 
 def mark_of(user: User) -> str:
     """What a form about the account carries."""
-    return versions.mark(_standing(user))
+    return versions.mark(_stored_flags(user))
 
 
-def _standing(user: User) -> dict[str, bool]:
+def _stored_flags(user: User) -> dict[str, bool]:
     return {"active": user.is_active, "operator": user.is_operator}
 
 
@@ -113,7 +113,7 @@ def check_seen(user: User, seen: str) -> None:
 
 
 def _check_seen(user: User, seen: str) -> None:
-    versions.check(_standing(User.objects.select_for_update(no_key=True).get(pk=user.pk)), seen)
+    versions.check(_stored_flags(User.objects.select_for_update(no_key=True).get(pk=user.pk)), seen)
 
 
 def _keep_an_operator(user: User) -> None:

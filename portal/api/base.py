@@ -45,7 +45,7 @@ class FirstRenderer(DefaultContentNegotiation):
 _own = threading.local()
 
 
-def own(shape: type[serializers.BaseSerializer[Any]], context: dict[str, Any]) -> Any:
+def thread_serializer(shape: type[serializers.BaseSerializer[Any]], context: dict[str, Any]) -> Any:
     """This thread's serializer of that shape: to make its fields costs ten times their use."""
     name = f"{shape.__module__}.{shape.__qualname__}"
     serializer = _own.__dict__.get(name) or _own.__dict__.setdefault(name, shape())
@@ -53,9 +53,9 @@ def own(shape: type[serializers.BaseSerializer[Any]], context: dict[str, Any]) -
     return serializer
 
 
-def told_as(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: dict[str, Any]) -> dict[str, Any]:
+def serialize(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: dict[str, Any]) -> dict[str, Any]:
     """One thing in this shape."""
-    return dict(own(shape, context).to_representation(thing))
+    return dict(thread_serializer(shape, context).to_representation(thing))
 
 
 DEEPEST = 20
@@ -143,7 +143,7 @@ class ApiView(APIView):
     def read(self, serializer: type[serializers.BaseSerializer[Any]], **kwargs: Any) -> dict[str, Any]:
         """The request's body, checked. Raises ValidationError, which becomes 422 with every field at fault."""
         context = {"actor": self.actor, "request": self.request}
-        checked = serializer(context=context, **kwargs) if kwargs else own(serializer, context)
+        checked = serializer(context=context, **kwargs) if kwargs else thread_serializer(serializer, context)
         checked.initial_data = self.request.data
         checked.__dict__.pop("_validated_data", None)  # of the request before
         checked.is_valid(raise_exception=True)

@@ -111,7 +111,7 @@ def opening(position: Position, reset: bool) -> bytes:
     return b"retry: 3000\n" + streams.message({}, event="reset" if reset else "open", id=event_id)
 
 
-def said(rows: list[Event]) -> Iterator[bytes]:
+def as_messages(rows: list[Event]) -> Iterator[bytes]:
     for row in rows:
         data = EventOut(row).data
         yield streams.message(data, event=row.kind, id=data["id"])
@@ -134,7 +134,7 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
                 yield rows
                 spoke = now
             pause = min(pause * 2, streams.LOOK_EVERY) if soon and not rows else OLDER_SOON
-            await streams.rung(event, pause if soon else streams.LOOK_EVERY)
+            await streams.wait_for_ring(event, pause if soon else streams.LOOK_EVERY)
 
 
 async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
@@ -143,7 +143,7 @@ async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
     yield opening(position, reset)
     async with aclosing(batches(feed, position)) as feed_batches:
         async for rows in feed_batches:
-            for part in said(rows):
+            for part in as_messages(rows):
                 yield part
             if not rows:
                 yield STILL_HERE
@@ -154,7 +154,7 @@ def finite(feed: Feed, given: str) -> Iterator[bytes]:
     position, reset = start(given)
     yield opening(position, reset)
     batch = feed.after(position)
-    yield from said(batch[0] if batch else [])
+    yield from as_messages(batch[0] if batch else [])
 
 
 def event_stream(request: Request, feed: Feed) -> HttpResponseBase:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import orjson
 from django.conf import settings
 
-from portal.infra.shared_redis import said, shared
+from portal.infra.shared_redis import has_flag, shared
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
@@ -26,7 +26,7 @@ _kept: ContextVar[list[Hint] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
-def kept() -> Iterator[list[Hint]]:
+def collected() -> Iterator[list[Hint]]:
     """Hints given inside, by this thread, go nowhere: who asks for them acts on them itself."""
     hints: list[Hint] = []
     token = _kept.set(hints)
@@ -52,7 +52,7 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 
 def alive() -> bool:
     """Whether somebody takes hints, as far as can be seen."""
-    return said(TAKEN)
+    return has_flag(TAKEN)
 
 
 def take(seconds: float, *, well: bool = True) -> list[Hint]:

@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from portal.celery import TIMETABLE
-from portal.infra.shared_redis import said, say
+from portal.infra.shared_redis import has_flag, set_flag
 from portal.models import JobRun
 
 AHEAD = 60  # s; so far the clocks of several machines may differ
@@ -64,7 +64,7 @@ def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
 
     def tell() -> None:
         while not over.is_set():
-            say(_goes_on(job), GOES_ON)
+            set_flag(_running_flag(job), GOES_ON)
             over.wait(GOES_ON / 4)
 
     if announce and settings.REDIS_URL:
@@ -84,10 +84,10 @@ def _rests(job: str, rest: int) -> bool:
     since, pause = last.started_at, LONGEST_REST
     if last.finished_at is not None:
         since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
-    elif said(_goes_on(job)):
+    elif has_flag(_running_flag(job)):
         pause = LONGEST_RUN
     return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead
 
 
-def _goes_on(job: str) -> str:
+def _running_flag(job: str) -> str:
     return f"portal:goes-on:{job}"

@@ -22,14 +22,14 @@ def shared() -> redis.Redis:
         return _clients[settings.REDIS_URL]
 
 
-def say(what: str, seconds: int) -> None:
+def set_flag(what: str, seconds: int) -> None:
     """Every process knows it for so long, where there is a Redis."""
     if settings.REDIS_URL:
         with suppress(redis.RedisError):
             shared().set(what, 1, ex=seconds)
 
 
-def said(what: str) -> bool:
+def has_flag(what: str) -> bool:
     """Whether anybody has said it lately, as far as can be seen."""
     try:
         return bool(settings.REDIS_URL and shared().exists(what))

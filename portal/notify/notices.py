@@ -180,11 +180,13 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
     if kind not in KINDS:
         return kind
     unit = facts.get("unit", "")
-    texts = {key: amount(value, unit) if key in AMOUNTS and unit else shown(key, value) for key, value in facts.items()}
+    texts = {
+        key: amount(value, unit) if key in AMOUNTS and unit else fact_text(key, value) for key, value in facts.items()
+    }
     return gettext(KINDS[kind].sentence) % _Facts(texts)
 
 
-def shown(key: str, value: Any) -> str:
+def fact_text(key: str, value: Any) -> str:
     if key == "reason":
         reason = str(value)
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")

@@ -89,7 +89,7 @@ def address_of(host: str, port: int, rule: Rule) -> str:
 
     Raises NotAllowed, OSError.
     """
-    infos = looked_up(host, port)
+    infos = resolve(host, port)
     for *_rest, sockaddr in infos:
         address = ipaddress.ip_address(str(sockaddr[0]).split("%")[0])
         if not rule.below or address.is_global:
@@ -97,7 +97,7 @@ def address_of(host: str, port: int, rule: Rule) -> str:
     raise NotAllowed(field="url", host=f"{host} ({infos[0][4][0]})", allowed=", ".join(settings.WEBHOOK_HOSTS))
 
 
-def looked_up(host: str, port: int) -> list[Any]:
+def resolve(host: str, port: int) -> list[Any]:
     """`getaddrinfo` knows no deadline: it is asked in a thread that nobody waits for longer. Raises OSError, TooSlow."""
     answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 

@@ -60,7 +60,7 @@ def add_webhook(
         hook = Webhook.objects.create(
             department=department, name=name, url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
         )
-        audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_shown(hook))
+        audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_audit_values(hook))
     return hook
 
 
@@ -84,7 +84,7 @@ def change_webhook(
         raise Invalid(N_("For another host, enter the secret again."), field="secret")
     was_active = webhook.active
     with durable():
-        before = _shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
+        before = _audit_values(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
         versions.check(before, seen)
         webhook.name, webhook.url, webhook.shape = name, url, shape
         webhook.kinds, webhook.active = list(kinds), active
@@ -99,7 +99,7 @@ def change_webhook(
             str(webhook.pk),
             department=webhook.department,
             before=before,
-            after=_shown(webhook),
+            after=_audit_values(webhook),
         )
     return webhook
 
@@ -108,8 +108,12 @@ def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "") -> None:
     """Raises Conflict."""
     actor.require(Right.STEER, webhook.department)
     with durable():
-        versions.check(_shown(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)), seen)
-        audit.record(actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_shown(webhook))
+        versions.check(
+            _audit_values(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)), seen
+        )
+        audit.record(
+            actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_audit_values(webhook)
+        )
         Webhook.objects.filter(pk=webhook.pk).delete()
 
 
@@ -132,10 +136,10 @@ def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
 
 def mark_of(webhook: Webhook) -> str:
     """What a form about it carries."""
-    return versions.mark(_shown(webhook))
+    return versions.mark(_audit_values(webhook))
 
 
-def _shown(webhook: Webhook) -> dict[str, object]:
+def _audit_values(webhook: Webhook) -> dict[str, object]:
     """For the audit log: never the secret, and of the address only the host (chat services put their key into it)."""
     return {
         "name": webhook.name,

@@ -76,7 +76,7 @@ def bell() -> Iterator[asyncio.Event]:
         event_bell.leave(event)
 
 
-async def rung(event: asyncio.Event, seconds: float) -> None:
+async def wait_for_ring(event: asyncio.Event, seconds: float) -> None:
     """Returns after a ring, or after `seconds`."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
@@ -93,7 +93,7 @@ async def until(check: Callable[[], T | None], seconds: float) -> T | None:
             left = end - time.monotonic()
             if result is not None or left <= 0 or event_bell.closing.is_set():
                 return result
-            await rung(event, min(left, LOOK_EVERY))
+            await wait_for_ring(event, min(left, LOOK_EVERY))
 
 
 async def give_back() -> None:
@@ -139,7 +139,7 @@ class Standing:
             token = ApiToken.objects.filter(pk=known.token.pk).first() if known.token else None
             ended = user is None or (known.token is not None and (token is None or not may_be_used(token)))
             if user is not None and known.session:
-                ended = ended or not sessions.lives(known.session, user)
+                ended = ended or not sessions.is_live(known.session, user)
             self._actor = None if ended else Actor(user, token, known.session)
             self._checked = time.monotonic()
         return self._actor

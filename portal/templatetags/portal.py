@@ -47,7 +47,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 for plain in (
-    code_names.happened,
+    code_names.event_label,
     code_names.plain_error,
     code_names.technical,
     words.amount,

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from portal.access import operator_of
 from portal.infra.versions import readable
 from portal.models import AuditEntry, Department
-from portal.web.code_names import fact_name, happened
+from portal.web.code_names import event_label, fact_name
 from portal.web.facets import facet, narrow
 from portal.web.spreadsheets import download
 
@@ -32,7 +32,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     operator_of(request)
     rows = AuditEntry.objects.select_related("department")
     page = Paginator(narrow(request, rows, PATHS), PER_PAGE).get_page(request.GET.get("page"))
-    actions = {code: happened(code) for code in rows.values_list("action", flat=True).order_by().distinct()}
+    actions = {code: event_label(code) for code in rows.values_list("action", flat=True).order_by().distinct()}
     names = dict(Department.objects.values_list("slug", "name"))
     facets = [
         facet(request, rows, PATHS, "action", _("Action"), actions),

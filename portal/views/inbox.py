@@ -75,7 +75,7 @@ def url_of(item: InboxItem) -> str:
 
 @login_required
 @require_safe
-def opened(request: HttpRequest, item: int) -> HttpResponse:
+def open_item(request: HttpRequest, item: int) -> HttpResponse:
     """Where the line leads; whoever opens it has read it."""
     line = InboxItem.objects.filter(user=_reader(request), pk=item).select_related("department").first()
     if line is None:

@@ -56,7 +56,7 @@ class ServiceForm(forms.Form):
 def members_page(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department)
-    made = one_time_secrets.shown(request)
+    made = one_time_secrets.revealed(request)
     if made:
         made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=dept, accepted_at=None).first()
     response = _page(request, actor, dept, **made if made.get("invitation") else {})
@@ -92,7 +92,7 @@ def _page(request: HttpRequest, actor: Actor, department: Department, status: in
 def _invitations(department: Department, now: dt.datetime) -> list[Invitation]:
     """Those whose link works."""
     rows = Invitation.objects.filter(department=department, accepted_at=None, expires_at__gt=now)
-    return [row for row in rows.select_related("created_by", "department") if members.still_stands(row)]
+    return [row for row in rows.select_related("created_by", "department") if members.is_still_valid(row)]
 
 
 def _owners_above(department: Department) -> list[Membership]:

@@ -115,7 +115,7 @@ def _users(request: HttpRequest, form: UserForm, status: int) -> HttpResponse:
 
 def _made(request: HttpRequest) -> dict[str, Any]:
     """The account and its password that was just given to it."""
-    facts = one_time_secrets.shown(request)
+    facts = one_time_secrets.revealed(request)
     return {"made": get_object_or_404(User, username=facts["made"]), "password": facts["password"]} if facts else {}
 
 

@@ -114,7 +114,7 @@ class AccountTokenForm(TokenForm):
 def tokens(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
-    if request.method == "POST" and (secret := made(actor, form)):
+    if request.method == "POST" and (secret := token_from_form(actor, form)):
         return one_time_secrets.redirect_with(request, request.path, secret=secret)
     own = ApiToken.objects.filter(holder=actor.user)
     return token_page(request, "portal/tokens.html", own, form=form)
@@ -133,7 +133,7 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
             raise NotVisible
         return token_page(request, "portal/member_tokens.html", theirs, **context)
     form = AccountTokenForm(request.POST or None, actor=actor, row=row)
-    if request.method == "POST" and (secret := made(actor, form, row)):
+    if request.method == "POST" and (secret := token_from_form(actor, form, row)):
         return one_time_secrets.redirect_with(request, request.path, secret=secret)
     context["form"] = form
     return token_page(request, "portal/member_tokens.html", theirs, **context)
@@ -144,7 +144,7 @@ def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **
     every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
     live = [token for token in every if may_be_used(token)]
     context |= {
-        "secret": one_time_secrets.shown(request).get("secret", ""),
+        "secret": one_time_secrets.revealed(request).get("secret", ""),
         "live": live,
         "ended": [token for token in every if token not in live][:20],
     }
@@ -155,7 +155,7 @@ def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **
     return response
 
 
-def made(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:
+def token_from_form(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:
     """The new token's text, the actor's own or the service account's in `row`; "" when the form is wrong, which then says
     why."""
     if not form.is_valid():

@@ -164,7 +164,7 @@ CLASS = re.compile(r"^(?:[\w.]*(?:Error|Exception|Timeout|Failure)\d*)(?:\([^)]*
 ERRNO = re.compile(r"\[Errno -?\d+\]\s*")
 
 
-def happened(code: str) -> str:
+def event_label(code: str) -> str:
     """An event or an entry of the audit log, as words; one that is not known as its own words."""
     known = EVENTS.get(code) or JOBS.get(code)
     return _(known) if known else code.replace("_", " ").replace(".", ": ")

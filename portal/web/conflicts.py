@@ -33,12 +33,12 @@ def differing(fields: Iterable[BoundField]) -> Iterable[tuple[str, str, str]]:
     is its text: what reads the same is no difference."""
     for bound in fields:
         if not bound.field.disabled and bound.field.has_changed(bound.initial, bound.data):
-            stored, sent = _shown(bound, bound.initial), _shown(bound, bound.data)
+            stored, sent = _display(bound, bound.initial), _display(bound, bound.data)
             if stored != sent:
                 yield str(bound.label), stored, sent
 
 
-def _shown(bound: BoundField, value: Any) -> str:
+def _display(bound: BoundField, value: Any) -> str:
     field: Any = bound.field
     values = (
         value if isinstance(value, list | tuple) and not hasattr(field, "own_names") else [field.prepare_value(value)]

@@ -15,7 +15,7 @@ from django.views import debug
 from portal.web import problems
 
 
-def broken(
+def technical_page(
     request: HttpRequest,
     exc_type: type[BaseException] | None,
     exc_value: BaseException | None,
@@ -32,4 +32,4 @@ def replace_technical_pages() -> None:
     """Where commands run as local processes it is the demo; a developer's DEBUG without it keeps Django's pages."""
     if settings.DEBUG and settings.EMBEDDED:
         debug.technical_404_response = problems.not_found
-        debug.technical_500_response = broken
+        debug.technical_500_response = technical_page

@@ -31,7 +31,7 @@ def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpRespo
     return HttpResponseRedirect(f"{address}?made={key}")
 
 
-def shown(request: HttpRequest) -> dict[str, Any]:
+def revealed(request: HttpRequest) -> dict[str, Any]:
     """What this page shows now; nothing where there is nothing, or not any more."""
     row = _live(request).get(request.GET.get("made", ""))
     if row is None or row["at"] != request.path:

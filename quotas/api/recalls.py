@@ -65,7 +65,7 @@ class RecallOut(serializers.ModelSerializer[Claim]):
         return list(ReturningOut(rows, many=True).data)
 
 
-def told(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
+def serializer_context(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
     """What RecallOut needs to know of all of them at once."""
     awaited = {id for recall in recalls for id in recall.waiting_on}
     leaving = Claim.objects.filter(Q(held_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
@@ -101,7 +101,7 @@ class Recalls(ApiView):
             rows = rows.filter(pool=pool_for(self.text("pool")))
         if self.flag("running"):
             rows = rows.exclude(state=ClaimState.RELEASED)
-        return self.page(rows, RecallOut, lambda page: told(self.actor, page))
+        return self.page(rows, RecallOut, lambda page: serializer_context(self.actor, page))
 
     @extend_schema(
         operation_id="recalls_ask",
@@ -125,7 +125,7 @@ class Recalls(ApiView):
         answered: dict[str, Any] = {}
 
         def kept(claim: Claim) -> None:
-            answered["data"] = RecallOut(claim, context=told(self.actor, [claim])).data
+            answered["data"] = RecallOut(claim, context=serializer_context(self.actor, [claim])).data
             answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
             self.keep(201, answered["data"], answered["headers"])
 
@@ -144,7 +144,7 @@ class RecallView(ApiView):
     @extend_schema(operation_id="recalls_read", responses=RecallOut)
     def get(self, request: Request, recall: str) -> Response:
         row = self.recall(recall)
-        return Response(RecallOut(row, context=told(self.actor, [row])).data)
+        return Response(RecallOut(row, context=serializer_context(self.actor, [row])).data)
 
     @extend_schema(operation_id="recalls_withdraw", responses={204: None})
     def delete(self, request: Request, recall: str) -> Response:

@@ -9,7 +9,7 @@ from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, PoolGroup
 
 
-def those_who_go_on(group: PoolGroup, snapshot: e.Snapshot) -> tuple[e.Snapshot, tuple[e.ClaimId, ...]]:
+def resume_victims(group: PoolGroup, snapshot: e.Snapshot) -> tuple[e.Snapshot, tuple[e.ClaimId, ...]]:
     """The snapshot with those holding again whose owner withdrew before their deadline, and who they are: nobody else waits for
     them, and the quotas still bear them. Called under the group's lock."""
     victims = [

@@ -23,7 +23,7 @@ def ask(**fields: Any) -> Claim:
     return claim
 
 
-def send_off(claim: Claim, *, now: dt.datetime) -> bool:
+def mark_leaving(claim: Claim, *, now: dt.datetime) -> bool:
     """SIGTERM is being sent: from here there is no way back. True if the claim was occupying capacity."""
     changed = Claim.objects.filter(
         pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None

@@ -30,7 +30,7 @@ from quotas.engine.snapshot_json import decision_to_json
 from quotas.lending import windows
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
 from quotas.planning import loan_entries
-from quotas.planning.cancelled_preemptions import those_who_go_on
+from quotas.planning.cancelled_preemptions import resume_victims
 from quotas.planning.lock import locked_group
 from quotas.planning.replay import packed
 from quotas.planning.snapshot import load_snapshot, moment
@@ -51,7 +51,7 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
-        snapshot, gone_on = those_who_go_on(group, snapshot)
+        snapshot, gone_on = resume_victims(group, snapshot)
         plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
         changes = record(group, snapshot, plan, now=now, milliseconds=took, gone_on=gone_on)

@@ -30,7 +30,7 @@ class Instead:
     why: str
 
 
-def instead_of(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
+def alternatives_to(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
     """The alternatives to those whom this decision told to go. Raises what `passes.snapshot_of` raises."""
     victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
     if not victims:
@@ -46,13 +46,13 @@ def instead_of(actor: Actor, row: Decision, seen: Collection[int]) -> list[Inste
         Instead(
             tuple(teller.ahead(each.spared)),
             tuple(teller.ahead(each.answer.victims)),
-            _why(each, row.pool, numbers=unseen.isdisjoint({*victims, *each.answer.victims})),
+            _reason_against(each, row.pool, numbers=unseen.isdisjoint({*victims, *each.answer.victims})),
         )
         for each in options
     ]
 
 
-def _why(alternative: Alternative, pool: Pool, *, numbers: bool) -> str:
+def _reason_against(alternative: Alternative, pool: Pool, *, numbers: bool) -> str:
     """`numbers`: the reader may know how long others' work has run, and its priority."""
     if not alternative.answer.victims:
         return _unless_others_go(alternative.answer)

@@ -66,7 +66,7 @@ def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
         yield "within", replace(policy, within=USUAL.within)
 
 
-def nothing_comes_back(department: Department, pool: Pool) -> Barred | None:
+def policy_against_reclaim(department: Department, pool: Pool) -> Barred | None:
     """The policy by which the department takes nothing back that it has lent; None where it may. It has a quota there."""
     policy, source = Scope(department, pool).effective()
     return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None

@@ -166,12 +166,14 @@ def breaks_of(effect: Effect) -> Iterator[Break]:
     """What is taken from whom, each in one sentence. Who is about to start changes from one second to the next: that
     somebody waits or comes later is part of what is confirmed, not who."""
     for side in effect.stopped:
-        yield Break("stopped", _("%(who)s would have to release its capacity.") % {"who": who(side)}, (side.claim,))
+        yield Break(
+            "stopped", _("%(who)s would have to release its capacity.") % {"who": claim_label(side)}, (side.claim,)
+        )
     for side in effect.waiting:
         text = _("%(who)s is about to start and would have to wait.")
-        yield Break("waits", text % {"who": who(side)})
+        yield Break("waits", text % {"who": claim_label(side)})
     for late in effect.late:
-        numbers = {"who": who(late.side), "now": clock_of(late.now)}
+        numbers = {"who": claim_label(late.side), "now": clock_of(late.now)}
         if late.then is None:
             sentence = _("%(who)s is to start by %(now)s and would wait without a promised time.") % numbers
         else:
@@ -180,13 +182,13 @@ def breaks_of(effect: Effect) -> Iterator[Break]:
         yield Break("late", sentence)
     for side in effect.impossible:
         text = _("%(who)s is waiting and could no longer run.")
-        yield Break("impossible", text % {"who": who(side)}, (side.claim,))
+        yield Break("impossible", text % {"who": claim_label(side)}, (side.claim,))
     for pool, units in effect.later:
         text = _("%(later)s more in use would count as borrowed and could be recalled.")
         yield Break("recallable", text % {"later": amount(units, pool)}, (pool.slug, units))
 
 
-def who(side: ClaimSide) -> str:
+def claim_label(side: ClaimSide) -> str:
     """One claim in a list, as far as the reader may know it."""
     name = side.name or (_("a recall") if side.own else _("a workload of another department"))
     text = _("%(department)s: %(name)s, %(units)s")

@@ -21,7 +21,7 @@ from quotas.lending import windows
 from quotas.lending.schedule import height
 from quotas.models import ClaimState, Pool, Quota, UserCap
 from quotas.planning.snapshot import load_snapshot, lowest_caps, quota_of, seconds
-from quotas.previews.blocking_policy import nothing_comes_back
+from quotas.previews.blocking_policy import policy_against_reclaim
 from quotas.previews.effects import Preview, effect_of, preview_of
 from quotas.rules.quotas import OWNERS_FIELDS, Lending, check_promises, check_sizes, split_of
 from quotas.rules.recalls import of_windows, recall_for_engine
@@ -119,7 +119,7 @@ def windows_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -
     staying = sum(entry.units for entry in entries if entry.claim.state == ClaimState.HOLDING) - going
     stays = int(min(staying, height(schedule.at(now))))
     fall = schedule.next_fall(now, stays)
-    if entries and quota.pk and (rule := nothing_comes_back(quota.department, pool)):
+    if entries and quota.pk and (rule := policy_against_reclaim(quota.department, pool)):
         lines.append(rule.sentence(quota.department, pool))
     elif fall is not None and fall[1] is not None:
         lent = sum(entry.units for entry in entries)

@@ -25,7 +25,7 @@ def leaves_by(claim: Claim, *, now: dt.datetime) -> dt.datetime:
     return max(now, (claim.started_at or now) + shortest) + dt.timedelta(seconds=claim.notice)
 
 
-def tell_to_go(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
+def announce_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
     """Notice begins for everyone on the node who may be stopped; returns {public id: by when} of all told so far.
 
     Who was told before, and stays after all because the plan said so meanwhile, keeps the first deadline.
@@ -43,7 +43,7 @@ def tell_to_go(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> di
     return deadlines
 
 
-def let_stay(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> int:
+def withdraw_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> int:
     """The node stays as it is: who has not had SIGTERM goes on, unless what it holds is no longer its department's to
     use. Returns how many stay."""
     stay = 0

@@ -22,7 +22,7 @@ from portal.web.facets import facet, narrow
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.planning.replay import NotKept, replay
 from quotas.planning.snapshot import moment
-from quotas.previews.alternatives import instead_of
+from quotas.previews.alternatives import alternatives_to
 from quotas.wording import Teller, named_claims
 
 PER_PAGE = 50
@@ -91,7 +91,7 @@ def side_of(decision: Decision, seen: Collection[int]) -> Side:
     return Side(decision, decision.claim if decision.department_id in seen else None, victims)
 
 
-def concerned(actor: Actor, seen: Collection[int], decision: str) -> Decision:
+def decision_for(actor: Actor, seen: Collection[int], decision: str) -> Decision:
     """The decision of this public id. Raises NotVisible when it does not concern the reader."""
     rows = concerning(actor, seen).filter(public_id=decision)
     row = rows.select_related("claim__user", "department", "pool", "plan_pass__group").first()
@@ -105,7 +105,7 @@ def concerned(actor: Actor, seen: Collection[int], decision: str) -> Decision:
 def decision(request: HttpRequest, decision: str) -> HttpResponse:
     actor = actor_of(request)
     seen = actor.seen
-    row = concerned(actor, seen, decision)
+    row = decision_for(actor, seen, decision)
     side = side_of(row, seen)
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
     context["at_once"] = len(row.plan_pass.snapshot) < AT_ONCE
@@ -129,9 +129,9 @@ def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
     """Part of a decision's page: who would have gone instead, and why they did not."""
     actor = actor_of(request)
     seen = actor.seen
-    row = concerned(actor, seen, decision)
+    row = decision_for(actor, seen, decision)
     try:
-        context: dict[str, Any] = {"rows": instead_of(actor, row, seen)}
+        context: dict[str, Any] = {"rows": alternatives_to(actor, row, seen)}
     except UNREADABLE as error:
         context = {"unreadable": unreadable(error)}
     return render(request, "quotas/_alternatives.html", context)

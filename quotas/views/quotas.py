@@ -106,7 +106,7 @@ class Change:
         slug = entry.target.partition("/")[2]
         pool = pools.get(slug)
         facts = [
-            (label, _said(name, before, pool) if before else "–", _said(name, after, pool))
+            (label, _amount_text(name, before, pool) if before else "–", _amount_text(name, after, pool))
             for name, label in _names().items()
             if name in after
         ]
@@ -124,7 +124,7 @@ def _names() -> dict[str, str]:
     }
 
 
-def _said(name: str, values: dict[str, Any], pool: Pool | None) -> str:
+def _amount_text(name: str, values: dict[str, Any], pool: Pool | None) -> str:
     """A number in the pool's unit; a pool that is gone has none."""
     value = values.get(name)
     if name == "zone":

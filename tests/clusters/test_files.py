@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.clusters.beds import Bed, PlainBed, ended, eventually, in_phase, log, seen
 from tests.clusters.realcluster import Admin
-from workloads.files.names import shown
+from workloads.files.names import display_name
 from workloads.kubernetes.manifests import files as helper
 from workloads.runtime.base import Phase, RunSpec, Unreachable, VolumeRef, volume_of
 from workloads.runtime.files import FileFailure, Files, Listing, NotYet, OpenFile
@@ -292,7 +292,7 @@ class TestOddNames:
         assert failure(lambda: files.get(f"{folder.path}/loop")) in ("loop", "no_such_file")
         assert listing(files, f"{folder.path}/up/{folder.path}/up").total == 1
         gbk = found[text_of(ODD[0])]
-        assert shown(gbk.name) == "中文.txt"
+        assert display_name(gbk.name) == "中文.txt"
         files.remove(gbk.path)
         files.put(gbk.path, [b"again"])
         assert content(files, gbk.path) == b"again"

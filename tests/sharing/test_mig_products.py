@@ -17,7 +17,7 @@ from quotas.models import Pool
 from tests.sharing.test_field import of_field
 from workloads import sharing
 from workloads.nodes.modes.recipes import BALANCED, named_layouts
-from workloads.requests.gpu_amounts import instance_mib, is_derived, said
+from workloads.requests.gpu_amounts import in_words, instance_mib, is_derived
 from workloads.sharing.mig import guessed, table_of
 
 SPELLINGS = [
@@ -154,7 +154,7 @@ class TestDerived:
         assert instance_mib("GB200-186GB", "1g.24gb") == 186 * 1024 // 8
         assert instance_mib("derived-64GB-8", "3g.32gb") == 32 * 1024
         pool = Pool(unit="slice", units_per_card=8, mig="derived-64GB-8", product="NVIDIA-A100-SXM-64GB")
-        assert said(pool, 4, "3g.32gb")
+        assert in_words(pool, 4, "3g.32gb")
 
 
 def test_an_unknown_card_under_strategy_single_is_known_by_its_profile() -> None:

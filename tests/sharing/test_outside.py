@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.api import Held
-from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, stands, wants_a_gpu
+from workloads.sharing.outside import Offered, Part, Slot, occupies_node, parts, put_on_cards, requests, wants_a_gpu
 
 UUID = "GPU-11111111-2222"
 
@@ -59,7 +59,7 @@ def test_a_request_counts_before_a_limit_and_nonsense_counts_nothing() -> None:
     ],
 )
 def test_a_pod_occupies_from_its_node_on_until_it_is_over(phase: str, node: str, is_there: bool) -> None:
-    assert stands({"spec": {"nodeName": node}, "status": {"phase": phase}}) is is_there
+    assert occupies_node({"spec": {"nodeName": node}, "status": {"phase": phase}}) is is_there
 
 
 A100, SHARED, MEMORY = Offered("whole", 1), Offered("timeslicing", 10), Offered("memory", 15_360)
@@ -167,6 +167,6 @@ def test_any_pod_however_it_is_written_is_read_without_an_exception(
 ) -> None:
     odd = {"metadata": meta, "spec": {"containers": spec, "initContainers": spec, "resources": meta}, "status": status}
     for each in (odd, {"metadata": meta, "spec": spec, "status": status}):
-        stands(each)
+        occupies_node(each)
         wants_a_gpu(each)
         list(taken(each, Offered(key, 8, "A100-80GB", {"1g.10gb": 7})))

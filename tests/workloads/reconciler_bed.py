@@ -22,7 +22,7 @@ from workloads.clusters.drivers import Lending
 from workloads.models import Image, Workload
 from workloads.reconciler.next_steps import Seen
 from workloads.reconciler.planner import Planner
-from workloads.reconciler.reconcile import note_running, sort_out, start
+from workloads.reconciler.reconcile import note_running, sort_work, start
 from workloads.reconciler.workers import Workers
 from workloads.requests.request import WorkloadRequest
 from workloads.runtime.base import Observed, Phase, Refused, RunSpec, Unreachable
@@ -72,7 +72,7 @@ def submit(alice: Actor, pool: Pool, command: str = "train") -> Workload:
 
 
 def admitted(pool: Pool) -> list[str]:
-    with hint_queue.kept() as hints:
+    with hint_queue.collected() as hints:
         run_pass(group_id=pool.group_id)
     return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
 
@@ -89,13 +89,13 @@ def running(spec: RunSpec) -> Observed:
 
 def start_all(claims: Collection[str], creators: ThreadPoolExecutor) -> dict[str, bool]:
     """As a worker does with claims that the plan admitted; returns those that are not on their way."""
-    work = sort_out(claims)
+    work = sort_work(claims)
     return dict.fromkeys(work.alone, True) | start(work.admitted, creators)
 
 
 def tell(*runs: Observed) -> list[str]:
     """As a worker does with what the watch tells; returns the claims that need a look each."""
-    work = sort_out(sightings={run.ref.submission_id: Seen(timezone.now(), run) for run in runs})
+    work = sort_work(sightings={run.ref.submission_id: Seen(timezone.now(), run) for run in runs})
     note_running(work.running)
     return list(work.alone.values())
 

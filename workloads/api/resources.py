@@ -26,7 +26,7 @@ from portal.errors import N_, Invalid
 from portal.models import Department
 from portal.server import streams
 from workloads import actions
-from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, told
+from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, workload_json
 from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.lifecycle import FINAL
 from workloads.models import TEXTS, State, Workload
@@ -146,7 +146,7 @@ def accepted(view: ApiView, submit: Any) -> Response:
     answer: dict[str, Any] = {}
 
     def kept(workload: Workload) -> None:
-        answer["data"] = told(view.actor, workload)
+        answer["data"] = workload_json(view.actor, workload)
         answer["headers"] = {"Location": reverse("api:workload", args=[workload.public_id])}
         view.keep(202, answer["data"], answer["headers"])
 
@@ -179,7 +179,7 @@ class WorkloadView(ApiView):
         seen = self.number("version", row.version)
         arrived = row.is_final if until else row.version != seen
         if not wait or arrived or row.is_final or not streams.can_hold(request):
-            return Response(told(self.actor, row), headers={"ETag": f'"{row.version}"'})
+            return Response(workload_json(self.actor, row), headers={"ETag": f'"{row.version}"'})
         check = partial(changed, row.pk, None if until else seen)
         return streams.streaming(self.later(row.public_id, check, wait), "application/json")
 
@@ -192,7 +192,7 @@ class WorkloadView(ApiView):
             actor = standing.actor()  # with the rights of now
             if actor is None:  # nothing can be answered any more: the connection breaks off, and the next try says 401
                 raise NotVisible
-            return told(actor, workload_for(actor, public_id))
+            return workload_json(actor, workload_for(actor, public_id))
 
         data = await streams.look(now)
         yield JSONRenderer().render(data)
@@ -202,7 +202,7 @@ class WorkloadView(ApiView):
         row = workload_for(self.actor, workload)
         self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
         actions.set_shared(actor=self.actor, workload=row, shared=self.read(WorkloadChange)["shared"])
-        return Response(told(self.actor, workload_for(self.actor, workload)))
+        return Response(workload_json(self.actor, workload_for(self.actor, workload)))
 
     @extend_schema(operation_id="workloads_stop", responses={202: WorkloadOut, 204: None})
     def delete(self, request: Request, workload: str) -> Response:
@@ -212,7 +212,7 @@ class WorkloadView(ApiView):
             actions.cancel(actor=self.actor, workload=row)
         except actions.AlreadyFinished:
             return Response(status=204)
-        return Response(told(self.actor, workload_for(self.actor, workload)), status=202)
+        return Response(workload_json(self.actor, workload_for(self.actor, workload)), status=202)
 
 
 def changed(pk: int, seen: int | None) -> bool | None:
@@ -249,7 +249,7 @@ class Extend(ApiView):
         self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
         values = self.read(ExtendIn)
         actions.extend(actor=self.actor, workload=row, seconds=values["seconds"])
-        return Response(told(self.actor, workload_for(self.actor, workload)))
+        return Response(workload_json(self.actor, workload_for(self.actor, workload)))
 
 
 class Leave(ApiView):
@@ -259,7 +259,7 @@ class Leave(ApiView):
     def post(self, request: Request, workload: str) -> Response:
         """“Saved, leave now”, said by a person during the notice."""
         actions.leave_now(actor=self.actor, workload=workload_for(self.actor, workload))
-        return Response(told(self.actor, workload_for(self.actor, workload)))
+        return Response(workload_json(self.actor, workload_for(self.actor, workload)))
 
 
 class ReadyOut(serializers.Serializer[Any]):

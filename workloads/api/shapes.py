@@ -12,7 +12,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from portal.access import Actor
-from portal.api.base import FreeText, Strict, told_as
+from portal.api.base import FreeText, Strict, serialize
 from portal.errors import N_, Invalid
 from portal.infra.crypt import Undecryptable
 from portal.prepared import Prepared
@@ -158,7 +158,7 @@ class WorkloadOut(WorkloadRow):
 
     @extend_schema_field(AttemptOut(many=True))
     def get_attempts(self, workload: Workload) -> list[dict[str, Any]]:
-        return [told_as(AttemptOut, attempt, {}) for attempt in known_attempts(workload)]
+        return [serialize(AttemptOut, attempt, {}) for attempt in known_attempts(workload)]
 
 
 def moment(value: Any) -> Any:
@@ -187,9 +187,9 @@ def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
     return Reader(actor, named)
 
 
-def told(actor: Actor, workload: Workload) -> dict[str, Any]:
+def workload_json(actor: Actor, workload: Workload) -> dict[str, Any]:
     context = {"actor": actor, "reader": reader_for(actor, [workload])}
-    return told_as(WorkloadOut, workload, context)
+    return serialize(WorkloadOut, workload, context)
 
 
 class WorkloadIn(Strict):

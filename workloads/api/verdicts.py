@@ -7,14 +7,14 @@ from typing import Any
 from rest_framework import serializers
 
 from portal.access import Actor
-from portal.api.base import told_as
+from portal.api.base import serialize
 from portal.models import Department
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
 from workloads.models import Attempt, Workload
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
-from workloads.requests.what_you_get import given
+from workloads.requests.what_you_get import offer_of
 from workloads.status.status_line import situation_of
 
 HEADLINES = [headline.value for headline in Headline]
@@ -79,16 +79,16 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "borrowed": verdict.facts.borrowed,
         "largest": verdict.facts.largest,
         "position": verdict.facts.position or None,
-        "given": given_out(request),
+        "given": offer_json(request),
     }
     return dict(VerdictOut(answer).data)
 
 
-def given_out(request: WorkloadRequest) -> dict[str, Any] | None:
-    offer = given(request)
+def offer_json(request: WorkloadRequest) -> dict[str, Any] | None:
+    offer = offer_of(request)
     if offer is None:
         return None
-    levels = zip(("memory", "compute", "faults"), (each.level for each in offer.kept), strict=True)
+    levels = zip(("memory", "compute", "faults"), (each.level for each in offer.isolation_levels), strict=True)
     words = {name: getattr(offer, name) for name in ("gets", "charge", "system", "isolation", "risks")}
     return words | dict(levels)
 
@@ -113,7 +113,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "position": claim.position if claim and waiting else None,
         "given": None,
     }
-    return told_as(VerdictOut, answer, {})
+    return serialize(VerdictOut, answer, {})
 
 
 def headline_of(claim: Claim | None) -> str | None:

@@ -9,7 +9,7 @@ from django.http import StreamingHttpResponse
 from django.utils.text import slugify
 
 from workloads.files import volumes
-from workloads.files.names import shown
+from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.runtime.files import OpenFile
 
@@ -19,7 +19,7 @@ def answer(workload: Workload, path: str) -> StreamingHttpResponse:
     content = volumes.archive(workload, path)
     if isinstance(content, OpenFile):
         return sent(content)
-    name = shown(content.name) or slugify(workload.name, allow_unicode=True) or "files"
+    name = display_name(content.name) or slugify(workload.name, allow_unicode=True) or "files"
     response = StreamingHttpResponse(content.chunks, content_type="application/x-tar")
     response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name)}.tar"
     return response
@@ -29,7 +29,7 @@ def sent(file: OpenFile) -> StreamingHttpResponse:
     """Always as an attachment: a user's page never runs on the portal's origin."""
     response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
     response["Content-Length"] = str(file.size)
-    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(shown(file.name))}"
+    response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(display_name(file.name))}"
     response["X-File-Type"] = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     response["Content-Security-Policy"] = "sandbox; default-src 'none'"
     return response

@@ -9,7 +9,7 @@ from workloads.runtime.volume_program import KEPT, bytes_of
 HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """A name for people: of bytes that are no UTF-8 the Chinese they are in most such archives, else \\xc4; and signs that
     break lines, move or hide others as \\n and \\u202e."""
     if KEPT.search(name):

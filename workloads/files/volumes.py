@@ -15,7 +15,7 @@ from portal.web.code_names import plain_error
 from quotas.models import Node
 from workloads.clusters.drivers import ClusterAway, driver_for
 from workloads.clusters.run_spec import namespace_of
-from workloads.files.names import shown
+from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.runtime.base import ClusterError, VolumeRef
 from workloads.runtime.files import Archive, FileFailure, Files, Listing, NotYet, OpenFile
@@ -148,7 +148,7 @@ def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T
 
 
 def problem_of(failure: FileFailure) -> Problem:
-    path = shown(failure.path)
+    path = display_name(failure.path)
     if len(path) > 200:
         path = f"{path[:100]}…{path[-50:]}"
     match failure.code:

@@ -201,7 +201,7 @@ def _readable(path: str, answer: Answer) -> Answer:
     return answer
 
 
-def said(status: bytes | None) -> str:
+def status_message(status: bytes | None) -> str:
     """The message of a Status object; what was sent itself where it is none."""
     try:
         return str(orjson.loads(status or b"{}")["message"])
@@ -212,7 +212,7 @@ def said(status: bytes | None) -> str:
 def _is_too_large(answer: urllib3.BaseHTTPResponse) -> bool:
     """What etcd does not take the API server passes on as an error of its own (etcd: 1.5 MiB, its transport: 2 MiB)."""
     try:
-        message = said(answer.data)
+        message = status_message(answer.data)
     except urllib3.exceptions.HTTPError:
         return False
     return "request is too large" in message or "larger than max" in message
@@ -220,7 +220,7 @@ def _is_too_large(answer: urllib3.BaseHTTPResponse) -> bool:
 
 def _no_answer(answer: urllib3.BaseHTTPResponse) -> Unreachable:
     try:
-        detail = said(answer.data)
+        detail = status_message(answer.data)
     except urllib3.exceptions.HTTPError:
         detail = ""
     after = answer.headers.get("Retry-After", "")

@@ -30,7 +30,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from workloads import sharing
 from workloads.kubernetes import informer, job_status, manifests, pod_status, ready_files, resource_claims, volume_pods
-from workloads.kubernetes.api import Answer, Api, said
+from workloads.kubernetes.api import Answer, Api, status_message
 from workloads.kubernetes.informer import Reflector
 from workloads.kubernetes.jobs import COLLECTIONS, Owners, is_ours
 from workloads.kubernetes.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
@@ -246,7 +246,7 @@ class KubernetesCluster:
 
     def outside(self) -> tuple[OutsidePod, ...]:
         listed, _ = self.api.list("/api/v1/pods", fieldSelector=NOT_OVER)
-        foreign = [pod for pod in listed if outside.stands(pod) and not self._started(pod)]
+        foreign = [pod for pod in listed if outside.occupies_node(pod) and not self._started(pod)]
         return tuple(map(_outside_pod, resource_claims.with_claims(self.api, foreign)))
 
     def _started(self, pod: Json) -> bool:
@@ -272,7 +272,7 @@ class KubernetesCluster:
             query["previous"] = "true"
         status, data, size = self.api.text(f"{path_of(pod)}/log", limit + (tail is None), **query)
         if status == 403:
-            raise Unreachable(f"the log may not be read: {said(data)}")
+            raise Unreachable(f"the log may not be read: {status_message(data)}")
         if status != 200 or (data.startswith(NO_LOG) and b"\n" not in data):
             # not started yet, never started again, or its container is gone
             return LogChunk(b"", offset, end=ended)
@@ -305,7 +305,7 @@ class KubernetesCluster:
         volume_pods.clear_away(self.api, self.options)
         path = "/api/v1/persistentvolumeclaims"
         listed, _ = self.api.list(path, labelSelector=f"{manifests.selector(self.options)},{manifests.WORKLOAD}")
-        return tuple(volume_pods.kept(claim) for claim in listed)
+        return tuple(volume_pods.kept_volume(claim) for claim in listed)
 
     def discard(self, volume: VolumeRef) -> None:
         """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
@@ -344,7 +344,7 @@ class KubernetesCluster:
         """None for our own."""
         if self._started(pod):
             return None
-        return Foreign(pod["spec"].get("nodeName", ""), outside.stands(pod), outside.wants_a_gpu(pod))
+        return Foreign(pod["spec"].get("nodeName", ""), outside.occupies_node(pod), outside.wants_a_gpu(pod))
 
     def _node(self, node: Json) -> NodeInfo | None:
         info, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource

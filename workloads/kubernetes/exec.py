@@ -13,7 +13,7 @@ import orjson
 import websocket
 from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 
-from workloads.kubernetes.api import CONNECT_TIMEOUT, Api, said
+from workloads.kubernetes.api import CONNECT_TIMEOUT, Api, status_message
 from workloads.runtime.base import Unreachable
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
@@ -38,7 +38,7 @@ class Exec:
             address = get_websocket_url(url, query)  # type: ignore[no-untyped-call]
             self._socket: Any = create_websocket(client.configuration, address, lower)  # type: ignore[no-untyped-call]
         except (websocket.WebSocketException, OSError) as error:
-            why = said(getattr(error, "resp_body", None)) or str(error)[:200]
+            why = status_message(getattr(error, "resp_body", None)) or str(error)[:200]
             raise Unreachable(f"exec in {pod.rpartition('/')[2]}: {why}") from error
         self._socket.settimeout(timeout)
         self._rest = b""

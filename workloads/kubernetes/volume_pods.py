@@ -141,7 +141,7 @@ def clear_away(api: Api, options: Options) -> None:
             _delete(api, f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}", pod)
 
 
-def kept(claim: Json) -> KeptVolume:
+def kept_volume(claim: Json) -> KeptVolume:
     meta = claim["metadata"]
     marks = meta["labels"]
     ref = VolumeRef(

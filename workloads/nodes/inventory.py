@@ -48,8 +48,8 @@ def refresh(cluster: Cluster) -> int:
     for info in infos:
         node = known.pop(info.name, None)
         own_pools = found_or_made(cluster, info, pools)
-        cards = _told_cards(info, own_pools)
-        if node is None or _facts(node) != _told(info) or _cards(node, {card[0] for card in cards}) != cards:
+        cards = _reported_cards(info, own_pools)
+        if node is None or _facts(node) != _as_reported(info) or _cards(node, {card[0] for card in cards}) != cards:
             _write(cluster, info, own_pools, now)
             changed += 1
     for node in known.values():
@@ -61,7 +61,7 @@ def refresh(cluster: Cluster) -> int:
     return changed
 
 
-def _told(info: NodeInfo) -> dict[str, object]:
+def _as_reported(info: NodeInfo) -> dict[str, object]:
     return {
         "present": True, "sharing": info.sharing, "product": info.product, "because": info.because[:200],
         "because_of": _as_json(info.because_of), "held_back": info.held_back[:300],
@@ -94,7 +94,7 @@ def _cards(node: Node, indexes: set[int]) -> list[tuple[Any, ...]]:
     return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
 
 
-def _told_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, ...]]:
+def _reported_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, ...]]:
     cards = []
     for offer in info.offers:
         pool = pools.get(key_of(offer))
@@ -111,7 +111,7 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
             locked_group(group_id)
             wake("quotas.plan", group_id=group_id)
         node, _ = Node.objects.update_or_create(
-            cluster=cluster, name=info.name, defaults=_told(info) | {"seen_at": now, "lost_since": None}
+            cluster=cluster, name=info.name, defaults=_as_reported(info) | {"seen_at": now, "lost_since": None}
         )
         before = units_by_pool(node)
         _write_cards(node, info, pools)

@@ -185,7 +185,7 @@ def seat_of(cookie: str) -> Seat:
 
 def _find_seat(holder: Holder) -> Seat:
     user = User.objects.filter(pk=holder.user, is_active=True).first()
-    if user is None or not sessions.lives(holder.session, user):
+    if user is None or not sessions.is_live(holder.session, user):
         raise NoTicket
     attempt = running_attempt(Actor(user), holder.workload)
     if attempt.number != holder.attempt:
@@ -197,10 +197,10 @@ def _find_seat(holder: Holder) -> Seat:
     if endpoint is None:
         raise StillStarting
     young = attempt.started_at is not None and timezone.now() - attempt.started_at < COMES_UP
-    return Seat(*endpoint, told(attempt, user), young)
+    return Seat(*endpoint, forwarded_headers(attempt, user), young)
 
 
-def told(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:
+def forwarded_headers(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:
     """A notebook is opened by its secret; a service also learns who asks."""
     secret = tokens_of(attempt)["notebook"].encode()
     if attempt.workload.kind == Kind.NOTEBOOK:

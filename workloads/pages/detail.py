@@ -207,7 +207,7 @@ def places_of(attempt: Attempt | None) -> list[str]:
     return [place_text(each["node"], each.get("cards", [])) for each in planned]
 
 
-def told_by(event: Event) -> list[str]:
+def event_details(event: Event) -> list[str]:
     """What an event adds to its name, as far as a person has a use for it."""
     data = event.data
     texts = [_("attempt %(number)s") % {"number": data["attempt"]}] if data.get("attempt") else []
@@ -245,7 +245,7 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
         shown = list(events[:200])
         for event in shown:
-            event.told = told_by(event)  # type: ignore[attr-defined]
+            event.told = event_details(event)  # type: ignore[attr-defined]
         return {"events": shown, "decisions": decisions[:50]}
     if tab == "spec":
         body = as_api_call.body_of(request_of(workload))

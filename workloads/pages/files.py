@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import N_, Invalid, Problem
 from workloads.files import downloads, volumes
-from workloads.files.names import shown
+from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.pages.rows import workload_for
 
@@ -125,7 +125,7 @@ def delete(request: HttpRequest, department: str, workload: str) -> HttpResponse
     path = request.GET.get("path", "")
     try:
         volumes.remove(row, path)
-        messages.success(request, _("%(path)s was deleted.") % {"path": shown(path)})
+        messages.success(request, _("%(path)s was deleted.") % {"path": display_name(path)})
     except (Forbidden, NotVisible):
         raise
     except Problem as problem:

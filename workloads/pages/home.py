@@ -29,7 +29,7 @@ RECENT = dt.timedelta(days=7)
 
 @login_required
 @require_safe
-def mine(request: HttpRequest) -> HttpResponse:
+def own_workloads(request: HttpRequest) -> HttpResponse:
     """Countdowns first, then what waits and runs, then what ended lately; and what is free in the pools one may use."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)

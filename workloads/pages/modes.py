@@ -27,7 +27,7 @@ from workloads.nodes.modes.previews import breaks_of, check_target, demand_on, l
 from workloads.nodes.modes.recipes import Target
 from workloads.nodes.pools import make_pool
 from workloads.nodes.pools import unpooled as unpooled_kinds
-from workloads.requests.what_you_get import kept, offers
+from workloads.requests.what_you_get import isolation_levels, offers
 from workloads.runtime.base import ClusterError
 from workloads.sharing import SYSTEMS
 from workloads.sharing.clouds import PRODUCT
@@ -89,7 +89,7 @@ def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any
             "title": _(about.title),
             "isolation": _(about.isolation),
             "risks": _(about.risks),
-            "kept": kept(about),
+            "levels": isolation_levels(about),
         },
         "losses": losses(node, target),
         "same": target.mode == node.sharing == "mig" and target.instances == node.instances,

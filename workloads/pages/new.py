@@ -26,7 +26,7 @@ from workloads.requests.kinds import offers as offers_volume
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.validation import WITH_COMMAND
 from workloads.requests.verdict import verdict_of
-from workloads.requests.what_you_get import given, offers
+from workloads.requests.what_you_get import offer_of, offers
 
 PREFILLED = (
     "name", "kind", "pods", "template", "pool", "units_per_pod", "cores_per_pod", "profile", "image", "command", "own_only",
@@ -143,7 +143,7 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
         except Problem as problem:
             form.blame(problem)
         context["too_old"] = nodes_too_old(asked)
-        context["given"] = given(asked)
+        context["given"] = offer_of(asked)
         if not form.errors:
             context["preview"] = previews.preview_of(asked, department.slug)
         body = as_api_call.body_of(asked)

@@ -17,7 +17,7 @@ from workloads.lifecycle import Event, State
 from workloads.models import Attempt
 from workloads.reconciler.next_steps import AHEAD, next_steps
 from workloads.reconciler.reconcile import reconcile_claim, view_of, viewed
-from workloads.reconciler.transitions import happened
+from workloads.reconciler.transitions import record_event
 from workloads.runtime.base import ClusterError
 
 log = structlog.get_logger(__name__)
@@ -68,4 +68,4 @@ def _reject_overdue(now: dt.datetime) -> int:
         finished_at=None, workload__state=State.QUEUED, workload__max_wait__isnull=False, claim__state="pending"
     ).select_related(*ROWS)
     over = [a for a in waiting if now >= a.queued_at + dt.timedelta(seconds=a.workload.max_wait or 0)]
-    return sum(happened(attempt, Event.REJECT, now=now, reason="max_wait") for attempt in over)
+    return sum(record_event(attempt, Event.REJECT, now=now, reason="max_wait") for attempt in over)

@@ -76,7 +76,7 @@ class Planner(threading.Thread):
     def _plan(self, group: int) -> list[str]:
         """The claims that changed hands."""
         try:
-            with hint_queue.kept() as hints:
+            with hint_queue.collected() as hints:
                 run_pass(group_id=group)
         except (Busy, PoolGroup.DoesNotExist) as error:  # somebody else plans it right now, or it is gone
             log.info("plan.left", group=group, error=str(error))

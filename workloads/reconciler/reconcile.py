@@ -63,7 +63,7 @@ def reconcile_cluster(cluster: Cluster) -> int:
     """One listing, and every step that it shows to be due, one attempt after the other. Returns how many took one. For a process
     that has no workers (workers.py)."""
     sightings = due(cluster)
-    work = sort_out(sightings=sightings)
+    work = sort_work(sightings=sightings)
     note_running(work.running)
     moved = len(work.running)
     for key, claim in [*work.alone.items(), *((a.submission_id, a.claim.public_id) for a in work.admitted)]:
@@ -107,7 +107,7 @@ class Work:
     alone: dict[str, str] = field(default_factory=dict)
 
 
-def sort_out(claims: Collection[str] = (), sightings: Mapping[str, Seen] | None = None) -> Work:
+def sort_work(claims: Collection[str] = (), sightings: Mapping[str, Seen] | None = None) -> Work:
     """`claims`: public ids of those whose plan has changed; `sightings`: what the cluster tells, by submission id. A run that
     nobody knows is left to the listing, which knows orphans."""
     sightings, now, work = sightings or {}, timezone.now(), Work()
@@ -140,7 +140,7 @@ def note_running(seen: Sequence[tuple[Attempt, Observed]]) -> None:
     for at in range(0, len(seen), BATCH):
         batch = sorted(seen[at : at + BATCH], key=lambda each: each[0].workload_id)
         runs = {attempt.pk: run for attempt, run in batch}
-        transitions.happened_together([attempt for attempt, _ in batch], State.STARTING, Event.STARTED, runs)
+        transitions.record_events([attempt for attempt, _ in batch], State.STARTING, Event.STARTED, runs)
 
 
 def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
@@ -150,17 +150,19 @@ def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
 
     Who admits here is the first who may ask the cluster, so the driver need not look whether the run is there already. Killed
     anywhere, it leaves an admitted attempt, which is looked for and created if it is not there."""
-    moved = transitions.happened_together(attempts, State.QUEUED, Event.ADMIT)
+    moved = transitions.record_events(attempts, State.QUEUED, Event.ADMIT)
     created, left = [], {}
     for attempt, error in zip(moved, creators.map(_create, moved), strict=True):
         if error is None:
             created.append(attempt)
         elif isinstance(error, Refused) and error.code != EXCEEDED:
-            transitions.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+            transitions.record_event(
+                attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail
+            )
         else:
             log.warning("cluster.not_created", cluster=attempt.cluster.name, run=attempt.run_name, error=str(error))
             left[attempt.claim.public_id] = isinstance(error, Refused)
-    transitions.happened_together(created, State.ADMITTED, Event.CREATED)
+    transitions.record_events(created, State.ADMITTED, Event.CREATED)
     return left
 
 
@@ -248,18 +250,18 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Ensure():
                 return _ensure(attempt, driver)
             case Happened(event, run):
-                return transitions.happened(attempt, event, run=run, now=timezone.now())
+                return transitions.record_event(attempt, event, run=run, now=timezone.now())
             case Announce(at):
                 driver.announce(ref, at)
-                return transitions.announced(attempt, at, now=timezone.now())
+                return transitions.record_announced(attempt, at, now=timezone.now())
             case SaidReady():
-                return transitions.said_ready(attempt, now=timezone.now())
+                return transitions.record_ready(attempt, now=timezone.now())
             case Checkpointed(at):
-                return transitions.checkpointed(attempt, at)
+                return transitions.record_checkpoint(attempt, at)
             case RanksMoved(run):
-                transitions.ranks_moved(attempt, run)
+                transitions.record_ranks(attempt, run)
             case Waits(reason, message):
-                return transitions.waits(attempt, reason, message)
+                return transitions.record_wait(attempt, reason, message)
             case Stop(grace):
                 if attempt.workload.kind == Kind.SERVICE:
                     logs.keep_logs(attempt, driver, ref)
@@ -268,9 +270,9 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
                 at_its_end = replace(ref, ended=found.ended)
                 logs.keep_logs(attempt, driver, at_its_end)
                 driver.remove(at_its_end)
-                transitions.forgotten(attempt, now=timezone.now())
+                transitions.record_forgotten(attempt, now=timezone.now())
             case Forgotten():
-                transitions.forgotten(attempt, now=timezone.now())
+                transitions.record_forgotten(attempt, now=timezone.now())
     except Unreachable as error:
         log.warning("cluster.unreachable", cluster=attempt.cluster.name, step=type(step).__name__, error=str(error))
         return False
@@ -293,7 +295,7 @@ def _ensure(attempt: Attempt, driver: ClusterDriver) -> bool:
             namespaces.keep_home(attempt, driver, fresh=True)
             if timezone.now() - (attempt.admitted_at or timezone.now()) < patience_of(attempt):
                 return _again(driver, spec)
-        transitions.happened(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
+        transitions.record_event(attempt, Event.REFUSED, now=timezone.now(), reason=error.code, message=error.detail)
         return False
     return True
 

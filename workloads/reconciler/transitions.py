@@ -53,7 +53,7 @@ OUTCOME = {
 REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started"}
 
 
-def happened(
+def record_event(
     attempt: Attempt,
     event: Event,
     *,
@@ -92,7 +92,7 @@ def happened(
             f"workload.{state.value}", department=workload.department, workload=workload.public_id,
             attempt=attempt.number, event=event.value, reason=reason,
         )  # fmt: skip
-        _tell(workload, attempt, event, state, reason)
+        _notify_author(workload, attempt, event, state, reason)
     return True
 
 
@@ -115,7 +115,7 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
         case Event.CREATED:
             facts = {"created_at": now}
         case Event.STARTED if run is not None:
-            facts = read_back(run, now) | {"reason": "", "message": ""}
+            facts = observed_facts(run, now) | {"reason": "", "message": ""}
             Claim.objects.filter(pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING]).update(
                 started_at=facts["started_at"]
             )
@@ -126,13 +126,13 @@ def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime
     Attempt.objects.filter(pk=attempt.pk).update(**facts)
 
 
-def read_back(run: Observed, now: dt.datetime) -> dict[str, Any]:
+def observed_facts(run: Observed, now: dt.datetime) -> dict[str, Any]:
     return {"started_at": run.started_at or now, "node": run.node, "cards": list(run.cards)}
 
 
 def _stopping(attempt: Attempt, cause: StopCause, now: dt.datetime) -> None:
     Attempt.objects.filter(pk=attempt.pk).update(stopping_at=now, stop_cause=cause)
-    claims.send_off(attempt.claim, now=now)
+    claims.mark_leaving(attempt.claim, now=now)
 
 
 def _finish(
@@ -143,7 +143,7 @@ def _finish(
     exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
     unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
     Attempt.objects.filter(pk=attempt.pk).update(
-        **(read_back(run, now) if unseen and run else {}),
+        **(observed_facts(run, now) if unseen and run else {}),
         finished_at=now,
         outcome=OUTCOME.get(event, state.value),
         exit_code=exit_code,
@@ -202,7 +202,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
     return insert(attempt)
 
 
-def happened_together(
+def record_events(
     attempts: Sequence[Attempt], state: State, event: Event, runs: Mapping[int, Observed] | None = None
 ) -> list[Attempt]:
     """`happened` for many of the same state in one transaction: ADMIT, CREATED or STARTED (`runs` by the attempts' keys).
@@ -261,7 +261,7 @@ def _note_many(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Ma
 
 def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
     """A node's pods begin in the same second: one statement for all of whom the same is told, another for their claims."""
-    facts_of = {attempt: read_back(runs[attempt.pk], now) for attempt in attempts}
+    facts_of = {attempt: observed_facts(runs[attempt.pk], now) for attempt in attempts}
     alike: dict[bytes, list[Attempt]] = defaultdict(list)
     since: dict[dt.datetime, list[int]] = defaultdict(list)
     for attempt, facts in facts_of.items():
@@ -273,16 +273,16 @@ def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, 
         Claim.objects.filter(pk__in=keys).update(started_at=at)
 
 
-def announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
+def record_announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
     """The container can read the time of reclaim (or that there is none any more)."""
     return bool(Attempt.objects.filter(pk=attempt.pk).update(announced_at=now if at else None))
 
 
-def forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
+def record_forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
     Attempt.objects.filter(pk=attempt.pk, removed_at=None).update(removed_at=now)
 
 
-def ranks_moved(attempt: Attempt, run: Observed) -> None:
+def record_ranks(attempt: Attempt, run: Observed) -> None:
     """Writes down what each rank does now."""
     with durable():
         Attempt.objects.filter(pk=attempt.pk).update(ranks=as_rows(run.ranks))
@@ -293,12 +293,12 @@ def ranks_moved(attempt: Attempt, run: Observed) -> None:
         )  # fmt: skip
 
 
-def checkpointed(attempt: Attempt, at: dt.datetime) -> bool:
+def record_checkpoint(attempt: Attempt, at: dt.datetime) -> bool:
     Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
     return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
 
 
-def waits(attempt: Attempt, reason: str, message: str) -> bool:
+def record_wait(attempt: Attempt, reason: str, message: str) -> bool:
     """Why the cluster has not started it yet: its page says so."""
     live = Attempt.objects.filter(pk=attempt.pk, started_at=None, finished_at=None)
     if not live.update(reason=reason[:60], message=message[:500]):
@@ -306,7 +306,7 @@ def waits(attempt: Attempt, reason: str, message: str) -> bool:
     return bool(Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1))
 
 
-def said_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
+def record_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
     """The container (by file or API) or its author: "checkpoint written, take me". True the first time."""
     workload = attempt.workload
     with durable():
@@ -319,7 +319,7 @@ def said_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -
     return True
 
 
-def _tell(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
+def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
     """The author's inbox, mail and the department's webhooks."""
     kind = {
         Event.RECALL: "workload.recalled",

@@ -22,7 +22,7 @@ from quotas.models import Cluster
 from workloads.nodes import inventory
 from workloads.reconciler.next_steps import Seen
 from workloads.reconciler.queue import WorkQueue
-from workloads.reconciler.reconcile import BATCH, due, note_running, reconcile_claim, sort_out, start
+from workloads.reconciler.reconcile import BATCH, due, note_running, reconcile_claim, sort_work, start
 from workloads.runtime.base import ClusterError, Observed, Phase
 
 log = structlog.get_logger(__name__)
@@ -97,7 +97,7 @@ class Workers:
 
     def _together(self, left: dict[str, Callable[[str], None]], sightings: dict[str, Seen]) -> None:
         """One round. `left` is what becomes of each key after it; those that are in another thread's hands are taken out."""
-        work = sort_out([key for key in left if key not in sightings], sightings)
+        work = sort_work([key for key in left if key not in sightings], sightings)
         for key, claim in work.alone.items():
             del left[key]
             self._hands.submit(self._alone, key, claim, sightings.get(key))

@@ -35,7 +35,7 @@ class AmountFields(forms.Form):
             self.fields[name] = LineInput(label=_(text), required=False, max_length=LONGEST)
         tables = sorted({pool.mig for pool in pools if pool.mig})
         present = profiles_present(pools)
-        choices = [(table, [(name, said_profile(table, name)) for name in present[table]]) for table in tables]
+        choices = [(table, [(name, profile_label(table, name)) for name in present[table]]) for table in tables]
         cast(forms.ChoiceField, self.fields["profile"]).choices = [("", "–"), *choices]
         if not tables:
             del self.fields["profile"]
@@ -88,7 +88,7 @@ class AmountFields(forms.Form):
             data["cores_per_pod"] = compute_share(pool, asked.units)
 
 
-def said_profile(table: str, profile: str) -> str:
+def profile_label(table: str, profile: str) -> str:
     """3g.40gb · 39.2 GiB"""
     has = instance_mib(table, profile)
     text = f"{profile} · {memory(has)}" if has else profile

@@ -130,7 +130,7 @@ def becomes(text: str, pool: Pool) -> str:
     Invalid."""
     asked = read(text, pool)
     if asked.profile:
-        return "" if _profile_named(text.strip(), pool.mig) else said(pool, 0, asked.profile)
+        return "" if _profile_named(text.strip(), pool.mig) else in_words(pool, 0, asked.profile)
     exact = exactly(text, pool)
     tolerated = 1 if pool.unit == "MiB" else 0  # nobody minds a MiB
     return "" if exact is None or asked.units - exact <= tolerated else amount(asked.units, pool)
@@ -184,7 +184,7 @@ def _of_memory(mib: Fraction, pool: Pool) -> Asked:
 def _of_card(share: Fraction, pool: Pool) -> Asked:
     if pool.mig:
         slices = mig.slices(pool.mig)
-        text = said_share(share)
+        text = share_in_words(share)
         return Asked(0, _smallest_profile(pool, lambda size, _mib: Fraction(size, slices) >= share, text))
     units = share * pool.units_per_card
     if pool.unit == "replica":
@@ -270,7 +270,7 @@ def product_name(product: str) -> str:
     return " ".join(word for word in words if not re.fullmatch(r"SXM\d|PCIE|PCIe|HBM\d\w*", word))
 
 
-def said_share(share: Fraction) -> str:
+def share_in_words(share: Fraction) -> str:
     known = {
         Fraction(1, 4): _("a quarter"), Fraction(1, 3): _("a third"), Fraction(1, 2): _("half"),
         Fraction(2, 3): _("two thirds"), Fraction(3, 4): _("three quarters"),
@@ -279,7 +279,7 @@ def said_share(share: Fraction) -> str:
     return known.get(share) or _("%(percent)s%%") % {"percent": percent if percent else "< 1"}
 
 
-def said(pool: Pool, units: int, profile: str = "") -> str:
+def in_words(pool: Pool, units: int, profile: str = "") -> str:
     """In words a researcher knows: "half a T4, 7.5 GiB"."""
     card, name = card_mib(pool), product_name(pool.product)
     if pool.mig and (slice_profile := profile_of(pool.mig, profile)):
@@ -308,7 +308,7 @@ def _part(share: Fraction, name: str) -> str:
     nice = share.limit_denominator(64)
     if abs(float(nice - share)) > 0.005 or nice == 0:
         nice = share
-    return _("%(share)s of %(a_card)s") % (numbers | {"share": said_share(nice)})
+    return _("%(share)s of %(a_card)s") % (numbers | {"share": share_in_words(nice)})
 
 
 def _with_article(name: str) -> str:

@@ -53,11 +53,11 @@ def preview_of(request: WorkloadRequest, department: str) -> Preview | None:
     if request.kind not in (Kind.DISTRIBUTED, Kind.SERVICE):
         return None
     spec = spec_for(request, department)
-    alike, ranks = _told(request, spec)
+    alike, ranks = _rank_variables(request, spec)
     return Preview(alike, ranks, max(0, request.pods - len(ranks)), _objects(request, spec), export_names(request))
 
 
-def _told(request: WorkloadRequest, spec: RunSpec) -> tuple[dict[str, str], tuple[RankPreview, ...]]:
+def _rank_variables(request: WorkloadRequest, spec: RunSpec) -> tuple[dict[str, str], tuple[RankPreview, ...]]:
     if request.kind != Kind.DISTRIBUTED:
         return {}, ()
     gang = gangs.gang_of(spec)

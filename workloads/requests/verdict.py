@@ -30,7 +30,7 @@ from quotas.lending.windows import next_return
 from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import claim_of, load_snapshot, moment
 from quotas.previews.blocking_policy import barred
-from quotas.wording import Teller, clock, goes_back, named_claims
+from quotas.wording import Teller, clock, named_claims, return_sentence
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
 from workloads.requests.validation import check
@@ -194,15 +194,15 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     snapshot = load_snapshot(request.pool.group, now=now)
     facts = engine.verdict(snapshot, asked)
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
-    verdict = _told(actor, request.pool, facts, asked, tuple(instead))
+    verdict = _in_words(actor, request.pool, facts, asked, tuple(instead))
     why, then = verdict.lines[: len(facts.reasons)], verdict.lines[len(facts.reasons) :]
     if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
         why = (*why, rule.sentence(department, request.pool))
     more = filter(None, [above_share(request)])
-    return replace(verdict, lines=(*why, *then, *more, *_going_back(department, request, facts, now)))
+    return replace(verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)))
 
 
-def _going_back(
+def _window_return(
     department: Department, request: WorkloadRequest, facts: engine.Verdict, now: dt.datetime
 ) -> Iterator[str]:
     """The lending window that closes before this would end."""
@@ -210,7 +210,7 @@ def _going_back(
     due = next_return(department, request.pool, lenders, now=now) if lenders else None
     ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
     if due is not None and (ends is None or due.at < ends):
-        yield goes_back(due, request.pool)
+        yield return_sentence(due, request.pool)
 
 
 def _must_wait(facts: engine.Verdict) -> bool:
@@ -227,7 +227,7 @@ def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: 
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def _told(
+def _in_words(
     actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
 ) -> Verdict:
     named = {*facts.ahead, *facts.waiting_on, *named_claims(map(reason_to_json, facts.reasons))}

@@ -10,13 +10,13 @@ from django.utils.translation import gettext as _
 
 from portal.text.words import amount, cores, memory
 from quotas.models import Pool
-from workloads.requests.gpu_amounts import about, examples, said
+from workloads.requests.gpu_amounts import about, examples, in_words
 from workloads.requests.request import WorkloadRequest
 from workloads.sharing import About
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class IsolationLevel:
     """One thing that neighbours may or may not touch; `level` is full, soft or none."""
 
     what: str
@@ -25,28 +25,30 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RequestOffer:
     gets: str  # "half a T4, 7.5 GiB, not isolated"
     charge: str
     system: str
-    kept: tuple[Kept, ...]
+    isolation_levels: tuple[IsolationLevel, ...]
     isolation: str
     risks: str
 
 
-def given(request: WorkloadRequest) -> Given | None:
+def offer_of(request: WorkloadRequest) -> RequestOffer | None:
     """None for a pool of a system that no module serves."""
     pool, system = request.pool, about(request.pool)
     if system is None:
         return None
-    parts = [said(pool, request.units_per_pod, request.profile)]
+    parts = [in_words(pool, request.units_per_pod, request.profile)]
     if request.cores_per_pod:
         parts.append(_("%(percent)s %% of its compute") % {"percent": request.cores_per_pod})
     parts.append(isolation_word(system))
     text = _(", ").join(parts)
     if request.pods > 1:
         text = _("%(pods)s pods with %(gets)s each") % {"pods": request.pods, "gets": text}
-    return Given(text, charge(request), _(system.title), kept(system), _(system.isolation), _(system.risks))
+    return RequestOffer(
+        text, charge(request), _(system.title), isolation_levels(system), _(system.isolation), _(system.risks)
+    )
 
 
 def charge(request: WorkloadRequest) -> str:
@@ -103,10 +105,10 @@ def isolation_word(system: About) -> str:
     return _("memory limited by software") if system.memory == "soft" else _("not isolated")
 
 
-def kept(system: About) -> tuple[Kept, ...]:
+def isolation_levels(system: About) -> tuple[IsolationLevel, ...]:
     levels = {"full": _("isolated"), "soft": _("limited by software"), "none": _("shared")}
     rows = ((_("GPU memory"), system.memory), (_("Compute"), system.compute), (_("Faults"), system.faults))
-    return tuple(Kept(what, level, levels[level]) for what, level in rows)
+    return tuple(IsolationLevel(what, level, levels[level]) for what, level in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Offer:
     gives: str
     risks: str
     isolation: str
-    kept: tuple[Kept, ...]
+    isolation_levels: tuple[IsolationLevel, ...]
     cores: bool
     extras: str  # names of About.extra
     label: str  # of the amount
@@ -137,7 +139,7 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
         }  # fmt: skip
         offered.append(
             Offer(
-                pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), kept(system),
+                pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), isolation_levels(system),
                 system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
                 beside(pool),
             )

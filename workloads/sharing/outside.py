@@ -82,7 +82,7 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def stands(pod: Json) -> bool:
+def occupies_node(pod: Json) -> bool:
     """Whether it occupies something: it has a node and is not over."""
     placed = mapping(pod.get("spec")).get("nodeName")
     return bool(placed) and mapping(pod.get("status")).get("phase") not in OVER

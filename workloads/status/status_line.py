@@ -18,7 +18,7 @@ from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
 from quotas.previews.blocking_policy import barred_in_queue
-from quotas.wording import Teller, clock, goes_back, named_claims
+from quotas.wording import Teller, clock, named_claims, return_sentence
 from workloads.lifecycle import State
 from workloads.models import Attempt, Kind, ModeChange, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
@@ -143,7 +143,7 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
         claim.started_at + dt.timedelta(seconds=claim.max_runtime) if claim.started_at and claim.max_runtime else None
     )
     concerns = back is not None and (until is None or back.at < until)
-    return [text % numbers, contract % numbers, *([goes_back(back, pool)] if back and concerns else [])]
+    return [text % numbers, contract % numbers, *([return_sentence(back, pool)] if back and concerns else [])]
 
 
 def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from workloads.files.names import shown
+from workloads.files.names import display_name
 
 register = template.Library()
-register.filter("shown", shown)
+register.filter("shown", display_name)

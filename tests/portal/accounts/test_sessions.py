@@ -113,7 +113,7 @@ def test_what_was_opened_through_a_session_ends_with_it(
     client, key = browser(mia)
     assert client.get("/").status_code == 200
     actor = Actor(mia, session=key)
-    assert sessions.lives(key, mia)
+    assert sessions.is_live(key, mia)
     assert Standing(actor, checked=False).actor() is not None
     monkeypatch.setattr(streams, "CHECK_EVERY", 0.0)
     monkeypatch.setattr(streams, "LOOK_EVERY", 0.05)
@@ -130,15 +130,15 @@ def test_what_was_opened_through_a_session_ends_with_it(
             return True
 
     assert stream_ends()
-    assert not sessions.lives(key, User.objects.get(pk=mia.pk))
+    assert not sessions.is_live(key, User.objects.get(pk=mia.pk))
     assert Standing(actor, checked=False).actor() is None
 
 
 def test_another_persons_session_is_none_of_theirs(mia: User, operator: Actor) -> None:
     assert operator.user is not None
     _client, key = browser(operator.user)
-    assert not sessions.lives(key, mia)
-    assert not sessions.lives("", mia)
+    assert not sessions.is_live(key, mia)
+    assert not sessions.is_live("", mia)
 
 
 def test_logging_out_everywhere_ends_every_browser_and_no_token(mia: User, vision: Department) -> None:

@@ -61,7 +61,7 @@ def held(request: HttpRequest) -> HttpResponseBase:
         try:
             with streams.bell() as event:
                 while not event_bell.closing.is_set():
-                    await streams.rung(event, 600)
+                    await streams.wait_for_ring(event, 600)
             yield b"goodbye\n"
         finally:
             closed.append("held")

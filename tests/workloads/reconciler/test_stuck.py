@@ -12,7 +12,7 @@ from tests.workloads.conftest import Bed
 from workloads.clusters.run_spec import ref_of
 from workloads.lifecycle import Event
 from workloads.models import Attempt, Workload
-from workloads.reconciler.transitions import happened
+from workloads.reconciler.transitions import record_event
 from workloads.runtime.base import Observed, Phase
 
 
@@ -31,7 +31,7 @@ def created(workload: Workload) -> Attempt:
     workload.attempts.latest("number").claim.__class__.objects.update(backoff_until=None)
     run_pass(group_id=PoolGroup.objects.get().pk)
     for event in (Event.ADMIT, Event.CREATED):
-        assert happened(attempt_of(workload), event, now=timezone.now())
+        assert record_event(attempt_of(workload), event, now=timezone.now())
     return attempt_of(workload)
 
 
@@ -39,7 +39,7 @@ def test_a_pod_that_nodes_turn_away_is_queued_again_and_waits_longer_each_time(b
     job, waits = bed.submit(bed.alice, bed.vision, "pass"), []
     for _ in range(3):
         attempt, now = created(job), timezone.now()
-        assert happened(attempt, Event.LOST, now=now, run=seen(attempt, "UnexpectedAdmissionError"))
+        assert record_event(attempt, Event.LOST, now=now, run=seen(attempt, "UnexpectedAdmissionError"))
         until = attempt_of(job).claim.backoff_until
         assert until is not None
         waits.append(until - now)
@@ -53,10 +53,10 @@ def test_what_cannot_start_holds_its_cards_until_it_is_gone_and_then_tells_why(b
     obstacle = Observed(
         ref_of(attempt), job.public_id, 1, Phase.PENDING, reason="ImagePullBackOff", message="no such tag"
     )
-    assert happened(attempt, Event.STUCK, now=now, run=obstacle)
+    assert record_event(attempt, Event.STUCK, now=now, run=obstacle)
     attempt = attempt_of(job)
     assert (bed.state(job), attempt.claim.state) == ("stopping", ClaimState.LEAVING)
-    assert happened(attempt, Event.GONE_STUCK, now=now, run=seen(attempt, "Stopped"))
+    assert record_event(attempt, Event.GONE_STUCK, now=now, run=seen(attempt, "Stopped"))
     job.refresh_from_db()
     assert (job.state, job.reason, job.message, job.exit_code) == ("failed", "ImagePullBackOff", "no such tag", None)
     assert job.attempts.get().claim.state == ClaimState.RELEASED

@@ -24,7 +24,7 @@ from workloads.clusters.run_spec import spec_of
 from workloads.models import Attempt, Workload
 from workloads.requests.form import first_machine
 from workloads.requests.verdict import Impossible, verdict_of
-from workloads.requests.what_you_get import given
+from workloads.requests.what_you_get import offer_of
 
 pytestmark = pytest.mark.django_db
 
@@ -95,7 +95,7 @@ def test_who_asks_for_more_is_told_what_comes_with_a_card_and_what_it_is_charged
     assert "Recallable" in told.contract
     much = verdict_of(actor=actor, department=vision, request=asked(pool, memory_mib=300_000))
     assert any("293 GiB is more than 1 card includes (250 GiB per card)" in line for line in much.lines)
-    means = given(asked(pool, cpu_milli=96_000))
+    means = offer_of(asked(pool, cpu_milli=96_000))
     assert means is not None
     assert means.charge.startswith("Charged to quota: 3 cards, because the requested CPU and memory")
     fair = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=32_000))

@@ -24,7 +24,7 @@ from workloads.clusters.run_spec import spec_of
 from workloads.models import Attempt
 from workloads.nodes import inventory
 from workloads.requests.verdict import verdict_of
-from workloads.requests.what_you_get import given
+from workloads.requests.what_you_get import offer_of
 from workloads.runtime.base import NodeInfo
 
 pytestmark = pytest.mark.django_db
@@ -130,7 +130,7 @@ class TestCardsWhoseComputeIsGivenOutSeveralTimes:
         request = asked(scaled, units_per_pod=1024, cores_per_pod=50)
         tenth = -(-258787 // 10)
         assert request.charge == tenth
-        said = given(request)
+        said = offer_of(request)
         assert said is not None
         assert "50 % of the compute" in said.charge
         vision = make.department("vision")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from portal.errors import Invalid
 from quotas.amounts import LEAST_MIB
 from quotas.models import Cluster, Pool, PoolGroup
-from workloads.requests.gpu_amounts import Asked, becomes, card_mib, instance_mib, product_name, read, said
+from workloads.requests.gpu_amounts import Asked, becomes, card_mib, in_words, instance_mib, product_name, read
 from workloads.requests.what_you_get import compute_share
 
 
@@ -133,7 +133,7 @@ def test_what_is_rounded_says_what_it_becomes(where: Pool, text: str, words: str
 )
 def test_an_amount_is_said_in_words_a_researcher_knows(where: Pool, units: int, profile: str, words: str) -> None:
     with translation.override("en"):
-        assert said(where, units, profile) == words
+        assert in_words(where, units, profile) == words
 
 
 @settings(max_examples=200)

@@ -14,7 +14,7 @@ from portal.notify.events import emit
 from portal.web.code_names import plain_error
 from quotas.models import Node, OutsidePod
 from quotas.planning.lock import locked_group
-from quotas.rules.draining import on_node, tell_to_go
+from quotas.rules.draining import announce_drain, on_node
 from workloads.mode_lifecycle import Stage
 from workloads.models import ModeChange
 from workloads.nodes.modes.changes import deadline_of, groups_of, live
@@ -84,7 +84,7 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
                 node=node, author=actor.user, target=target.as_json(), before=before, labels=dict(wanted.labels),
             )  # fmt: skip
             Node.objects.filter(pk=node.pk).update(drained=True)
-            change.told = tell_to_go(node, {}, now=now)
+            change.told = announce_drain(node, {}, now=now)
             others = OutsidePod.objects.filter(node=node).exists()
             change.deadline = deadline_of(on_node(node), others=others, now=now)
             change.save(update_fields=["told", "deadline"])

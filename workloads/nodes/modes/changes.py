@@ -21,7 +21,7 @@ from portal.infra.locks import durable
 from portal.notify.events import emit
 from quotas.models import Card, Claim, Node, OutsidePod
 from quotas.planning.lock import locked_group
-from quotas.rules.draining import let_stay, on_node, tell_to_go
+from quotas.rules.draining import announce_drain, on_node, withdraw_drain
 from workloads.mode_lifecycle import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
 from workloads.models import ModeChange
 from workloads.nodes import inventory
@@ -71,7 +71,7 @@ def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
                 ModeChange.objects.filter(pk=change.pk, deadline=None).update(deadline=change.deadline)
             facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
         event = due(Stage(change.stage), facts)
-        if event is None or not happened(change, event, now=at):
+        if event is None or not record_event(change, event, now=at):
             break
         moved = True
         change = ModeChange.objects.select_related("node__cluster").get(pk=change.pk)
@@ -143,7 +143,7 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
     with durable():
         for group_id in groups_of(change.node):
             locked_group(group_id)
-        deadlines = tell_to_go(change.node, change.told, now=now)
+        deadlines = announce_drain(change.node, change.told, now=now)
         left = on_node(change.node)
         others = OutsidePod.objects.filter(node=change.node).exists()
         deadline = deadline_of(left, others=others, now=now)
@@ -179,7 +179,7 @@ def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
         try:
             wanted = with_entry(entry, data)
         except ValueError as error:
-            happened(change, Event.FAULT, now=now, message=str(error))
+            record_event(change, Event.FAULT, now=now, message=str(error))
             return False
         if wanted != data:
             keeper.write_config(entry.which, {k: v for k, v in wanted.items() if data.get(k) != v})
@@ -240,7 +240,7 @@ def _say(change: ModeChange, message: str) -> None:
 # What happened ---------------------------------------------------------------------------------------------------------
 
 
-def happened(change: ModeChange, event: Event, *, now: dt.datetime, message: str = "") -> bool:
+def record_event(change: ModeChange, event: Event, *, now: dt.datetime, message: str = "") -> bool:
     """One compare-and-set and all that follows from it. False if somebody else was faster."""
     try:
         stage = step(Stage(change.stage), event)
@@ -262,7 +262,7 @@ def happened(change: ModeChange, event: Event, *, now: dt.datetime, message: str
         if stage in FINAL and stage is not Stage.FAILED:
             _back_in_service(change)
         if stage is Stage.CANCELLED:
-            let_stay(change.node, change.told, now=now)
+            withdraw_drain(change.node, change.told, now=now)
         emit("node.mode_change", node=change.node.name, change=change.public_id, stage=stage.value)
         audit.record(
             SYSTEM, f"node.mode_{stage.value}", change.node.name,

@@ -39,7 +39,7 @@ class ModeForm(forms.Form):
         best = [(BEST_ALIKE, gettext("best for the queue, same for all cards"))]
         if may_write_mig:
             best.insert(0, (BEST_EACH, gettext("best for the queue, separately for each card")))
-        named = [(name, f"{name}: {said(layout)}") for name, layout in sorted(named_layouts(self.table).items())]
+        named = [(name, f"{name}: {layout_text(layout)}") for name, layout in sorted(named_layouts(self.table).items())]
         cast(forms.ChoiceField, self.fields["config"]).choices = [*best, *named]
 
     def clean(self) -> dict[str, Any]:
@@ -57,5 +57,5 @@ class ModeForm(forms.Form):
         )  # fmt: skip
 
 
-def said(layout: Layout) -> str:
+def layout_text(layout: Layout) -> str:
     return " + ".join(f"{count} × {profile}" for profile, count in layout)
