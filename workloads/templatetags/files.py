@@ -7,4 +7,4 @@ from django import template
 from workloads.files.names import display_name
 
 register = template.Library()
-register.filter("shown", display_name)
+register.filter("display_name", display_name)
