@@ -72,7 +72,8 @@ class TokenOfDepartment(Forbidden):
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts. `user` None is the system itself (scheduled jobs), which may everything."""
+    """The person or service account on whose behalf something is done. `user` None is the system itself (scheduled
+    jobs): it may do everything."""
 
     user: User | None
     token: ApiToken | None = None
@@ -93,7 +94,7 @@ class Actor:
 
     @property
     def sees_all(self) -> bool:
-        """Whether nothing has to be left out, as for an operator; a token may narrow even that."""
+        """Whether rows need no filtering by department: an operator, unless a token narrows them."""
         return self.is_operator and self.bound is None and Right.SEE in self.scopes
 
     @cached_property
@@ -116,7 +117,8 @@ class Actor:
         return roles
 
     def rights_in(self, department: Department | int | None) -> set[Right]:
-        """What may be done there, with the token's scopes already applied. None: in the whole installation."""
+        """The rights the actor has in a department (row or id; None: the whole installation), cut down to the token's
+        scopes."""
         pk = department.pk if isinstance(department, Department) else department
         if self.user is not None and not self.user.is_active:
             return set()
@@ -154,18 +156,18 @@ class Actor:
             raise ScopeMissing(scope=Right.OPERATE.value)
 
     def require_own_or_steer(self, department: Department, author: User | None) -> None:
-        """Own work needs `submit`, anybody else's `quota`."""
+        """Requires `submit` for the actor's own work and `quota` for anybody else's. Raises as `require`."""
         own = author is not None and self.user is not None and author.pk == self.user.pk
         self.require(Right.SUBMIT if own else Right.STEER, department)
 
     @cached_property
     def seen(self) -> frozenset[int]:
-        """Their ids: whoever shows claims, people or workloads of a whole subtree names those of these departments only."""
+        """Ids of the departments whose claims, people and workloads may be named to the actor."""
         return frozenset(self.departments.values_list("pk", flat=True))
 
     @property
     def departments(self) -> QuerySet[Department]:
-        """Those whose boards, workloads and logs the actor sees."""
+        """The departments whose boards, workloads and logs the actor sees."""
         if Right.SEE not in self.scopes:
             return Department.objects.none()
         if self.is_operator:
@@ -177,7 +179,7 @@ SYSTEM = Actor(None)
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The actor of a page or API request; made once a request."""
+    """The actor of a page or API request; computed once for each request. Raises NotVisible without a login."""
     actor: Actor | None = getattr(request, "_actor", None)
     if actor is None:
         user: Any = request.user

@@ -1,4 +1,4 @@
-"""Django's admin for operators: everything to look at, nothing to change. Changes go through the actions of the pages."""
+"""Django's admin for operators: everything is visible, nothing can be changed. Changes go through the pages' actions."""
 
 from __future__ import annotations
 

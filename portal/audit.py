@@ -21,7 +21,10 @@ def record(
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
 ) -> AuditEntry:
-    """Raises RuntimeError outside a transaction: an audit row that could survive its change, or miss it, is worth nothing."""
+    """Writes one entry. `before` and `after` are the changed values.
+
+    Raises RuntimeError outside a transaction, because the entry must be committed together with its change.
+    """
     if not connection.in_atomic_block:
         raise RuntimeError("audit.record() belongs inside the transaction of the change it tells of")
     row = AuditEntry(

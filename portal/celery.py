@@ -38,6 +38,6 @@ app.conf.beat_schedule = {
 @task_prerun.connect
 @task_postrun.connect
 def rest(**_: Any) -> None:
-    """The connection goes back to the pool, as after a request; CELERY_DB_REUSE_MAX keeps Celery from ending the pool, so
-    that PostgreSQL would begin a process for every task."""
+    """Returns the connection to the pool, as after a request. CELERY_DB_REUSE_MAX keeps Celery from closing the pool,
+    for which PostgreSQL would start a process for every task."""
     close_old_connections()

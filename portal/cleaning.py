@@ -1,6 +1,6 @@
-"""What is kept for a time only. Each rule is one statement, harmless when repeated.
+"""Deletes rows that are kept for a limited time. Each rule is one statement and harmless when repeated.
 
-Files of workloads are workloads' own matter: `workloads.clean_up` (portal knows nothing of workloads).
+Files of workloads are deleted by `workloads.clean_up` (portal knows nothing of workloads).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 def clean_up(*, now: dt.datetime) -> Counter[str]:
-    """Returns how many rows of each kind went."""
+    """Deletes everything past its time; returns how many rows of each kind."""
     gone: Counter[str] = Counter()
     old = {
         "events": Event.objects.filter(at__lt=now - EVENTS),
@@ -42,7 +42,8 @@ def clean_up(*, now: dt.datetime) -> Counter[str]:
 
 
 def warn_of_tokens(now: dt.datetime) -> int:
-    """Tells each holder once, a week before a token ends. Service accounts' owners are told instead."""
+    """Notifies each holder once, a week before a token expires; for a service account's token the department's
+    owners."""
     soon = ApiToken.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lte=now + WARN_BEFORE)
     already_warned = set(InboxItem.objects.filter(kind="token.expiring").values_list("data__token", flat=True))
     warned = 0

@@ -1,4 +1,5 @@
-"""Problems a person or program can act on. Exceptions live beside the function that raises them; this is their base.
+"""Problems that a person or program can act on. Exceptions are defined beside the function that raises them; this is
+their base.
 
 The API turns a Problem into application/problem+json, pages into the form again with 422, tasks into a retry.
 """
@@ -60,7 +61,7 @@ class Invalid(Problem):
 
 
 class Busy(Problem):
-    """A lock was not to be had in time, or the database is away: the caller should come back."""
+    """A lock could not be taken in time, or the database is unreachable: try again later."""
 
     status = 503
     code = "busy"

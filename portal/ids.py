@@ -8,7 +8,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: no i, l, o, u; low
 
 
 def new_id(in_place_of: str = "") -> str:
-    """A new one sorts after all that are older, or where the id sorted that it takes the place of."""
+    """A new id, which sorts after all older ones; with `in_place_of`, it sorts where that id does."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     made = "".join(ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
     return in_place_of[:TIME] + made[len(in_place_of[:TIME]) :]

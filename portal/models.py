@@ -1,4 +1,4 @@
-"""Who you are, what you did, what you were told."""
+"""People, departments, tokens, the audit log, events and notifications."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class User(AbstractUser):
     sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all were ended at once
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
-        """What a session must hold to live on: made of the password (Django's), and of how often all were ended."""
+        """The value that a session must carry to stay valid: Django's hash of the password, and how often all
+        sessions were ended."""
         password_hash: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
         return f"{password_hash}-{self.sessions_ended}" if self.sessions_ended else password_hash
 

@@ -1,1 +1,1 @@
-"""People, departments and their members, tokens, sessions, and what is held against guessing."""
+"""People, departments and their members, tokens, sessions, and the throttle on guessed passwords."""

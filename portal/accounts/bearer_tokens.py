@@ -64,6 +64,7 @@ class TokenAuthentication(BaseAuthentication):
 
 
 def live_token(given: str) -> ApiToken | None:
+    """The row of a bearer token as it was sent; None if it is unknown, has ended or must not be used."""
     mark, _under, rest = given.partition("_")
     prefix, _under, secret = rest.partition("_")
     if mark != MARK or not secret or len(given) > 120 or not given.isascii():
@@ -75,13 +76,16 @@ def live_token(given: str) -> ApiToken | None:
 
 
 def may_be_used(token: ApiToken) -> bool:
-    """It has not ended, nor has the right that it rests on."""
+    """Whether the token has neither ended nor lost the right it was created under (`is_backed`)."""
     return token.is_live(timezone.now()) and is_backed(token)
 
 
 def is_backed(token: ApiToken) -> bool:
-    """The holder is not locked; and where that is not enough, the right is there that its making needed: an operator's for a
-    token of the whole installation, for a service account's that of the person who made it to steer the department."""
+    """Whether the right that the token was created under still exists.
+
+    The holder must not be locked. A token for the whole installation needs an operator as holder; a service account's
+    token needs the person who created it to be able to manage the department (`quota`).
+    """
     holder, maker = token.holder, token.made_by
     if not holder.is_active:
         return False
@@ -93,7 +97,7 @@ def is_backed(token: ApiToken) -> bool:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Where the request comes from (portal.web.middleware.client_address has put it there)."""
+    """The client's IP address, as portal.web.middleware.client_address has set it."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
@@ -110,6 +114,7 @@ def address_allowed(token: ApiToken, address: str) -> bool:
 
 
 def note_use(token: ApiToken) -> None:
+    """Writes `last_used_at`, at most once in USED_EVERY."""
     now = timezone.now()
     if token.last_used_at is None or token.last_used_at < now - USED_EVERY:
         stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USED_EVERY)

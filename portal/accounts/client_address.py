@@ -1,4 +1,4 @@
-"""Who is at the other end: behind a proxy the address that the proxy wrote, and nobody else's word for it."""
+"""The client's IP address. X-Forwarded-For counts only when it comes from one of our proxies."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ WITH_PORT = re.compile(r"^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?$") 
 
 
 def client_of(peer: str, forwarded: str) -> str:
-    """The address of whoever asks: `peer`, or what our proxy wrote last into X-Forwarded-For (`forwarded`)."""
+    """The client's address: `peer`, or if `peer` is one of our proxies the last entry of X-Forwarded-For
+    (`forwarded`)."""
     written = WITH_PORT.sub(r"\1\2", forwarded.rsplit(",", 1)[-1].strip())
     return written if is_proxy(peer) and parsed(written) is not None else peer
 
 
 def is_proxy(peer: str) -> bool:
-    """Whether it is one of PROXY_ADDRESSES."""
+    """Whether the address lies in one of settings.PROXY_ADDRESSES."""
     address = parsed(peer)
     return address is not None and any(address in network for network in networks(tuple(settings.PROXY_ADDRESSES)))
 
 
 def believe_only_proxies(environ: dict[str, Any]) -> None:
-    """Puts the client's address into REMOTE_ADDR and takes away what only our proxy may say. Once for a request.
+    """Sets REMOTE_ADDR to the client's address and drops X-Forwarded-* headers of anybody but our proxies. Called
+    once a request.
 
-    `portal.forwarded` tells whether somebody claims to speak for another, whoever that is."""
+    `portal.forwarded` in the environment says whether the request had an X-Forwarded-For, whoever sent it.
+    """
     peer = str(environ.get("REMOTE_ADDR", ""))
     if is_proxy(peer):
         environ["REMOTE_ADDR"] = client_of(peer, str(environ.get("HTTP_X_FORWARDED_FOR", "")))
@@ -37,7 +40,7 @@ def believe_only_proxies(environ: dict[str, Any]) -> None:
 
 
 def parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None for what is no address. An IPv4 address in IPv6 clothes is the IPv4 address."""
+    """The address, with an IPv4-mapped IPv6 address as IPv4; None if the text is not an address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -45,7 +45,10 @@ class HasWork(Problem):
 def create_department(
     *, actor: Actor, slug: str, name: str, parent: Department | None = None, weight: int = 1
 ) -> Department:
-    """Raises Invalid (slug, name, weight), HasWork (parent), NotVisible for anybody but operators."""
+    """Creates a department below `parent` (None: at the top). For operators.
+
+    Raises Invalid (slug, name, weight), HasWork (the parent has workloads of its own), NotVisible for anybody else.
+    """
     actor.require_operator()
     name = _checked(name, weight)
     check_slug(slug)
@@ -71,9 +74,11 @@ def change_department(
     expected_version: int,
     unrestricted: bool | None = None,
 ) -> Department:
-    """`unrestricted` lets its work lock memory (RDMA); None leaves that as it is.
+    """Changes name, weight, place in the tree and whether pods may lock memory (`unrestricted`, for RDMA; None:
+    unchanged).
 
-    Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators."""
+    Raises DepartmentStale, Invalid (name, weight, parent), HasWork, NotVisible for anybody but operators.
+    """
     actor.require_operator()
     name = _checked(name, weight)
     with durable():
@@ -98,8 +103,11 @@ def change_department(
 def require_confirmed(
     *, actor: Actor, department: Department, given: str, expected_version: int | None, **change: Any
 ) -> None:
-    """What moving (`parent`, `weight`) or pausing the department takes from somebody is to be confirmed first: call it
-    before `change_department` and `set_paused`. Raises Unconfirmed, and what the change would raise."""
+    """Requires a confirmation if moving (`parent`, `weight`) or pausing the department takes something from somebody.
+
+    Call it before `change_department` and `set_paused`. Raises Unconfirmed, and whatever the change itself would
+    raise.
+    """
     if expected_version is not None and department.version != expected_version:
         return  # the change says so
     breaks_of = import_string(settings.DEPARTMENT_BREAKS if change else settings.PAUSE_BREAKS)
@@ -114,7 +122,10 @@ def require_confirmed(
 def set_paused(
     *, actor: Actor, department: Department, paused: bool, expected_version: int | None = None
 ) -> Department:
-    """Nothing new starts while paused; what runs goes on. Raises DepartmentStale, Forbidden, NotVisible."""
+    """Pauses or resumes a department: while paused nothing new starts, and what runs goes on.
+
+    Raises DepartmentStale, Forbidden, NotVisible.
+    """
     actor.require(Right.STEER, department)
     with durable():
         now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
@@ -130,7 +141,8 @@ def set_paused(
 
 
 def remove_department(*, actor: Actor, department: Department) -> None:
-    """Only what has never been used can go; anything else is paused instead. Raises DepartmentInUse, NotVisible."""
+    """Deletes a department that has never been used; any other can only be paused. Raises DepartmentInUse,
+    NotVisible."""
     actor.require_operator()
     with durable():
         if department.children.exists() or department.quotas.exists() or department.claims.exists():
@@ -156,7 +168,7 @@ def _audit_values(department: Department) -> dict[str, Any]:
 
 
 def _checked(name: str, weight: int) -> str:
-    """The name as it is kept."""
+    """The name, tidied. Raises Invalid (name, weight)."""
     name = names.checked(name)
     if not name:
         raise Invalid(N_("Enter a name for the department."), field="name")
@@ -165,7 +177,8 @@ def _checked(name: str, weight: int) -> str:
 
 
 def check_slug(slug: str) -> None:
-    """Raises Invalid for what cannot be an address and a namespace, or would be another department's namespace."""
+    """Raises Invalid for a slug that cannot be part of an address and a namespace, or clashes with another
+    department's namespace."""
     if not SLUG.fullmatch(slug):
         raise Invalid(N_("Use 1 to 40 lowercase letters, digits and hyphens."), field="slug")
     if slug.endswith(RESERVED_END) or slug in RESERVED:
@@ -177,7 +190,10 @@ def check_slug(slug: str) -> None:
 
 
 def _require_own_name(name: str, beside: int = 0) -> None:
-    """Two departments may have the same name, told apart by their short names; none may pass for another."""
+    """Raises Invalid for a name that looks like another department's name but is spelled differently.
+
+    Two departments may have the very same name: their slugs tell them apart.
+    """
     others = Department.objects.exclude(pk=beside).exclude(name=name).values_list("name", flat=True)
     alike = "" if name.isascii() else names.same_looking(name, [other for other in others if not other.isascii()])
     if alike:
@@ -191,14 +207,14 @@ def check_weight(weight: int) -> None:
 
 
 def check_move(department: Department, parent: Department | None) -> None:
-    """Raises Invalid when the department would stand below itself, HasWork when the new parent has work of its own."""
+    """Raises Invalid if the department would be below itself, HasWork if the new parent has workloads of its own."""
     if parent is not None and department.parent_id != parent.pk:
         _require_no_loop(department, parent)
         _require_no_work(parent)
 
 
 def _lock_tree() -> None:
-    """Two moves at once could close a loop that neither of them sees."""
+    """Locks all departments: two concurrent moves could otherwise form a loop that neither of them sees."""
     list(Department.objects.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
 
 
@@ -221,7 +237,7 @@ def _require_no_loop(department: Department, parent: Department) -> None:
 
 
 def _require_no_work(parent: Department) -> None:
-    """Workloads belong to leaves: whoever gets a team must not have work of its own."""
+    """Raises HasWork if the department has live workloads: only leaves of the tree may have any."""
     count = parent.claims.exclude(state="released").exclude(workload="").count()
     if count:
         raise HasWork(field="parent", department=parent.name, count=count)

@@ -66,7 +66,10 @@ def role_named(role: str) -> Role:
 
 
 def invite(*, actor: Actor, department: Department, role: str, email: str = "") -> tuple[Invitation, str]:
-    """The row and the secret of its link, which is given out this once. Raises Invalid, Forbidden, NotVisible."""
+    """Creates an invitation; returns the row and the secret of its link, which is shown only once.
+
+    Raises Invalid, Forbidden, NotVisible.
+    """
     actor.require(Right.STEER, department)
     chosen = role_named(role)
     if actor.user is None:
@@ -87,7 +90,7 @@ def invite(*, actor: Actor, department: Department, role: str, email: str = "") 
 
 
 def withdraw_invitation(*, actor: Actor, invitation: Invitation) -> None:
-    """The link is dead at once; doing it twice is harmless, a used one stays used."""
+    """Invalidates the link at once. Withdrawing twice is harmless; an accepted invitation stays accepted."""
     actor.require(Right.STEER, invitation.department)
     with durable():
         gone, _rows = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).delete()
@@ -111,7 +114,7 @@ def invitation_for(secret: str) -> Invitation:
 
 
 def is_still_valid(invitation: Invitation) -> bool:
-    """Whether the person who made it may still invite: it rests on their right, which may have ended meanwhile."""
+    """Whether the person who sent the invitation may still invite: it is worth no more than their right."""
     return Actor(User.objects.get(pk=invitation.created_by_id)).may(Right.STEER, invitation.department)
 
 
@@ -202,10 +205,10 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
 
 
 def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> int:
-    """Ends the membership and every token that it carried, theirs and those that they made for service accounts; returns how
-    many. Running work goes on.
+    """Ends the membership and every token that depended on it; running work goes on. Returns how many tokens ended.
 
-    Raises Conflict (the role), LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes nothing.
+    Raises Conflict (the role), LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes
+    nothing.
     """
     department, user = membership.department, membership.user
     actor.require(Right.STEER, department)
@@ -226,13 +229,14 @@ def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> in
 
 
 def _locked(department: Department) -> dict[int, Membership]:
-    """All members, locked: two owners who remove each other at once must not both succeed."""
+    """All memberships of the department, locked, so that two owners cannot remove each other at once."""
     Department.objects.select_for_update(no_key=True).get(pk=department.pk)
     return {row.pk: row for row in Membership.objects.filter(department=department).select_related("user")}
 
 
 def _keep_an_owner(actor: Actor, members: dict[int, Membership], row: Membership) -> None:
-    """An operator may leave a department without an owner: they act in its place."""
+    """Raises LastOwner. An operator may leave a department without an owner, because operators act in the owners'
+    place."""
     others = [each for each in members.values() if each.role == Role.OWNER and each.pk != row.pk]
     if row.role == Role.OWNER and not others and not actor.may(Right.OPERATE, row.department_id):
         raise LastOwner(username=row.user.username, department=row.department.name)

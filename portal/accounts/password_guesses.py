@@ -46,14 +46,15 @@ class TooManyFromHere:
 
 
 def knows(request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
-    """AXES_WHITELIST_CALLABLE: whether this browser has signed in under the name before, and has not failed too often."""
+    """AXES_WHITELIST_CALLABLE: whether this browser has signed in under the name before and has not failed too often
+    since."""
     device, names = device_of(request)
     name = str((credentials or {}).get("username") or "").casefold()
     return bool(name) and name in names and counted(f"guesses:device:{device}") < OF_A_DEVICE
 
 
 def device_of(request: HttpRequest) -> tuple[str, list[str]]:
-    """(its random id, who has signed in with it); ("", []) for a browser we do not know."""
+    """(random id of the browser, user names that have signed in with it); ("", []) for an unknown browser."""
     try:
         device, names = signing.loads(request.COOKIES.get(cookie_name(), ""), salt=SALT, max_age=DEVICE_LIFE)
     except (signing.BadSignature, ValueError, TypeError):
@@ -62,7 +63,7 @@ def device_of(request: HttpRequest) -> tuple[str, list[str]]:
 
 
 def remember(request: HttpRequest, response: HttpResponseBase, username: str) -> None:
-    """After a sign-in: the browser is known from now on."""
+    """Marks the browser as known after a successful sign-in."""
     device, names = device_of(request)
     name = username.casefold()
     names = [name, *(other for other in names if other != name)][:NAMES_OF_A_DEVICE]
@@ -88,7 +89,7 @@ user_login_failed.connect(count)
 
 
 def _of_address(request: HttpRequest) -> str:
-    """One key for an IPv4 address, and for the /64 that one IPv6 client has to itself."""
+    """The counter's key: an IPv4 address, or the /64 network that one IPv6 client has to itself."""
     text = str(request.META.get("REMOTE_ADDR", ""))
     address = parsed(text)
     if isinstance(address, ipaddress.IPv6Address):

@@ -1,4 +1,4 @@
-"""Whether a session still lives: for what outlasts the request that it was asked in, such as an event stream or a notebook.
+"""Whether a session is still valid, for what outlasts a request: event streams and notebooks.
 
 A session ends by logout (its row is gone), by time, and by whatever changes the person's session hash: another password, a
 lock, "log out everywhere" (User.sessions_ended).
@@ -16,7 +16,7 @@ from portal.models import User
 
 
 def is_live(key: str, user: User) -> bool:
-    """Whether this is a session of that person, as they are now in the database."""
+    """Whether the session exists and still belongs to this person, as their account is in the database now."""
     row = Session.objects.filter(session_key=key, expire_date__gt=timezone.now()).first()
     data = row.get_decoded() if row is not None else {}
     given = str(data.get(HASH_SESSION_KEY, ""))
@@ -25,5 +25,5 @@ def is_live(key: str, user: User) -> bool:
 
 
 def end_all(user: User) -> None:
-    """Ends every session there is of theirs, and with them their event streams and open notebooks. Tokens go on."""
+    """Ends all of the person's sessions, and with them their event streams and open notebooks. Tokens stay valid."""
     User.objects.filter(pk=user.pk).update(sessions_ended=F("sessions_ended") + 1)

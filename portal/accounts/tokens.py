@@ -1,4 +1,4 @@
-"""Making and ending API tokens and service accounts.
+"""Creating and revoking API tokens and service accounts.
 
 To make or end a token needs a session, or a token with the scope `tokens`. What such a token makes is its child: it has no
 more than its parent (scopes but `tokens`, addresses, department, time) and ends with it. A service account's token ends with
@@ -50,10 +50,10 @@ def create_token(
     holder: User | None = None,
     on_commit_row: Callable[[ApiToken, str], None] | None = None,
 ) -> tuple[ApiToken, str]:
-    """The row and the whole token, which is shown this once. `holder` None: the actor's own. `department` None: it acts in
-    the whole installation, as operators may.
+    """Creates a token; returns the row and the whole token, which is shown only once.
 
-    Raises Invalid (name, scopes, expires_at, addresses), Forbidden, NotVisible, TooManyTokens, ParentEnded.
+    `holder` None: the actor. `department` None: valid in the whole installation, for operators. Raises Invalid (name,
+    scopes, expires_at, addresses), Forbidden, NotVisible, TooManyTokens, ParentEnded.
     """
     holder = holder or actor.user
     if holder is None:
@@ -94,13 +94,14 @@ def create_token(
 
 
 def person_behind(actor: Actor) -> User | None:
-    """Whose right it rests on: where a service account makes a token with its own, on that of who made that one."""
+    """The person whose right a new token depends on: the actor, or for a service account whoever created its present
+    token."""
     service = actor.user is not None and actor.user.service_of_id is not None
     return actor.token.made_by if service and actor.token is not None else actor.user
 
 
 def require_making(actor: Actor, department: Department | None, holder: User) -> None:
-    """Raises NotVisible, ScopeMissing, Forbidden, Invalid."""
+    """Requires that the actor may create such a token. Raises NotVisible, ScopeMissing, Forbidden, Invalid."""
     if department is None:
         if not actor.is_operator or actor.bound is not None or holder != actor.user:
             raise NotVisible
@@ -114,7 +115,8 @@ def require_making(actor: Actor, department: Department | None, holder: User) ->
 
 
 def require_service_account(actor: Actor, department: Department, holder: User) -> None:
-    """Tokens of others are made only for the department's own service accounts, by its owners."""
+    """Requires that the actor owns the department and that `holder` is one of its service accounts. Raises Forbidden,
+    Invalid."""
     actor.require(Right.STEER, department)
     if holder.service_of_id != department.pk:
         raise Invalid(
@@ -123,6 +125,8 @@ def require_service_account(actor: Actor, department: Department, holder: User) 
 
 
 def checked_scopes(actor: Actor, department: Department | None, holder: User, scopes: Sequence[str]) -> list[str]:
+    """The scopes in their usual order. Raises Invalid for unknown ones and for any that the actor or the holder does
+    not have."""
     known = [right.value for right in Right]
     wanted = [scope for scope in known if scope in scopes]
     unknown = sorted(set(scopes) - set(known))
@@ -150,8 +154,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
-    """Networks in canonical form; a single address is a network of one. With a token none beyond its own: these, if none
-    are given."""
+    """The networks in canonical form; a single address is a network of one.
+
+    For an actor with a token they must lie inside that token's networks, and none given means those. Raises Invalid.
+    """
     networks, bounds = [], actor.token.addresses if actor.token else []
     for text in addresses:
         try:
@@ -176,6 +182,8 @@ def _lies_in(network: Network, bound: Network) -> bool:
 
 
 def check_expiry(actor: Actor, expires_at: dt.datetime) -> None:
+    """Raises Invalid for an expiry in the past, more than a year ahead, or later than that of the token used to
+    create it."""
     now = timezone.now()
     if expires_at <= now:
         raise Invalid(N_("The expiry is in the past."), field="expires_at")
@@ -190,9 +198,10 @@ def check_expiry(actor: Actor, expires_at: dt.datetime) -> None:
 
 
 def revoke_token(*, actor: Actor, token: ApiToken) -> ApiToken:
-    """Ends it and its children at once; revoking twice is harmless. Its holder, the department's owners and operators may.
+    """Ends a token and all tokens created with it; revoking twice is harmless.
 
-    With a token only that token itself, unless it has the scope `tokens`. Raises NotVisible, ScopeMissing, Forbidden.
+    For its holder, the department's owners and operators. An actor with a token may revoke only that very token,
+    unless it has the scope `tokens`. Raises NotVisible, ScopeMissing, Forbidden.
     """
     if token.holder != actor.user:
         if token.department is None:
@@ -210,7 +219,8 @@ def revoke_token(*, actor: Actor, token: ApiToken) -> ApiToken:
 
 
 def end_tokens(tokens: QuerySet[ApiToken]) -> int:
-    """Ends those that live and what they made; returns how many. Inside the transaction of what ends them."""
+    """Ends the live tokens among these and all that were created with them; returns how many. Call it in a
+    transaction."""
     locked = tokens.filter(revoked_at=None).select_for_update(no_key=True, of=("self",)).order_by("pk")
     live = list(locked.values_list("pk", flat=True))
     rows = ApiToken.objects.filter(Q(pk__in=live) | Q(parent__in=live), revoked_at=None)
@@ -218,10 +228,11 @@ def end_tokens(tokens: QuerySet[ApiToken]) -> int:
 
 
 def end_unbacked_tokens(user: User) -> int:
-    """Ends the tokens that a right of theirs carried and carries no more: own ones where they have no role left, and those
-    they made for service accounts that they may not steer any more. The owners who remain are told of the latter.
+    """Ends the tokens that depended on a right which `user` has just lost; returns how many.
 
-    Called after the right has ended, in its transaction. Returns how many ended.
+    Those are the person's own tokens where they have no role any more, and tokens they created for service accounts
+    that they may not manage any more. The remaining owners are notified of the latter. Call it after the right has
+    ended, in the same transaction.
     """
     now, person = timezone.now(), User.objects.get(pk=user.pk)
     live = ApiToken.objects.filter(Q(holder=person) | Q(made_by=person), revoked_at=None, expires_at__gt=now)
@@ -249,7 +260,7 @@ def _tell_owners(person: User, tokens: Sequence[ApiToken]) -> None:
 
 
 def create_service_account(*, actor: Actor, department: Department, name: str, role: str = Role.MEMBER) -> User:
-    """A member of the department that cannot log in and acts through tokens only. Raises Invalid, Forbidden."""
+    """Creates a member of the department that cannot log in and acts through tokens only. Raises Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     if not ACCOUNT.fullmatch(name):
         raise Invalid(N_("Use 1 to 40 lowercase letters, digits and hyphens."), field="name")
@@ -269,7 +280,7 @@ def create_service_account(*, actor: Actor, department: Department, name: str, r
 
 
 def remove_service_account(*, actor: Actor, account: User) -> None:
-    """Its tokens end at once; its workloads keep running and stay in the history."""
+    """Deactivates the account and ends its tokens; its workloads keep running. Raises NotVisible, Forbidden."""
     department = account.service_of
     if department is None:
         raise NotVisible

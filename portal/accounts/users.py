@@ -1,4 +1,4 @@
-"""People's accounts, as operators keep them. Whoever is locked out loses every session and token at once."""
+"""People's accounts, as operators manage them. Locking an account ends all its sessions and tokens at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class LastOperator(Problem):
 
 
 def create_user(*, actor: Actor, username: str, email: str = "", operator: bool = False) -> tuple[User, str]:
-    """The account and its first password, shown this once. Raises Invalid, NotVisible for anybody but operators."""
+    """Creates an account; returns it and its first password, which is shown only once.
+
+    Raises Invalid, NotVisible for anybody but operators.
+    """
     actor.require_operator()
     user = User(username=names.login(username), email=email.strip(), is_operator=operator, is_staff=operator)
     try:
@@ -40,7 +43,7 @@ def create_user(*, actor: Actor, username: str, email: str = "", operator: bool 
 
 
 def require_free(username: str) -> None:
-    """Raises Invalid when somebody is called that, in other capitals or in letters that look the same."""
+    """Raises Invalid if the login name exists already, ignoring case and letters that look the same."""
     taken = User.objects.filter(username__iexact=username).values_list("username", flat=True).first()
     if taken is None and not username.isascii():
         beyond_ascii = User.objects.filter(username__regex="[^ -~]").values_list("username", flat=True)
@@ -50,7 +53,7 @@ def require_free(username: str) -> None:
 
 
 def reset_password(*, actor: Actor, user: User) -> str:
-    """A new password, shown this once; the person's sessions end."""
+    """Sets a new password and returns it, to be shown only once; the person's sessions end."""
     actor.require_operator()
     password = secrets.token_urlsafe(12)
     with durable():
@@ -62,7 +65,8 @@ def reset_password(*, actor: Actor, user: User) -> str:
 
 
 def set_active(*, actor: Actor, user: User, active: bool, seen: str = "") -> None:
-    """Raises LastOperator, Conflict. Locking ends the tokens and, for good, the sessions; what runs goes on."""
+    """Locks or unlocks an account. Locking ends its tokens and sessions; what runs goes on. Raises LastOperator,
+    Conflict."""
     actor.require_operator()
     with durable():
         _check_seen(user, seen)
@@ -76,7 +80,7 @@ def set_active(*, actor: Actor, user: User, active: bool, seen: str = "") -> Non
 
 
 def end_sessions(*, actor: Actor, user: User) -> None:
-    """Logs a person out everywhere: themselves, or an operator does. Tokens go on. Raises NotVisible."""
+    """Logs a person out everywhere; for the person and for operators. Tokens stay valid. Raises NotVisible."""
     if actor.token is not None or actor.user != user:
         actor.require_operator()
     with durable():
@@ -85,7 +89,7 @@ def end_sessions(*, actor: Actor, user: User) -> None:
 
 
 def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") -> None:
-    """Raises LastOperator, Conflict."""
+    """Grants or removes the operator role. Raises LastOperator, Conflict."""
     actor.require_operator()
     with durable():
         _check_seen(user, seen)
@@ -98,7 +102,7 @@ def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") ->
 
 
 def mark_of(user: User) -> str:
-    """What a form about the account carries."""
+    """The version mark that a form about the account carries."""
     return versions.mark(_stored_flags(user))
 
 
@@ -117,7 +121,7 @@ def _check_seen(user: User, seen: str) -> None:
 
 
 def _keep_an_operator(user: User) -> None:
-    """All operators locked, in one order: two who lock each other out must not both succeed."""
+    """Raises LastOperator. Locks all operators in one order, so that two cannot lock each other out at once."""
     operators = User.objects.select_for_update(no_key=True).filter(is_operator=True, is_active=True).order_by("pk")
     if [each.pk for each in operators] == [user.pk]:
         raise LastOperator(username=user.username)

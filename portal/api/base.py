@@ -46,7 +46,7 @@ _own = threading.local()
 
 
 def thread_serializer(shape: type[serializers.BaseSerializer[Any]], context: dict[str, Any]) -> Any:
-    """This thread's serializer of that shape: to make its fields costs ten times their use."""
+    """This thread's serializer of that class: building its fields costs ten times as much as using them."""
     name = f"{shape.__module__}.{shape.__qualname__}"
     serializer = _own.__dict__.get(name) or _own.__dict__.setdefault(name, shape())
     serializer._context = context
@@ -54,7 +54,7 @@ def thread_serializer(shape: type[serializers.BaseSerializer[Any]], context: dic
 
 
 def serialize(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: dict[str, Any]) -> dict[str, Any]:
-    """One thing in this shape."""
+    """One object as this serializer writes it."""
     return dict(thread_serializer(shape, context).to_representation(thing))
 
 
@@ -63,7 +63,8 @@ DEEPEST = 20
 
 
 def depth(data: Any) -> int:
-    """Levels of lists and objects inside each other; 0 for a plain value. Walks without recursion."""
+    """How deeply lists and objects are nested; 0 for a plain value. Not recursive, so that no input exhausts the
+    stack."""
     depth_reached, level = 0, [data]
     while level := [thing for thing in level if isinstance(thing, dict | list)]:
         depth_reached += 1
@@ -72,7 +73,7 @@ def depth(data: Any) -> int:
 
 
 class BoundedJSON(JSONParser):
-    """Refuses what JSON can spell and nothing behind it can hold: half a letter (\\ud800), thousands of levels."""
+    r"""Refuses JSON that nothing behind it can store: lone surrogates (\ud800), and nesting thousands of levels deep."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         too_deep = _("Lists and objects are nested more than %(levels)s levels deep.") % {"levels": DEEPEST}
@@ -122,7 +123,8 @@ class ApiView(APIView):
         return response
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
-        """The answer, stored inside the transaction that makes it true (portal/api/idempotency.py)."""
+        """Stores the answer for its Idempotency-Key, in the transaction that makes it true
+        (portal/api/idempotency.py)."""
         if self.lease is not None:
             self.lease.keep(status, data, headers)
 
@@ -133,7 +135,8 @@ class ApiView(APIView):
         context: Callable[[list[Any]], dict[str, Any]] = lambda rows: {},
         **more: Any,
     ) -> Response:
-        """One page of rows. `context` looks up for all rows at once what the serializer needs; `more` stands beside."""
+        """One page of rows. `context` computes for all rows at once what the serializer needs; `more` adds fields to
+        the answer."""
         pages = CursorPages()
         rows: Any = pages.paginate_queryset(queryset, self.request, view=self) or []
         extra = {"actor": self.actor, "request": self.request, **context(rows)}
@@ -155,7 +158,8 @@ class ApiView(APIView):
 
     @property
     def confirmed(self) -> str:
-        """What the caller has read of what the change breaks (portal/infra/confirm.py)."""
+        """The mark by which the caller confirms what the change breaks (portal/infra/confirm.py); "" if none was
+        sent."""
         return self.text(PARAMETER)
 
     def flag(self, name: str) -> bool:
@@ -191,11 +195,11 @@ class ApiView(APIView):
 
 
 class FreeText(serializers.CharField):
-    """A text with lines, or one that a program reads: a script, a kubeconfig."""
+    """Text of several lines, or text that a program reads: a script, a kubeconfig."""
 
 
 class Moment(serializers.DateTimeField):
-    """A time with its zone: whoever leaves it out means some clock, and nobody knows which."""
+    """A date and time that must include its time zone."""
 
     default_error_messages = {"zone": _("Include the time zone, such as 2026-01-31T18:00:00Z or …+08:00.")}
 
@@ -206,8 +210,7 @@ class Moment(serializers.DateTimeField):
 
 
 class Strict(serializers.Serializer[Any]):
-    """A body in which a field we do not know is an error, not silence, and a text is of one line where nothing else is
-    said: `FreeText` may have several."""
+    """A request body: unknown fields are errors, and texts have one line unless the field is a FreeText."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_fields()
@@ -229,4 +232,4 @@ class Strict(serializers.Serializer[Any]):
 
 
 class Empty(Strict):
-    """The body of what takes none: any field is one that we do not know."""
+    """The body of an operation that takes none: any field is unknown."""

@@ -94,7 +94,8 @@ def end_of_feed() -> Position:
 
 
 def start(given: str) -> tuple[Position, bool]:
-    """Where to begin, and whether the reader has missed something that is gone (`event: reset`)."""
+    """Where to begin: (position, whether events after the reader's last one are gone, which is sent as `event:
+    reset`)."""
     if not given:
         return end_of_feed(), False
     tx, _dash, pk = given.partition("-")
@@ -112,15 +113,16 @@ def opening(position: Position, reset: bool) -> bytes:
 
 
 def as_messages(rows: list[Event]) -> Iterator[bytes]:
+    """The events as server-sent events."""
     for row in rows:
         data = EventOut(row).data
         yield streams.message(data, event=row.kind, id=data["id"])
 
 
 async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event], None]:
-    """New rows as they settle, in commit order; an empty list whenever it has been quiet for KEEP_ALIVE.
+    """New events in commit order as they become final; an empty list after KEEP_ALIVE without any.
 
-    Ends when the reader's right ends or the process closes.
+    Ends when the reader loses the right to read them, or the process closes.
     """
     spoke, pause = time.monotonic(), OLDER_SOON
     with streams.bell() as event:
@@ -138,7 +140,7 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
 
 
 async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
-    """The stream, from where the reader's last event id says."""
+    """The live stream, continuing after the reader's last event id."""
     position, reset = await streams.look(lambda: start(given))
     yield opening(position, reset)
     async with aclosing(batches(feed, position)) as feed_batches:
@@ -150,7 +152,7 @@ async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
 
 
 def finite(feed: Feed, given: str) -> Iterator[bytes]:
-    """What there is now; for servers that cannot hold a request. The reader comes back by itself."""
+    """The events there are now, for servers that cannot hold a request open; EventSource reconnects by itself."""
     position, reset = start(given)
     yield opening(position, reset)
     batch = feed.after(position)

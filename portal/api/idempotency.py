@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a POST that is sent twice happens once, and is answered twice with the same answer.
+"""`Idempotency-Key`: a POST that is sent twice is carried out once and answered twice with the same answer.
 
 A key belongs to (holder, method, path) and lives 24 hours. Same body: the stored answer. Other body: 422.
 Still in flight: 409 and Retry-After. Answers 5xx and 429, and questions (portal/infra/confirm.py) are not stored: the next try
@@ -80,7 +80,7 @@ class Lease:
 
 
 def idempotent(method: View) -> View:
-    """Around `post` of an ApiView. The view finds its lease, if there is one, in `self.lease`."""
+    """Decorates `post` of an ApiView. `self.lease` is the request's lease on its key, None without a key."""
 
     @functools.wraps(method)
     def post(self: Any, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -107,7 +107,7 @@ def idempotent(method: View) -> View:
 
 
 def begin(request: Request, key: str) -> Lease | IdempotencyKey:
-    """A lease for a new key, or the row of an answered one. Raises InFlight, OtherBody, Invalid."""
+    """A lease for a new key, or the stored row of an answered one. Raises InFlight, OtherBody, Invalid."""
     if not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
         raise Invalid(N_("An Idempotency-Key has 1 to 255 printable ASCII characters."), field="Idempotency-Key")
     digest = hashlib.sha256(request._request.META.get("QUERY_STRING", "").encode() + b"\0" + request.body).hexdigest()
@@ -134,7 +134,7 @@ def begin(request: Request, key: str) -> Lease | IdempotencyKey:
 
 
 def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
-    """The process that had it is gone, or too slow to be waited for."""
+    """Takes over the key of a process that has died or is too slow. Raises InFlight if another one was faster."""
     abandoned = IdempotencyKey.objects.filter(pk=row.pk, created_at=row.created_at, status=None)
     if row.created_at > now - LEASE or not abandoned.update(created_at=now):
         raise InFlight
@@ -142,7 +142,7 @@ def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
 
 
 def settle(lease: Lease, response: Response) -> None:
-    """Stores an answer that the action did not store itself."""
+    """Stores an answer that the action has not stored itself."""
     unconfirmed = response.status_code == 409 and response.data.get("code") == Unconfirmed.code
     if response.status_code >= 500 or response.status_code == 429 or unconfirmed:
         lease.drop()

@@ -38,7 +38,8 @@ class CursorPages(CursorPagination):
         return (ordering,) if isinstance(ordering, str) else tuple(ordering)
 
     def _get_position_from_instance(self, instance: Any, ordering: Sequence[str]) -> str:
-        """What the list is ordered by; the parent's method does not follow `user__username`."""
+        """The row's value of the ordering field; the parent's method does not follow relations such as
+        `user__username`."""
         value = instance
         for name in ordering[0].lstrip("-").split("__"):
             value = value[name] if isinstance(value, dict) else getattr(value, name)

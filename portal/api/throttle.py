@@ -63,14 +63,14 @@ def _counted_here(key: str) -> int:
 
 
 def budget_of(request: Request) -> str:
-    """Whose budget a request uses: another token of the same holder is no second one."""
+    """The holder whose rate limit the request counts against: all tokens of one holder share it."""
     if request.user is not None and request.user.is_authenticated:
         return f"user:{request.user.pk}"
     return holder_of(request)
 
 
 def holder_of(request: Request) -> str:
-    """Whose idempotency keys a request uses."""
+    """The holder whose idempotency keys the request uses: the token, the user, or the address."""
     if isinstance(request.auth, ApiToken):
         return f"token:{request.auth.pk}"
     if request.user is not None and request.user.is_authenticated:

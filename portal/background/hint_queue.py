@@ -27,7 +27,7 @@ _kept: ContextVar[list[Hint] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def collected() -> Iterator[list[Hint]]:
-    """Hints given inside, by this thread, go nowhere: who asks for them acts on them itself."""
+    """Collects this thread's hints in a list instead of sending them: the caller acts on them itself."""
     hints: list[Hint] = []
     token = _kept.set(hints)
     try:
@@ -51,13 +51,15 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 
 
 def alive() -> bool:
-    """Whether somebody takes hints, as far as can be seen."""
+    """Whether a process is taking hints, as far as can be seen."""
     return has_flag(TAKEN)
 
 
 def take(seconds: float, *, well: bool = True) -> list[Hint]:
-    """Every hint there is, each once, the oldest first; waits for the first one. Who is not `well`, because it failed to act on
-    what it took, does not tell the others that it will. Raises redis.RedisError."""
+    """All hints, oldest first and each once; waits up to `seconds` for the first one. Raises redis.RedisError.
+
+    A taker that is not `well`, because it failed to act on its last hints, does not announce itself as alive.
+    """
     client = shared()
     if well:
         client.set(TAKEN, 1, ex=ALIVE)
@@ -70,5 +72,5 @@ def take(seconds: float, *, well: bool = True) -> list[Hint]:
 
 
 def waiting() -> int:
-    """How many hints nobody has taken yet, equal ones counted each. Raises redis.RedisError."""
+    """How many hints are waiting to be taken, duplicates included. Raises redis.RedisError."""
     return shared().llen(HINTS)

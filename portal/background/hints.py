@@ -24,14 +24,14 @@ log = structlog.get_logger(__name__)
 
 
 def wake(name: str, **ids: int | str) -> None:
-    """Sends the task after the surrounding transaction commits; does nothing if that rolls back."""
+    """Sends the task's hint after the surrounding transaction commits; sends nothing if that rolls back."""
     if name not in WAKES:
         raise ValueError(f"{name} is not a task that may be woken: {sorted(WAKES)}")
     transaction.on_commit(partial(_hint, name, ids))
 
 
 def catch_up() -> None:
-    """Every scheduled job once, now: what was left undone when the last process ended need not wait for its tick."""
+    """Sends every scheduled job once: what the last process left undone need not wait for the next tick."""
     for job in TIMETABLE:
         _send(job, {})
 

@@ -1,4 +1,4 @@
-"""Scheduled jobs: one run a slot, whoever beats, and a record of how it went."""
+"""Scheduled jobs: each slot is run by one process, and its outcome is recorded."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
-    """Yields whether to run. A call that is no tick of the beat (a wake-up, a command) always runs and leaves no row.
+    """Yields whether to run the job now.
 
-    A job that takes long where there is much of everything may `rest` so many times as long as it took before it runs
-    again, at most LONGEST_REST; meanwhile ticks are left out."""
+    A call that is not a `tick` of the beat (a wake-up, a command) always runs and leaves no row. A job that takes
+    long may set `rest`: it then pauses for that many times its last duration, at most LONGEST_REST, and skips the
+    ticks meanwhile.
+    """
     if not tick:
         yield True
         return
@@ -59,7 +61,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
 
 @contextmanager
 def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
-    """To other processes: they need not guess whether a run that has no end yet was killed."""
+    """Announces in Redis that the run goes on, so that other processes can tell it from one that was killed."""
     over = threading.Event()
 
     def tell() -> None:
@@ -76,8 +78,8 @@ def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
 
 
 def _rests(job: str, rest: int) -> bool:
-    """Whether its last run has ended a short while ago, or is under way. One without an end of which nothing is heard is no
-    more after LONGEST_REST."""
+    """Whether the job's last run has just ended or is still under way. A run without an end that nobody announces
+    counts as killed after LONGEST_REST."""
     last = JobRun.objects.filter(job=job).order_by("-slot").first()
     if last is None:
         return False

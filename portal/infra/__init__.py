@@ -1,1 +1,1 @@
-"""What a process needs of its surroundings: environment, logs, keys, locks, Redis; and whether a row changed meanwhile."""
+"""What a process needs of its environment: settings, logs, keys, locks, Redis; and checks for concurrent changes."""

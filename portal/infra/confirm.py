@@ -1,8 +1,8 @@
-"""What a change takes from somebody is confirmed by naming it: one rule for pages and programs.
+"""Destructive changes must be confirmed by naming what they break: one rule for pages and programs.
 
-A view that knows what its change breaks calls `require`. Who has not seen this very list is refused with it: a page shows
-it and sends the same form once more with its mark (portal.web.middleware), the API answers 409 with the list and the mark
-to send as `confirm`. What has changed meanwhile is asked anew.
+A view that knows what its change breaks calls `require`. Without the mark of this very list the change is refused: a
+page shows the list and sends the same form again with the mark (portal.web.middleware); the API answers 409 with the
+list and the mark to send as `confirm`. If the list has changed in between, it has to be confirmed again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PARAMETER = "confirm"  # of an API address
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One thing that a change takes from somebody, in words. `kind` and `about` say the same in every language: the kind
-    of loss, and the ids and numbers that it rests on."""
+    """One loss that a change causes, as a sentence. `kind` and `about` are independent of language: the kind of loss,
+    and the ids and numbers that identify it."""
 
     kind: str
     sentence: str
@@ -30,7 +30,7 @@ class Break:
 
 
 class Unconfirmed(Problem):
-    """`asks`, `action`: the title and the button of the page that asks; `also`: what else it says."""
+    """`asks`, `action`: title and button of the page that asks; `also`: further sentences on it."""
 
     code = "needs_confirmation"
     message = N_(
@@ -46,19 +46,20 @@ class Unconfirmed(Problem):
 
 
 def as_json(breaks: Sequence[Break]) -> list[dict[str, str]]:
-    """The first SHOWN of them, as the API tells them."""
+    """The first SHOWN breaks, for the API."""
     return [{"kind": each.kind, "detail": each.sentence} for each in breaks[:SHOWN]]
 
 
 def mark_of(breaks: Sequence[Break], facts: Any = None) -> str:
-    """What is sent by whoever has read this list. `facts`: what else must not have changed."""
+    """The mark that confirms exactly this list. `facts`: further values that must not have changed in between."""
     return versions.mark({"breaks": sorted({(each.kind, *map(str, each.about)) for each in breaks}), "facts": facts})
 
 
 def require(
     breaks: Sequence[Break], given: str, *, facts: Any = None, asks: str = "", action: str = "", also: Sequence[str] = ()
 ) -> None:  # fmt: skip
-    """Raises Unconfirmed unless nothing breaks, or `given` is the mark of just this. `also` is shown under the list."""
+    """Raises Unconfirmed if something breaks and `given` is not the mark of this list. `also` is shown under the
+    list."""
     mark = mark_of(breaks, facts)
     if breaks and given != mark:
         raise Unconfirmed(breaks, mark=mark, changed=bool(given), asks=asks, action=action, also=also)

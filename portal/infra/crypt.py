@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 class Undecryptable(Problem):
-    """Encrypted with a key that is no longer in ENCRYPTION_KEYS. Only what needs the value fails."""
+    """The value is encrypted with a key that is not in ENCRYPTION_KEYS any more. Only what needs the value fails."""
 
     status = 409
     code = "undecryptable"
@@ -60,7 +60,11 @@ def encrypt(text: str) -> str:
 
 
 def decrypt(token: str, what: str = N_("A secret"), name: str = "") -> str:
-    """The text. `what` is a sentence's part, marked by N_, that says with %(name)s what it is. Raises Undecryptable."""
+    """The decrypted text. `what` describes the value for the error message: text marked by N_ with a place for
+    %(name)s.
+
+    Raises Undecryptable.
+    """
     try:
         return _fernet().decrypt(token.encode()).decode() if token else ""
     except InvalidToken:
@@ -69,7 +73,7 @@ def decrypt(token: str, what: str = N_("A secret"), name: str = "") -> str:
 
 
 def reencrypted(token: str) -> str | None:
-    """The same text, encrypted with the first key; None where no key reads it."""
+    """The text encrypted with the first key; None if no key can decrypt it."""
     try:
         return _fernet().rotate(token.encode()).decode()
     except InvalidToken:

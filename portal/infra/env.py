@@ -57,5 +57,5 @@ def networks(name: str, default: str = "") -> list[str]:
 
 
 def locale() -> str:
-    """The terminal's, such as zh_CN.UTF-8: LC_ALL, LC_MESSAGES or LANG, the first that is set; empty without any."""
+    """The terminal's locale, such as zh_CN.UTF-8: the first of LC_ALL, LC_MESSAGES and LANG that is set, or ""."""
     return next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")

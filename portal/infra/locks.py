@@ -15,7 +15,8 @@ from portal.errors import Busy
 
 @contextmanager
 def durable() -> Iterator[None]:
-    """The outermost transaction of a write. A lock not had in time becomes Busy (503, or a task's retry)."""
+    """The outermost transaction of a write. A lock that cannot be taken in time raises Busy (503, or a retry of the
+    task)."""
     try:
         with transaction.atomic(durable=True):
             yield
@@ -32,6 +33,6 @@ def is_lock_timeout(error: OperationalError) -> bool:
 
 
 def lend_connection() -> None:
-    """To the pool, for others, before a call that takes its time; never out of an open transaction."""
+    """Returns the thread's connection to the pool before a slow call; never inside an open transaction."""
     if not connection.in_atomic_block:
         close_old_connections()

@@ -1,4 +1,4 @@
-"""One Redis client a process: its pool serves every thread, and begins anew after a fork."""
+"""One Redis client for each process: its pool serves all threads and is recreated after a fork."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _guard = threading.Lock()
 
 
 def shared() -> redis.Redis:
-    """Where settings.REDIS_URL leads. Kept for good: a client that nobody has any more closes the connections of its pool,
-    also one that a thread is just using."""
+    """The client for settings.REDIS_URL. Never dropped: a client that is garbage-collected closes the connections of
+    its pool, even those that other threads are using."""
     with _guard:
         if settings.REDIS_URL not in _clients:
             made = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
@@ -23,14 +23,14 @@ def shared() -> redis.Redis:
 
 
 def set_flag(what: str, seconds: int) -> None:
-    """Every process knows it for so long, where there is a Redis."""
+    """Sets a flag that all processes see for so many seconds; does nothing without Redis."""
     if settings.REDIS_URL:
         with suppress(redis.RedisError):
             shared().set(what, 1, ex=seconds)
 
 
 def has_flag(what: str) -> bool:
-    """Whether anybody has said it lately, as far as can be seen."""
+    """Whether some process has set the flag; False without Redis or if it does not answer."""
     try:
         return bool(settings.REDIS_URL and shared().exists(what))
     except redis.RedisError:

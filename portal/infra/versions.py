@@ -1,7 +1,7 @@
-"""Two tabs, or two people, change the same thing: whoever saves second is told, and sees both versions.
+"""Concurrent edits: whoever saves second is refused and sees both versions.
 
-A form carries `seen`, the mark of what was stored when its page was made. The action compares it with what is stored now,
-under the row's lock. Whoever sends the form again after seeing both has decided.
+A form carries `seen`, the mark of what was stored when its page was made. The action compares it with what is stored
+now, under the row's lock. Whoever sends the form again after seeing both versions has decided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIELD = "seen"
 
 
 class Conflict(Problem):
-    """`stored` is what stands there now."""
+    """`stored`: the present values."""
 
     code = "changed_meanwhile"
     message = N_(
@@ -37,13 +37,13 @@ class Conflict(Problem):
 
 
 def mark(values: Mapping[str, Any]) -> str:
-    """The same for the same values, and short."""
+    """A short hash, the same for the same values."""
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check(stored: Mapping[str, Any], seen: str) -> None:
-    """Raises Conflict. `seen` "": a program, which has seen nothing and means what it says."""
+    """Raises Conflict if `seen` is not the mark of what is stored. "" is a program's, which has seen no form."""
     if seen and seen != mark(stored):
         raise Conflict(stored)
 
@@ -57,13 +57,13 @@ class Stale(Problem):
 
 
 def check_fresh(current: int | None, given: int | None) -> None:
-    """None: there is none, or there should be none. Raises Stale when the caller has seen another version."""
+    """Raises Stale if the caller's version is not the current one. None: the row does not exist, or should not."""
     if current != given:
         raise Stale(current=current or 0, given=given or 0)
 
 
 def readable(value: Any) -> str:
-    """A stored value as it stands beside what was sent."""
+    """A stored value as text."""
     if value is None or value in ("", [], {}):
         return "–"
     if isinstance(value, bool):

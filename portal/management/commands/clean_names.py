@@ -51,7 +51,7 @@ class Command(BaseCommand):
 
 
 def columns() -> Iterator[tuple[type[models.Model], str]]:
-    """Every column for a name or a text of one line, and the login names."""
+    """Every column that holds a name or one line of text, and the login names: (model, column)."""
     for model in apps.get_models():
         for field in model._meta.fields:
             if isinstance(field, names.LineField) or (model is User and field.name == "username"):
@@ -59,7 +59,7 @@ def columns() -> Iterator[tuple[type[models.Model], str]]:
 
 
 def cleaned(model: type[models.Model], column: str, old: str) -> str:
-    """The same, where the rule takes it."""
+    """The nearest value that the rule accepts; the value itself if it is accepted."""
     field: Any = model._meta.get_field(column)
     if column != "username":
         return names.cleaned(old, name=isinstance(field, names.NameField))[: field.max_length]
@@ -72,7 +72,7 @@ def cleaned(model: type[models.Model], column: str, old: str) -> str:
 
 
 def apart(model: type[models.Model], column: str, new: str, pk: int) -> str:
-    """With a number, where another one is drawn the same."""
+    """The name with a number added if another row's name looks the same and the column must be distinct."""
     field: Any = model._meta.get_field(column)
     if not field.unique and (model, column) not in APART:
         return new
@@ -86,7 +86,7 @@ def apart(model: type[models.Model], column: str, new: str, pk: int) -> str:
 
 
 def write(model: type[models.Model], column: str, pk: int, old: str, new: str) -> None:
-    """Unless somebody renamed it meanwhile."""
+    """Writes and audits the new value, unless it was changed in the meantime."""
     with durable():
         if model._default_manager.filter(pk=pk, **{column: old}).update(**{column: new}):
             target = f"{model._meta.model_name} {pk}"
