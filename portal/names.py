@@ -30,7 +30,7 @@ WORD = re.compile(r"[^\W_]+")
 
 
 def line(text: Any) -> None:
-    """Raises ValidationError that names the character and its place. What a field made of a text is none any more."""
+    """Raises ValidationError for a character that must not be in one line of text, naming it and its position."""
     if not isinstance(text, str):
         return
     marks = 0
@@ -107,7 +107,8 @@ def _stranger(sign: str) -> str:
 
 @cache
 def _drawn(sign: str) -> str:
-    """One letter for all that are drawn alike: 口 and ロ. ASCII ones differ from each other (l and 1): typed every day."""
+    """One representative for all characters that look alike, such as 口 and ロ. ASCII characters stay distinct (l and
+    1)."""
     if sign.isascii():
         return sign
     alike = {sign}
@@ -117,7 +118,7 @@ def _drawn(sign: str) -> str:
 
 
 def same_looking(text: str, others: Iterable[str]) -> str:
-    """The first of the others that is drawn like the text, whatever the case; "" if none is."""
+    """The first of `others` that looks like the text, ignoring case; "" if none does."""
     wanted = _skeleton(text)
     return next((other for other in others if _skeleton(other) == wanted), "")
 
@@ -131,13 +132,17 @@ SPACES = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 
 
 def tidy(text: str) -> str:
-    """Composed letters, no blanks around, one space between words, full-width letters and digits (ＧＰＵ１) as plain ones."""
+    """The text with composed letters, trimmed, single spaces, and full-width letters and digits (ＧＰＵ１) as ordinary
+    ones."""
     return SPACES.sub(" ", unicodedata.normalize("NFC", text).translate(FULL_WIDTH)).strip()
 
 
 def cleaned(text: str, *, name: bool = True) -> str:
-    """The nearest text that the rule takes, for one that was kept before there was a rule: `line`, and for a name `plain`.
-    "" where nothing is left. What the rule takes already stays to the letter."""
+    """The nearest text that the rule accepts, for one stored before the rule existed: `line`, and for a name also
+    `plain`.
+
+    "" if nothing is left. A text that the rule accepts stays unchanged.
+    """
     try:
         (plain if name else line)(text)
     except ValidationError:
@@ -160,14 +165,14 @@ def _in_one_script(word: str) -> str:
 
 
 def checked(text: str, field: str = "name") -> str:
-    """The tidy name. Raises Invalid with the field."""
+    """The name, tidied. Raises Invalid with the field."""
     text = tidy(text)
     _refuse(plain, text, field)
     return text
 
 
 def login(text: str) -> str:
-    """A login name in the one form it is kept and compared in (NFKC). Raises Invalid (username)."""
+    """A login name in the form in which it is stored and compared (NFKC). Raises Invalid (username)."""
     text = unicodedata.normalize("NFKC", text).strip()
     _refuse(line, text, "username")
     _refuse(lambda text: _one_script(text, latin), text, "username")
@@ -185,12 +190,12 @@ def _refuse(check: Any, text: str, field: str) -> None:
 
 
 def printable(text: str) -> str:
-    """One line for a mail's header, whatever is in it: names that were kept before there was a rule."""
+    """The text as one line for a mail's header, whatever characters an old name contains."""
     return " ".join("".join(" " if unicodedata.category(sign) in HIDDEN else sign for sign in text).split())
 
 
 class LineInput(forms.CharField):
-    """A form's text of one line."""
+    """One line of text in a form."""
 
     rule = staticmethod(line)
 
@@ -212,7 +217,7 @@ else:
 
 
 class LineField(Column):
-    """A column for a text of one line. For migrations it is a CharField: the rule is not part of the schema."""
+    """A column for one line of text. For migrations it is a CharField: the rule is not part of the schema."""
 
     default_validators = [line]
     form_class: type[forms.CharField] = LineInput

@@ -1,6 +1,6 @@
-"""Statements that Django compiles once: to compile one costs several times what it costs to run it.
+"""Statements that Django compiles once, because compiling them takes several times as long as running them.
 
-Nothing is kept of what a query finds; each call asks the database. For the few reads and rows that every submission makes.
+Results are not cached: each call queries the database. For the few reads and inserts that every submission makes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUMBER = -8_404_404_404  # the same where a number is asked for
 
 
 class Prepared(Generic[M]):
-    """`rows` gives the query for one value, its only varying parameter: a text, or a number where NUMBER stands for it."""
+    """`rows` builds the query for one value, its only parameter: a text, or a number if `stands` is NUMBER."""
 
     def __init__(self, rows: Callable[[Any], QuerySet[M]], stands: str | int = VALUE) -> None:
         self._rows, self._stands, self._own = rows, stands, threading.local()
@@ -44,8 +44,8 @@ class Prepared(Generic[M]):
 
 
 def insert(row: M) -> M:
-    """The row with its key, as `row.save(force_insert=True)` writes it, but no signal is sent. A column may be left to the
-    database's default; no other expression is understood. Raises what `save` raises."""
+    """Inserts the row and sets its key, as `row.save(force_insert=True)` would, but without signals. Database
+    defaults are supported, other expressions are not. Raises what `save` raises."""
     made = _insertion(type(row))
     if made is None:
         row.save(force_insert=True)
@@ -64,8 +64,10 @@ def insert(row: M) -> M:
 def write_each(
     model: type[Model], names: Sequence[str], rows: Iterable[tuple[Any, Sequence[Any]]], **still: Any
 ) -> None:
-    """Of each row (its key, and its values for the fields `names`) these columns, where it `still` is like that. It is one
-    statement for all: `bulk_update` takes longer to compile its own than as many single updates take."""
+    """Updates the fields `names` of each row, given as (key, values), if its fields in `still` have these values.
+
+    One statement for all rows: `bulk_update` needs longer to compile its statement than as many single updates take.
+    """
     field_of = {field.name: field for field in model._meta.local_concrete_fields}
     own, quote = connections[DEFAULT_DB_ALIAS], connection.ops.quote_name
     columns = {name: f"{quote(field.column or name)} = %s" for name, field in field_of.items()}
@@ -84,7 +86,7 @@ def write_each(
 
 @cache
 def _insertion(model: type[Model]) -> tuple[str, list[Field[Any, Any]], list[Field[Any, Any]]] | None:
-    """(statement, the columns given, those that the database gives back); None where it gives none back."""
+    """(statement, fields given, fields returned by the database); None if the database cannot return any."""
     if not connection.features.can_return_columns_from_insert:
         return None
     blank = model()

@@ -1,4 +1,4 @@
-"""What workers and the beat run for the portal itself. Nobody imports this."""
+"""Celery tasks of the portal. No module imports this one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from portal.notify import sender
 
 @shared_task(name="portal.deliver")
 def deliver(*, tick: bool = False, **_: Any) -> None:
-    """Mails and webhooks that are due: sent by threads of their own, so this returns at once."""
+    """Sends due mails and webhooks in threads of their own, so it returns at once."""
     with claimed_tick("portal.deliver", tick=tick) as run:
         if run:
             sender.ring()
@@ -22,7 +22,7 @@ def deliver(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="portal.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """What is kept for a time only; and tokens whose holders should hear of their end."""
+    """Deletes rows past their time and warns of tokens that expire soon."""
     with claimed_tick("portal.clean_up", tick=tick) as run:
         if run:
             cleaning.clean_up(now=timezone.now())

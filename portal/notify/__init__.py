@@ -1,1 +1,1 @@
-"""Telling what happened: events and their bell, inbox lines, mails, webhooks, and the one way out of the installation."""
+"""Notifications: events and their bell, the inbox, mails, webhooks, and the one way out of the installation."""

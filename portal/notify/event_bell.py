@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 
 
 def ring() -> None:
-    """Wakes every stream, here and in other processes. Never raises: readers also look every few seconds."""
+    """Wakes all streams, of this and other processes. Never raises: streams also look by themselves every few
+    seconds."""
     if not settings.REDIS_URL:
         wake_local()
         return
@@ -42,7 +43,7 @@ def wake_local() -> None:
 
 
 def listen() -> asyncio.Event:
-    """An asyncio event that is set at every ring; give it back with `leave`."""
+    """An asyncio event that is set at every ring; return it with `leave`."""
     event = asyncio.Event()
     with _guard:
         _listeners[event] = asyncio.get_running_loop()
@@ -55,6 +56,6 @@ def leave(event: asyncio.Event) -> None:
 
 
 def close() -> None:
-    """Ends every held request of this process, so that a stop takes moments and not the length of a stream."""
+    """Ends all held requests of this process, so that it stops within moments."""
     closing.set()
     wake_local()

@@ -1,4 +1,5 @@
-"""What happened, told once: a row in the same transaction, and a ring of the bell after commit (portal/notify/event_bell.py)."""
+"""Events: a row in the transaction of what happened, and a ring of the bell after commit
+(portal/notify/event_bell.py)."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ QUEUE_MOVED = "queue.moved"
 
 
 def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:
-    """Raises nothing of its own; readers see the row once the surrounding transaction commits."""
+    """Writes one event; readers see it once the surrounding transaction commits."""
     event = insert(Event(kind=kind, department=department, workload=workload, data=data))
     transaction.on_commit(event_bell.ring)
     return event
 
 
 def emit_all(events: Iterable[Event]) -> None:
-    """Many at once, told by one ring."""
+    """Writes many events with one ring of the bell."""
     Event.objects.bulk_create(events)
     transaction.on_commit(event_bell.ring)

@@ -1,4 +1,5 @@
-"""Telling people: a line in the inbox, perhaps a mail, and the department's webhooks, in the transaction of the event.
+"""Notifications to people: an inbox line, perhaps a mail, and the department's webhooks, in the transaction of the
+event.
 
 A notice is a kind and its facts; the sentence is made where it is read, in the reader's language and zone.
 """
@@ -23,8 +24,8 @@ from portal.text.words import amount, unit_name
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`title` names it in settings; `sentence` has %(places)s for its facts. `mail`: sent unless the person says no.
-    `webhooks`: whether it is for them too."""
+    """One kind of notice. `title` is its name in the settings, `sentence` has %(places)s for its facts. `mail`:
+    mailed by default. `webhooks`: sent to webhooks too."""
 
     title: str
     sentence: str
@@ -110,9 +111,10 @@ REASONS: dict[str, str] = {
 def tell(
     kind: str, *, to: Iterable[User], department: Department | None = None, workload: str = "", **facts: Any
 ) -> None:
-    """One line for each active person who wants it, and one delivery for each of the department's webhooks.
+    """Notifies people (`to`) and the department's webhooks; `facts` fill the kind's sentence.
 
-    Mails and webhooks go out by portal.deliver after commit. Raises ValueError for a kind that KINDS does not know.
+    Writes one inbox line for each active person who wants it and one delivery for each webhook; portal.deliver sends
+    mails and webhooks after commit. Raises ValueError for an unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"{kind} is no kind of notice: {sorted(KINDS)}")
@@ -147,7 +149,7 @@ def tell(
 
 
 def deliver_to_webhooks(kind: str, department: Department, facts: Mapping[str, Any]) -> bool:
-    """Writes the outbox rows; True if there are any."""
+    """Queues a delivery for each webhook that wants this kind; True if there is one."""
     hooks = [hook for hook in Webhook.objects.filter(department=department, active=True) if wants(hook, kind)]
     WebhookDelivery.objects.bulk_create([WebhookDelivery(webhook=hook, kind=kind, data=dict(facts)) for hook in hooks])
     return bool(hooks)
@@ -158,7 +160,7 @@ def wants(hook: Webhook, kind: str) -> bool:
 
 
 def owners_of(department: Department) -> list[User]:
-    """Quota owners of the department or of one above it."""
+    """The owners of the department and of those above it."""
     above: list[int] = []
     row: Department | None = department
     while row is not None:
@@ -169,14 +171,14 @@ def owners_of(department: Department) -> list[User]:
 
 
 class _Facts(dict[str, str]):
-    """Old rows may lack a fact that today's sentence names."""
+    """Facts of old rows, which may lack one that today's sentence names."""
 
     def __missing__(self, key: str) -> str:
         return "–"
 
 
 def sentence(kind: str, facts: Mapping[str, Any]) -> str:
-    """In the active language and zone. A kind that is no longer known gives its own name."""
+    """The notice's sentence in the active language and time zone; the kind itself if it is unknown."""
     if kind not in KINDS:
         return kind
     unit = facts.get("unit", "")
@@ -187,6 +189,7 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
 
 
 def fact_text(key: str, value: Any) -> str:
+    """One fact as text in the active language."""
     if key == "reason":
         reason = str(value)
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
@@ -200,7 +203,7 @@ def fact_text(key: str, value: Any) -> str:
 
 
 def moment(when: dt.datetime) -> str:
-    """18:20 today, else with its date; the zone is named because mails and chats are read elsewhere."""
+    """18:20 today, else with its date; with the time zone, because mails and chats are read elsewhere."""
     local = timezone.localtime(when)
     today = local.date() == timezone.localdate()
     return f"{local:%H:%M:%S %Z}" if today else f"{local:%Y-%m-%d %H:%M %Z}"

@@ -1,4 +1,4 @@
-"""Sends what waits to be sent: mails of inbox lines, and webhook deliveries.
+"""Sends what is due: mails of inbox lines, and webhook deliveries.
 
 A row is taken by moving its next try into the future, in one compare-and-set, so two workers never send the same one at
 once; a worker killed while sending leaves a row that is tried again. Receivers can tell a repeat by its delivery id.
@@ -44,13 +44,13 @@ log = structlog.get_logger(__name__)
 
 
 def send_due(*, now: dt.datetime | None = None) -> int:
-    """Every lane, one after the other; returns how many were sent. One failure is not another's."""
+    """Sends everything due, lane by lane; returns how many. A failure in one lane does not affect another."""
     now = now or timezone.now()
     return sum(drain(lane, now=now) for lane in lanes_due(now))
 
 
 def due(now: dt.datetime) -> QuerySet[WebhookDelivery]:
-    """A test goes out whatever the breaker and the switch say."""
+    """Deliveries that are due and not held back by the circuit breaker; tests are due regardless of it."""
     works = Q(webhook__active=True) & (Q(webhook__open_until=None) | Q(webhook__open_until__lte=now))
     rows = WebhookDelivery.objects.filter(Q(kind=TEST) | works, sent_at=None, due_at__lte=now)
     return rows.select_related("webhook__department").order_by("id")
@@ -61,14 +61,14 @@ def mails_due(now: dt.datetime) -> QuerySet[InboxItem]:
 
 
 def lanes_due(now: dt.datetime) -> list[str]:
-    """Where something waits to be sent: mails first, then the host that has waited longest."""
+    """Lanes with something due: mails first, then the host that has waited longest."""
     urls = due(now).order_by().values("webhook__url").annotate(since=Min("due_at")).order_by("since")
     hosts = dict.fromkeys(safe_http.host_of(row["webhook__url"]) for row in urls)
     return [MAIL, *hosts] if mails_due(now).exists() else list(hosts)
 
 
 def drain(lane: str, *, now: dt.datetime | None = None) -> int:
-    """Sends what is due in this lane, one message after another; returns how many were taken. 0 if somebody is at it."""
+    """Sends what is due in this lane, one message after another; returns how many. 0 if another process has the lane."""
     rows, sent = SendingLane.objects.filter(lane=lane), 0
     SendingLane.objects.get_or_create(lane=lane, defaults={"busy_until": timezone.now()})
     if not rows.filter(busy_until__lte=timezone.now()).update(busy_until=timezone.now() + LEASE):
@@ -91,12 +91,12 @@ def _next(lane: str, now: dt.datetime) -> InboxItem | WebhookDelivery | None:
 
 
 def next_try(tries: int, now: dt.datetime) -> dt.datetime | None:
-    """After `tries` tries; None when it is given up."""
+    """When to try again after `tries` tries; None: never."""
     return now + dt.timedelta(seconds=PAUSES[tries]) if tries < len(PAUSES) else None
 
 
 def deliver(row: WebhookDelivery, *, now: dt.datetime) -> bool:
-    """One try, for a test the only one. False: somebody else has it, or it failed and says why."""
+    """Tries one delivery (a test only once). False if another process has it or it failed; the row then says why."""
     due_at = (next_try(row.tries, now) if row.kind != TEST else None) or FAR
     unclaimed = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
     if not unclaimed.update(tries=F("tries") + 1, due_at=due_at):
@@ -118,7 +118,7 @@ def deliver(row: WebhookDelivery, *, now: dt.datetime) -> bool:
 
 
 def _close(webhook: int, now: dt.datetime) -> None:
-    """It takes again: what failed meanwhile goes out now, not at its own next try."""
+    """Closes the circuit breaker: what failed in the meantime is due now."""
     rows = Webhook.objects.filter(pk=webhook)
     was_open = rows.exclude(open_until=None).update(failures=0, failing_since=None, open_until=None)
     if was_open:
@@ -130,7 +130,8 @@ def _close(webhook: int, now: dt.datetime) -> None:
 
 
 def _count_failure(webhook: int, error: str, now: dt.datetime) -> None:
-    """Opens the breaker with the OPENS_AFTER-th failure in a row and tells the owners; keeps it open with each further one."""
+    """Counts a failure: the OPENS_AFTER-th in a row opens the breaker and notifies the owners; each further one keeps
+    it open."""
     with durable():
         hook = Webhook.objects.select_for_update(no_key=True, of=("self",)).select_related("department").get(pk=webhook)
         hook.failures += 1
@@ -147,7 +148,7 @@ def _count_failure(webhook: int, error: str, now: dt.datetime) -> None:
 
 
 def attempt(row: WebhookDelivery) -> tuple[int | None, str]:
-    """(HTTP status, why it was not taken)."""
+    """Sends once; returns (HTTP status, reason for the refusal or "")."""
     hook = row.webhook
     with translation.override("en" if hook.shape == WebhookShape.GENERIC else "zh-hans"):
         text = notices.sentence(row.kind, row.data)
@@ -193,7 +194,7 @@ def mail(item: InboxItem, *, now: dt.datetime) -> bool:
 
 
 def letter(item: InboxItem, user: User) -> EmailMessage:
-    """In the reader's language and zone; the subject is the sentence's beginning."""
+    """The mail in its reader's language and time zone; its subject is the beginning of the sentence."""
     with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
         text = notices.sentence(item.kind, item.data)
         address = link(item.department.slug if item.department else "", item.workload)

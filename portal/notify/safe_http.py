@@ -1,4 +1,4 @@
-"""The only way a request leaves the portal for an address that a user typed in: hosts the operator allowed, and no others.
+"""The only way a request leaves the portal for an address that a user entered: to hosts the operator has allowed.
 
 Redirects are not followed, the whole of it has one deadline, the answer is limited, no proxy of the environment is used, and
 the connection goes to the very address that was checked, so that a name cannot answer differently a moment later.
@@ -38,7 +38,8 @@ class NotAllowed(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of WEBHOOK_HOSTS: `host`, `host:port`, `.domain` (all below it), each with `http://` before it or not."""
+    """One entry of WEBHOOK_HOSTS: `host`, `host:port` or `.domain` (everything below it), with `http://` if TLS is
+    not required."""
 
     scheme: str
     host: str
@@ -85,7 +86,8 @@ def host_of(url: str) -> str:
 
 
 def address_of(host: str, port: int, rule: Rule) -> str:
-    """Where to connect. A host named by the operator may be anywhere; one below a named domain must be public.
+    """The IP address to connect to. A host that the operator named may be anywhere; one below an allowed domain must
+    be public.
 
     Raises NotAllowed, OSError.
     """
@@ -98,7 +100,7 @@ def address_of(host: str, port: int, rule: Rule) -> str:
 
 
 def resolve(host: str, port: int) -> list[Any]:
-    """`getaddrinfo` knows no deadline: it is asked in a thread that nobody waits for longer. Raises OSError, TooSlow."""
+    """`getaddrinfo` with a deadline: it runs in a thread that is abandoned after DEADLINE. Raises OSError, TooSlow."""
     answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -144,7 +146,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
 
 
 async def _exchange(request: httpx.Request, seconds: float) -> Answer:
-    """On a loop of its own, because only there all steps together can be given one deadline. Raises as `post`."""
+    """Runs in an event loop of its own, where one deadline covers all steps. Raises as `post`."""
     try:
         async with asyncio.timeout(seconds), httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
             response = await client.send(request, stream=True)

@@ -21,7 +21,7 @@ _guard = threading.Lock()
 
 
 def ring() -> None:
-    """Starts a thread for each lane where something is due and none is at work; returns at once."""
+    """Starts a thread for each lane that has something due and no thread yet; returns at once."""
     for lane in outbox.lanes_due(timezone.now()):
         with _guard:
             if lane in _running or (lane != outbox.MAIL and len(_running - {outbox.MAIL}) >= MOST):

@@ -1,4 +1,4 @@
-"""What a webhook's receiver expects: body, signature, and how it says that it took the message. Pure.
+"""What each kind of webhook receiver expects: body, signature, and how it acknowledges a message. Pure.
 
 | shape | body | signature | taken when |
 |---|---|---|---|
@@ -27,7 +27,7 @@ from portal.models import WebhookShape
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One notice on its way; `now` in seconds since 1970, `id` the same at every try."""
+    """One notice to be sent; `now` in seconds since 1970, `id` the same for every try."""
 
     id: str
     kind: str
@@ -70,7 +70,7 @@ def _generic(url: str, secret: str, message: Message) -> Outgoing:
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """What a receiver computes again: the time is part of it, so that an old message cannot be sent once more."""
+    """The signature header. The time is part of what is signed, so that an old message cannot be replayed."""
     digest = hmac.new(secret.encode(), str(at).encode() + b"." + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
@@ -93,7 +93,7 @@ def _dingtalk(url: str, secret: str, message: Message) -> Outgoing:
 
 
 def refusal(shape: str, status: int, body: bytes) -> str:
-    """Why the receiver did not take it; "" when it did. The chat services answer 200 also when they refuse."""
+    """Why the receiver refused the message; "" if it accepted it. The chat services answer 200 even when they refuse."""
     if not 200 <= status < 300:
         return f"HTTP {status}"
     if shape == WebhookShape.GENERIC:

@@ -1,4 +1,4 @@
-"""A department's webhooks: adding, changing, trying out, removing."""
+"""A department's webhooks: add, change, test, delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TooManyWebhooks(Problem):
 
 
 def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
-    """The name as it is kept. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
+    """The name, tidied. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
     name = names.checked(name)
     if not name:
         raise Invalid(N_("Enter a name for the webhook."), field="name")
@@ -46,7 +46,7 @@ def add_webhook(
     secret: str = "",
     kinds: Sequence[str] = (),
 ) -> Webhook:
-    """`kinds` empty: all. The secret is kept encrypted and not given out again.
+    """Adds a webhook for these kinds of notices (none: all). The secret is stored encrypted and never shown again.
 
     Raises Forbidden, Invalid, NotAllowed, TooManyWebhooks.
     """
@@ -76,8 +76,10 @@ def change_webhook(
     active: bool,
     seen: str = "",
 ) -> Webhook:
-    """Raises Conflict besides what add_webhook raises. `secret` None keeps the one there is. What waits to be sent goes to
-    the new address."""
+    """Changes a webhook; `secret` None keeps the stored one. Undelivered messages go to the new address.
+
+    Raises Conflict, and what `add_webhook` raises.
+    """
     actor.require(Right.STEER, webhook.department)
     name = checked(name, url, shape, kinds)
     if secret is None and safe_http.host_of(url) != safe_http.host_of(webhook.url) and webhook.secret:
@@ -105,7 +107,7 @@ def change_webhook(
 
 
 def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "") -> None:
-    """Raises Conflict."""
+    """Deletes a webhook with its undelivered messages. Raises Conflict, Forbidden."""
     actor.require(Right.STEER, webhook.department)
     with durable():
         versions.check(
@@ -118,8 +120,10 @@ def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "") -> None:
 
 
 def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
-    """Queues a test, which is sent once and soon: its row says then the HTTP status and why it was not taken, if it was not.
-    While one waits there is no second."""
+    """Queues one test message and returns its row, which later shows the HTTP status and any error.
+
+    While a test is waiting to be sent, that one is returned.
+    """
     actor.require(Right.STEER, webhook.department)
     with durable():
         webhook = Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)
@@ -135,12 +139,13 @@ def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
 
 
 def mark_of(webhook: Webhook) -> str:
-    """What a form about it carries."""
+    """The version mark that a form about the webhook carries."""
     return versions.mark(_audit_values(webhook))
 
 
 def _audit_values(webhook: Webhook) -> dict[str, object]:
-    """For the audit log: never the secret, and of the address only the host (chat services put their key into it)."""
+    """Values for the audit log: never the secret, and of the address only the host, because chat services put their
+    key into it."""
     return {
         "name": webhook.name,
         "host": safe_http.host_of(webhook.url),

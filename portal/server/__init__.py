@@ -1,1 +1,1 @@
-"""The web process: ASGI application, what it takes in, requests that are held open, probes, metrics, start and stop."""
+"""The web process: ASGI application, limits on what it accepts, held requests, probes, metrics, start and stop."""

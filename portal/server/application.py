@@ -24,8 +24,10 @@ LAST_WORD = 1.0  # seconds for what is held open
 
 
 def end_with(parent: multiprocessing.process.BaseProcess) -> None:
-    """Ends this process once its parent is gone, however it ended: without it nobody would end or replace this one, and
-    it would go on to answer on the port of the server that comes next."""
+    """Ends this process when its parent has ended, however that happened.
+
+    Otherwise it would keep the port and go on answering beside the server that is started next.
+    """
     multiprocessing.connection.wait([parent.sentinel])
     shutdown.close()
     time.sleep(LAST_WORD)

@@ -113,8 +113,10 @@ class Hybrid:
                     await asyncio.get_running_loop().run_in_executor(self.pages, response.close)
 
     async def receive(self, scope: Scope, receive: Receive, body: IO[bytes], environ: dict[str, Any]) -> int:
-        """Bytes of the body. What is larger than a form of a stranger's is read only of who is known. Raises TooLarge,
-        TooSlow, TooMany, Busy, Gone."""
+        """Reads the body; returns its size in bytes. Large bodies are accepted from authenticated senders only.
+
+        Raises TooLarge, TooSlow, TooMany, Busy, Gone.
+        """
         size = intake.announced(scope)
         if size == 0:
             return 0
@@ -134,7 +136,7 @@ class Hybrid:
             return await intake.read(scope, receive, body, intake.limit_for(environ), arriving)
 
     async def threads_for(self, scope: Scope, environ: dict[str, Any]) -> HttpResponseBase:
-        """The answer, from the pool of threads that this kind of request has. Raises TooMany, Busy."""
+        """The response, from the thread pool for this kind of request. Raises TooMany, Busy."""
         loop, address = asyncio.get_running_loop(), f"address:{intake.address_of(environ)}"
         if scope["method"] == "POST" and PASSWORDS.fullmatch(scope["path"]):
             try:
@@ -149,7 +151,7 @@ class Hybrid:
         return await loop.run_in_executor(self.pages, self.respond, environ)
 
     def allowed(self, response: HttpResponseBase) -> AbstractContextManager[None]:
-        """Raises TooMany, Busy."""
+        """Counts a streamed response against its reader's allowance while it lasts. Raises TooMany, Busy."""
         if not isinstance(response, StreamingHttpResponse):
             return nullcontext()
         holder: str = response._holder  # type: ignore[attr-defined]
@@ -174,7 +176,7 @@ class Hybrid:
             await loop.run_in_executor(self.downloads, stream, response, send, loop)
 
     async def parts_of(self, response: FileResponse) -> AsyncGenerator[bytes, None]:
-        """Every page of everybody needs such files at once, so however slow a reader is, none keeps a thread."""
+        """The parts of a static file, read in the one disk thread, so that a slow reader keeps no thread."""
         response.block_size = CHUNK
         loop, parts = asyncio.get_running_loop(), iter(response)
         while (part := await loop.run_in_executor(self.disk, next, parts, None)) is not None:
@@ -196,7 +198,8 @@ class Hybrid:
 
 
 def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
-    """PEP 3333. Header names with an underscore are dropped: they would pose as those with a hyphen."""
+    """The WSGI environment (PEP 3333). Headers with an underscore are dropped, because they would pass for those with
+    a hyphen."""
     server, client = scope.get("server") or ("localhost", 80), scope.get("client") or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],
@@ -258,7 +261,7 @@ async def hold(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> Non
 
 
 def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEventLoop) -> None:
-    """In a download thread: the next part is read when the reader has taken the last one."""
+    """Runs in a download thread: each part is read when the reader has taken the last one."""
 
     async def put(part: bytes, more: bool) -> None:
         await asyncio.wait_for(send({"type": "http.response.body", "body": part, "more_body": more}), intake.READER)
@@ -275,7 +278,7 @@ def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEv
 
 
 async def refuse(send: Send, problem: Problem, environ: dict[str, Any]) -> None:
-    """Before Django was asked, or instead of what it would have sent; in the browser's language."""
+    """Sends a refusal in the browser's language, without Django."""
     request = WSGIRequest(environ)
     with translation.override(translation.get_language_from_request(request)):
         if request.path.startswith("/api/"):
@@ -292,7 +295,8 @@ async def refuse(send: Send, problem: Problem, environ: dict[str, Any]) -> None:
 
 
 def notebook_hosts(notebook_url: str, base_url: str) -> Callable[[str], bool]:
-    """Tells by the Host header who is asked. `*` in the notebooks' address stands for one workload's id."""
+    """A predicate on the Host header: whether it is the notebooks' origin. `*` in the address stands for a workload's
+    id."""
     notebooks, portal = urlsplit(notebook_url).netloc, urlsplit(base_url).netloc
     if notebooks == portal:
         raise ImproperlyConfigured(

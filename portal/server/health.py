@@ -42,7 +42,7 @@ def probes(get_response: GetResponse) -> GetResponse:
 
 
 def ready() -> HttpResponse:
-    """Names what fails, never how: the reason is in the log."""
+    """Readiness as JSON: names what fails. The reason is in the log only."""
     failed = []
     for name, check in CHECKS.items():
         try:
@@ -57,24 +57,26 @@ def ready() -> HttpResponse:
 
 
 def background() -> dict[str, object]:
-    """What other processes have to do. Without them this web is ready all the same, so it fails nothing; but "degraded"
-    says that nothing is planned, and every submission would wait."""
+    """The state of background processes. They do not affect readiness, but without planning it is "degraded":
+    submissions wait."""
     planned = planning()
     status: dict[str, object] = {"watcher_seconds": watching(), "planned_seconds": planned}
     return status if planned is not None and planned <= PLANS_WITHIN else status | {"status": "degraded"}
 
 
 def planning() -> int | None:
-    """Seconds since a planning pass over everything last ended well; None: never."""
+    """Seconds since the last complete planning pass over everything succeeded; None: never."""
     runs = JobRun.objects.filter(job=PLANNING, finished_at__isnull=False, error="")
     latest = runs.aggregate(at=Max("finished_at"))["at"]
     return None if latest is None else max(0, round((timezone.now() - latest).total_seconds()))
 
 
 def watching() -> int | None:
-    """Seconds since the last sign of life of the watcher that has been silent longest; None: no cluster is watched. It
-    hurries things on; without it this web is ready all the same, so it fails nothing here (`manage.py alive watcher` does).
-    Which cluster it is stays out of an answer that needs no login."""
+    """Seconds since the last heartbeat of the watcher that has been silent longest; None: no cluster is watched.
+
+    Watchers only speed things up, so they do not affect readiness (`manage.py alive watcher` checks them). Clusters
+    are not named, because this answer needs no login.
+    """
     oldest = Heartbeat.objects.filter(name__startswith="watch:").aggregate(at=Min("at"))["at"]
     return None if oldest is None else max(0, round((timezone.now() - oldest).total_seconds()))
 

@@ -1,4 +1,4 @@
-"""What a web process takes in before it knows who asks, and how much of it one person or address may keep busy.
+"""What a web process accepts before it knows who sends it, and how much of it one person or address may occupy.
 
 | | who | at most |
 |---|---|---|
@@ -57,7 +57,7 @@ class TooSlow(Problem):
 
 
 class TooMany(Problem):
-    """One holder keeps more open than it may."""
+    """The holder has too many requests open."""
 
     status = 429
     code = "too_many_open"
@@ -70,7 +70,7 @@ class Gone(Exception):
 
 
 class Allowance:
-    """So many at once: `each` for one holder, `most` in all."""
+    """A limit on concurrent requests: `each` for one holder, `most` in all."""
 
     def __init__(self, each: int, most: int = 10**9) -> None:
         self.each, self.most = each, most
@@ -100,7 +100,7 @@ class Allowance:
 
 @dataclass(eq=False, slots=True)
 class Arriving:
-    """A body on its way."""
+    """A body that is being received."""
 
     holder: str
     begun: float = field(default_factory=lambda: time.monotonic())
@@ -114,7 +114,7 @@ class Arriving:
         return self.size / max(0.001, time.monotonic() - self.begun)
 
     def give_way(self) -> None:
-        """Its next part is waited for no longer."""
+        """Stops waiting for the rest of the body."""
         self.gave_way = True
         if self.timer is not None:
             self.timer.reschedule(0)
@@ -137,9 +137,12 @@ class Arriving:
 
 
 class LargeBodies:
-    """Places for large bodies: `each` of one holder, `most` in all. Where all are taken, a newcomer gets that of a body which has
-    had SETTLING seconds and comes slower than HURRIED: first of who has several, then the slowest. A slow line loses its
-    place only when somebody else needs one. Used by the event loop only."""
+    """Slots for large bodies: `each` for one holder, `most` in all. For the event loop only.
+
+    When all slots are taken, a newcomer gets that of a body that has had SETTLING seconds and arrives slower than
+    HURRIED: first of a holder with several, then the slowest. So a slow line loses its slot only when somebody else
+    needs it.
+    """
 
     def __init__(self, each: int, most: int) -> None:
         self.each, self.most = each, most
@@ -186,7 +189,7 @@ async def read(scope: Scope, receive: Receive, body: IO[bytes], limit: int, arri
 
 
 def announced(scope: Scope) -> int | None:
-    """The length that the headers tell: 0 without a body, None for one of unknown length."""
+    """The body's length according to the headers: 0 without a body, None if it is unknown."""
     headers = dict(scope["headers"])
     if b"content-length" in headers:
         return natural(headers[b"content-length"].decode("latin1").strip())
@@ -194,13 +197,13 @@ def announced(scope: Scope) -> int | None:
 
 
 def concerns_files(environ: dict[str, Any]) -> bool:
-    """By the address, or because a form brings some along. Any other body is a form without files, or JSON."""
+    """Whether the request is for files, by its address or because a form uploads some."""
     kind = str(environ.get("CONTENT_TYPE", "")).lower()
     return kind.startswith("multipart/form-data") or FILES.search(environ["PATH_INFO"]) is not None
 
 
 def limit_for(environ: dict[str, Any]) -> int:
-    """Bytes of a body of who is known."""
+    """The maximum size in bytes of an authenticated sender's body."""
     most = settings.FILE_UPLOAD_LIMIT if concerns_files(environ) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     return int(most) + (1 << 20)
 
@@ -210,7 +213,8 @@ def address_of(environ: dict[str, Any]) -> str:
 
 
 def sender_of(environ: dict[str, Any]) -> str | None:
-    """`user:<pk>` of who is signed in or whose token this is; None for a stranger. In a thread: it asks the database."""
+    """`user:<pk>` of the session's or token's user; None if not authenticated. Queries the database: call it in a
+    thread."""
     from portal.accounts import bearer_tokens  # models are not loaded yet when this module is
 
     request = WSGIRequest(environ)
@@ -229,6 +233,6 @@ def sender_of(environ: dict[str, Any]) -> str | None:
 
 
 def holder_of(request: WSGIRequest) -> str:
-    """Whose allowance a request that Django has answered uses: the person's, however they came; else the address's."""
+    """Whose allowance an answered request counts against: the user's, else the address's."""
     user = getattr(request, "user", None)
     return f"user:{user.pk}" if user is not None and user.is_authenticated else f"address:{request.META['REMOTE_ADDR']}"

@@ -55,7 +55,7 @@ class FromDatabase(Collector):
 
 
 def collect() -> Iterator[Metric]:
-    """What the portal itself can tell: its version, its scheduled jobs, what waits to be sent."""
+    """The portal's own metrics: version, scheduled jobs, undelivered messages."""
     yield InfoMetricFamily("portal", "The running version.", {"version": settings.VERSION})
     now = timezone.now().timestamp()
 

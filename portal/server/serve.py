@@ -36,11 +36,12 @@ log = structlog.get_logger(__name__)
 
 
 class PortTaken(Exception):
-    """Says which."""
+    """A port is in use; the message names it."""
 
 
 class ClosingWorkers(MPServer):
-    """Tells its processes that the end is near before it ends them; they know it as SIGUSR1 (portal/server/application.py)."""
+    """Sends its processes SIGUSR1 shortly before it ends them, so that they close held requests
+    (portal/server/application.py)."""
 
     def _stop_workers(self) -> None:
         for worker in self.wrks:
@@ -50,7 +51,8 @@ class ClosingWorkers(MPServer):
 
 
 def processes() -> None:
-    """The web server of an installation, on BIND_HOST:PORT; the notebooks' origin is told apart by its host name."""
+    """The web server of an installation, on BIND_HOST:PORT; notebooks are recognised by their host name. Raises
+    PortTaken."""
     refuse_taken(settings.PORT)
     allow_files(CONNECTIONS + 1024)
     ClosingWorkers(
@@ -72,9 +74,9 @@ def processes() -> None:
 
 
 def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) -> None:
-    """Everything of the demo. `listening` is called when both ports are open, `at_stop` after the background work ended.
+    """The whole demo in one process.
 
-    Raises PortTaken.
+    `listening` is called when both ports are open, `at_stop` after the background work has ended. Raises PortTaken.
     """
     from portal.server.application import application  # loads all views
 
@@ -113,7 +115,7 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
 
 
 async def _opened(ports: Iterable[int]) -> None:
-    """Granian does not tell when it listens."""
+    """Waits until the server listens, since granian does not report it."""
     for port in ports:
         while True:
             with suppress(OSError):
@@ -139,12 +141,13 @@ def in_process(application: Any, port: int) -> InProcess:
 
 
 def logging_config() -> dict[str, Any]:
-    """Granian configures logging again, and adds a logger of its own: it gets a copy of the portal's settings."""
+    """A copy of the portal's logging settings for granian, which configures logging again and adds a logger of its
+    own."""
     return copy.deepcopy(settings.LOGGING)
 
 
 def allow_files(number: int) -> None:
-    """Every connection is an open file; most systems start processes with room for 1,024 and let them ask for more."""
+    """Raises the limit on open files: each connection is one, and most systems start processes with a limit of 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -152,7 +155,8 @@ def allow_files(number: int) -> None:
 
 
 def refuse_taken(port: int) -> None:
-    """Granian shares ports between processes, so a second server would start and take half of the requests."""
+    """Raises PortTaken if a port is in use. Granian shares ports, so a second server would start and get half of the
+    requests."""
     with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -17,7 +17,7 @@ _held: dict[asyncio.Task[object], asyncio.AbstractEventLoop] = {}
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """The current task is cancelled when the process ends and the task has not ended by itself."""
+    """While inside, the current task is cancelled when the process ends."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 only called inside the event loop
     with _guard:
@@ -34,7 +34,7 @@ def count() -> int:
 
 
 def close() -> None:
-    """From any thread or a signal handler; returns at once."""
+    """Asks held requests to end, then cancels them. From any thread or signal handler; returns at once."""
     event_bell.close()
     for loop in set(_held.values()):
         with contextlib.suppress(RuntimeError):  # that loop has ended

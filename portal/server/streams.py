@@ -1,4 +1,4 @@
-"""Requests that are held open: event streams, long polls, logs that are followed. None of them keeps a thread.
+"""Requests that are held open: event streams, long polls, followed logs. None of them occupies a thread.
 
 A held request sleeps on the bell (portal/notify/event_bell.py) in the event loop and looks into the database when it rings, on
 one of a few shared threads; without a ring it looks every few seconds anyway. They live on the ASGI side. Where only WSGI
@@ -47,12 +47,12 @@ log = structlog.get_logger(__name__)
 
 
 def can_hold(request: Request | HttpRequest) -> bool:
-    """Under portal/server/asgi_server.py, or under Django's own ASGI handler."""
+    """Whether the server can hold requests open: ours (portal/server/asgi_server.py) or Django's own ASGI handler."""
     return bool(request.META.get("portal.can_hold")) or isinstance(getattr(request, "_request", request), ASGIRequest)
 
 
 async def look(read: Callable[[], T], *, cluster: bool = False) -> T:
-    """Runs `read` on a shared thread in the reader's language, and gives the connection back at once."""
+    """Runs `read` in a shared thread in the reader's language, and returns its database connection at once."""
     language = translation.get_language()
 
     def reading() -> T:
@@ -77,7 +77,7 @@ def bell() -> Iterator[asyncio.Event]:
 
 
 async def wait_for_ring(event: asyncio.Event, seconds: float) -> None:
-    """Returns after a ring, or after `seconds`."""
+    """Returns after a ring of the bell or after `seconds`."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
         await asyncio.sleep(SETTLE)
@@ -85,7 +85,7 @@ async def wait_for_ring(event: asyncio.Event, seconds: float) -> None:
 
 
 async def until(check: Callable[[], T | None], seconds: float) -> T | None:
-    """The first thing `check` finds within `seconds`; None if it finds nothing, or the process ends."""
+    """The first result of `check` that is not None within `seconds`; None if there is none, or the process ends."""
     end = time.monotonic() + seconds
     with bell() as event:
         while True:
@@ -97,12 +97,12 @@ async def until(check: Callable[[], T | None], seconds: float) -> T | None:
 
 
 async def give_back() -> None:
-    """Returns the database connection of the thread that prepared this request; the stream needs none."""
+    """Returns this thread's database connection: the stream itself needs none."""
     await sync_to_async(connections.close_all)()
 
 
 def streaming(body: AsyncIterator[bytes], content_type: str, **headers: str) -> StreamingHttpResponse:
-    """A held answer. The middleware's language is gone when the body runs, so it is taken along."""
+    """A held response. The language is captured here, because the middleware's is gone when the body runs."""
     language = translation.get_language()
 
     async def held() -> AsyncIterator[bytes]:
@@ -124,7 +124,7 @@ def message(data: Any, *, event: str = "", id: str = "") -> bytes:
 
 
 class Standing:
-    """Whether the reader of a long answer still may: looked up again every few seconds."""
+    """Whether the reader of a long response still has the right to it; checked again every few seconds."""
 
     def __init__(self, actor: Actor, *, checked: bool = True) -> None:
         """`checked`: just now, as at the beginning of a request."""
@@ -132,7 +132,7 @@ class Standing:
         self._checked = time.monotonic() if checked else float("-inf")
 
     def actor(self) -> Actor | None:
-        """The reader with the rights of at most CHECK_EVERY ago; None once the account, session or token has ended."""
+        """The reader with rights at most CHECK_EVERY old; None once the account, session or token has ended."""
         known = self._actor
         if known is not None and known.user is not None and time.monotonic() - self._checked > CHECK_EVERY:
             user = User.objects.filter(pk=known.user.pk, is_active=True).first()
@@ -146,7 +146,7 @@ class Standing:
 
 
 def start_subscriber() -> None:
-    """One Redis subscriber a process, started with the first held request; embedded needs none."""
+    """Starts the process's Redis subscriber with the first held request; the embedded demo needs none."""
     global _subscriber
     if not settings.REDIS_URL:
         return

@@ -36,7 +36,7 @@ STATE_ICONS = {
 
 @register.simple_tag
 def icon(name: str, extra: str = "") -> SafeString:
-    """One drawing of the sprite; decoration only, so the words beside it must say the same."""
+    """One drawing of the sprite. It is decoration: the text beside it must say the same."""
     return format_html(
         '<svg class="icon {}" aria-hidden="true" focusable="false" fill="none" stroke="currentColor" stroke-width="1.5"'
         ' stroke-linecap="round" stroke-linejoin="round"><use href="{}#{}"></use></svg>',
@@ -65,13 +65,13 @@ for plain in (
 
 @register.filter
 def steps(depth: int) -> range:
-    """One for each level below the first: how far a row of a tree is moved in."""
+    """One item for each level below the first, to indent a row of a tree."""
     return range(max(0, depth - 1))
 
 
 @register.simple_tag
 def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
-    """A time as distance from now, kept right by portal.js; absolute in the reader's zone on hover."""
+    """A time as distance from now, updated by portal.js; absolute in the reader's zone on hover."""
     if moment is None:
         return never or _("never")
     seconds = (timezone.now() - moment).total_seconds()
@@ -86,7 +86,7 @@ def ago(moment: dt.datetime | None, never: str = "") -> str | SafeString:
 
 @register.simple_tag
 def due(moment: dt.datetime | None) -> str | SafeString:
-    """How far ahead a time is that something is to happen at; once it has come, "now": it never lies behind."""
+    """The time left until something happens; "now" once it is due, never negative."""
     if moment is None:
         return ""
     left = (moment - timezone.now()).total_seconds()
@@ -250,7 +250,8 @@ def pager(context: template.Context, page: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def note(stored: dict[str, Any], plain: str = "") -> str:
-    """A sentence that was kept to be translated, {"message", "params"}, where a param may be another; else the plain one."""
+    """The translation of a stored sentence, {"message", "params"}; a param may be a stored sentence itself. `plain`
+    if none is stored."""
     if not stored:
         return plain
     params = stored.get("params", {}).items()

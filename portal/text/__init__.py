@@ -1,1 +1,1 @@
-"""Words, numbers and times as people read and write them. Imports nothing above Django."""
+"""Words, numbers and times in human-readable form. Imports nothing above Django."""

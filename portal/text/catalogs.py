@@ -1,4 +1,4 @@
-"""Sentences for translators, with Babel alone, so that no gettext tools are needed.
+"""Message catalogs for translators, using Babel alone, so that no gettext tools are needed.
 
 Extracts from Python and templates, merges into locale/<language>/LC_MESSAGES/django.po, compiles to django.mo.
 English is the language of the sources: its catalog is filled with the sentences themselves.
@@ -22,7 +22,7 @@ from django.utils.translation.template import templatize
 
 
 def ngettext_noop(one: str, many: str) -> tuple[str, str]:
-    """Marks a sentence with a plural that another package says."""
+    """Marks a sentence with a plural that another package shows."""
     return one, many
 
 
@@ -124,7 +124,7 @@ def texts(message: Message) -> list[str]:
 
 
 def faults(language: str) -> list[str]:
-    """What keeps the catalog from being complete: missing, left over, empty, fuzzy, or with other placeholders."""
+    """What makes the catalog incomplete: missing, unused, untranslated or fuzzy sentences, and wrong placeholders."""
     catalog, wanted = read(language), extract()
     have = {(message.context, message.id): message for message in catalog if message.id}
     need = {(message.context, message.id) for message in wanted if message.id}
@@ -140,7 +140,7 @@ def faults(language: str) -> list[str]:
 
 
 def compile_one(language: str) -> bool:
-    """Writes django.mo if it is older than django.po; says whether it did."""
+    """Writes django.mo if it is older than django.po; True if it was written."""
     source = po_file(language)
     target = source.with_suffix(".mo")
     if not source.exists() or (target.exists() and target.stat().st_mtime >= source.stat().st_mtime):

@@ -1,4 +1,4 @@
-"""Whole numbers that somebody else wrote: in an address, a header, a form."""
+"""Parsing whole numbers in untrusted text: addresses, headers, forms."""
 
 from __future__ import annotations
 

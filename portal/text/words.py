@@ -1,4 +1,4 @@
-"""Amounts and times as people read them, in the language that is on."""
+"""Amounts and times in human-readable form, in the active language."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def amount(units: int | None, pool: Any) -> str:
 
 
 def guarantee(units: int, pool: Any) -> str:
-    """An amount of guaranteed quota; a department that has none is told so instead of "0 GiB"."""
+    """An amount of guaranteed quota; "none" instead of "0 GiB"."""
     return amount(units, pool) if units else _("none")
 
 
 def part(units: int, pool: Any) -> str:
-    """What stands before "of 16 cards": `15`; before "of 30 GiB": "15 GiB", since memory means nothing without unit."""
+    """An amount before "of 16 cards": `15`; before "of 30 GiB": "15 GiB", because memory needs its unit."""
     return memory(units) if pool.unit == "MiB" else f"{units:,}"
 
 
 def unit_name(unit: str) -> str:
-    """What a pool counts in, as a word: "cards" of `card`; MiB stays MiB."""
+    """The plural name of a pool's unit: "cards" for `card`; MiB stays MiB."""
     return {"card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": "%"}.get(unit, unit)
 
 
 def memory(mebibytes: int | None) -> str:
-    """MiB → the largest unit that keeps the number short: 512 MiB, 15 GiB, 1.5 GiB; nothing is 0 GiB, as beside other GiB."""
+    """MiB as text with a short number: 512 MiB, 15 GiB, 1.5 GiB; zero is 0 GiB."""
     if mebibytes is None:
         return ""
     if 0 < abs(mebibytes) < 1024:
@@ -52,7 +52,7 @@ def memory(mebibytes: int | None) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Several beside each other: "a, b, c", with the mark that the language puts between them."""
+    """The values joined as a list in the active language: "a, b, c"."""
     return pgettext("between things that are listed", ", ").join(map(str, values))
 
 

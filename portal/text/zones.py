@@ -1,4 +1,4 @@
-"""Time zones: those people choose from, and whose counts for a reader."""
+"""Time zones: the choices, and which one applies to a reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHOICES = [("UTC", "UTC"), *((zone, zone.replace("_", " ")) for zone in ZONES)]
 
 
 def zone_of(chosen: str, browser: str = "") -> zoneinfo.ZoneInfo:
-    """The zone `chosen` in the profile; else what the reader's browser `told`; else the installation's."""
+    """The zone `chosen` in the profile; else the `browser`'s; else the installation's."""
     try:
         return zoneinfo.ZoneInfo(chosen or browser or settings.TIME_ZONE)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a folder

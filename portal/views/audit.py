@@ -44,7 +44,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(name, before, after) of everything the entry tells of."""
+    """(name, before, after) of every value in the entry."""
     before, after = entry.before or {}, entry.after or {}
     return [(fact_name(key), readable(before.get(key)), readable(after.get(key))) for key in before | after]
 
@@ -52,7 +52,7 @@ def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
 @login_required
 @require_safe
 def export(request: HttpRequest) -> StreamingHttpResponse:
-    """The same rows as the page's filters leave, newest first, written while they are read."""
+    """All rows that the page's filters select, newest first, as CSV that is streamed."""
     operator_of(request)
     rows = narrow(request, AuditEntry.objects.select_related("department"), PATHS)
     name = f"audit-{timezone.now():%Y%m%d-%H%M%S}.csv"

@@ -1,4 +1,5 @@
-"""The first page: what of mine is running, waiting, going back. Workloads and pools come in as parts of their apps."""
+"""The home page: the reader's workloads that run, wait or are being recalled. Workloads and pools are parts of their
+apps."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from portal.models import Membership, Role
 @login_required
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Whoever belongs to no department yet is told whom to ask."""
+    """The home page; for somebody without a department, whom to ask."""
     actor = actor_of(request)
     context = {
         "departments": list(actor.departments[:1]),

@@ -1,4 +1,4 @@
-"""What happened while away, and what one wants to be told."""
+"""The inbox, and the settings of notifications."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _reader(request: HttpRequest) -> User:
 
 
 def url_of(item: InboxItem) -> str:
-    """Where the line leads; "" when the department is gone."""
+    """The address that the line links to; "" if its department is gone."""
     if item.department is None:
         return ""
     where = {"department": item.department.slug}
@@ -76,7 +76,7 @@ def url_of(item: InboxItem) -> str:
 @login_required
 @require_safe
 def open_item(request: HttpRequest, item: int) -> HttpResponse:
-    """Where the line leads; whoever opens it has read it."""
+    """Redirects to what the line is about and marks it as read."""
     line = InboxItem.objects.filter(user=_reader(request), pk=item).select_related("department").first()
     if line is None:
         raise NotVisible
@@ -110,7 +110,7 @@ class Choice:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def settings(request: HttpRequest) -> HttpResponse:
-    """One row for each kind of notice: in the inbox, by mail."""
+    """The notification settings: inbox and mail for each kind of notice."""
     user, conflict = _reader(request), None
     sent = {f"{where}:{kind}" for kind in notices.SETTABLE for where in ("inbox", "mail")} & set(request.POST)
     if request.method == "POST":
@@ -145,7 +145,7 @@ def _chosen(choices: list[Choice]) -> dict[str, bool]:
 
 
 def _differing(stored: dict[str, bool], sent: set[str]) -> list[tuple[str, bool, bool]]:
-    """(what, as it is stored, as it was sent) of each switch in which both differ."""
+    """(title, stored, sent) of each switch that differs."""
     words = {"inbox": _("Inbox"), "mail": _("Mail")}
     differences = []
     for name, on in stored.items():

@@ -34,7 +34,7 @@ class NewAccountForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def invite(request: HttpRequest, token: str) -> HttpResponse:
-    """Who is logged in joins with one click; who has no account makes one here."""
+    """Accepts an invitation: one click for somebody who is logged in, else a form that creates an account."""
     try:
         invitation = members.invitation_for(token)
     except members.InvitationOver as problem:

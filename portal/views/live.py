@@ -31,7 +31,7 @@ def events(request: HttpRequest) -> HttpResponseBase:
 
 
 def feed_of(actor: Actor, workload: str) -> Feed:
-    """All that the actor may see, or what concerns one workload: where it stands in line too."""
+    """The reader's feed: everything the actor may see, or one workload's events including its queue position."""
     return Feed(streams.Standing(actor), workload, also=(QUEUE_MOVED,))
 
 

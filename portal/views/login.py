@@ -42,8 +42,8 @@ class Login(views.LoginView):
 @never_cache
 @require_safe
 def session(request: HttpRequest) -> JsonResponse:
-    """Whether the session still lives, whose it is, and the form token that counts now: a login in another tab gives a new
-    one. Pages ask before they send a form (static/session.js)."""
+    """Whether the session is valid, whose it is, and the current CSRF token: a login in another tab changes it. Pages
+    ask before they send a form (static/session.js)."""
     known = request.user.is_authenticated
     answer = {"user": request.user.get_username() if known else "", "csrf": get_token(request)}
     return JsonResponse(answer, status=200 if known else 401)

@@ -1,4 +1,4 @@
-"""Who may use a department: inviting, roles, removing. Caps and work come in as parts of quotas."""
+"""A department's members: invitations, roles, removal. Caps and work are parts that quotas adds."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def _page(request: HttpRequest, actor: Actor, department: Department, status: in
 
 
 def _invitations(department: Department, now: dt.datetime) -> list[Invitation]:
-    """Those whose link works."""
+    """Invitations whose link still works."""
     rows = Invitation.objects.filter(department=department, accepted_at=None, expires_at__gt=now)
     return [row for row in rows.select_related("created_by", "department") if members.is_still_valid(row)]
 
 
 def _owners_above(department: Department) -> list[Membership]:
-    """Who steers this department through one above it."""
+    """Owners of the departments above this one, who own it too."""
     above, parent = [], department.parent
     while parent is not None:
         above.append(parent.pk)
@@ -128,7 +128,7 @@ def add(request: HttpRequest, department: str) -> HttpResponse:
 @login_required
 @require_POST
 def invite(request: HttpRequest, department: str) -> HttpResponse:
-    """The link is on the page after this one, and nowhere else."""
+    """Creates an invitation. Its link is shown once, on the next page."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     form = InviteForm(request.POST, prefix="invite")
@@ -145,7 +145,7 @@ def invite(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
-    """None: no address was given. False: the mail server did not take it."""
+    """Mails the link. None: no address was given; False: the mail server did not accept it."""
     if not invitation.email or actor.user is None:
         return None
     facts = {"department": invitation.department.name, "person": actor.user.label, "link": link}
@@ -188,7 +188,7 @@ def change_role(request: HttpRequest, department: str, username: str) -> HttpRes
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove(request: HttpRequest, department: str, username: str) -> HttpResponse:
-    """First a page that lists what goes on and what ends, then the deed."""
+    """First a page with the consequences, then the removal."""
     actor = actor_of(request)
     row = membership_for(actor, department, username)
     refusal = None

@@ -1,4 +1,4 @@
-"""Is the system well? Processes, scheduled jobs, people and departments; capacity comes in as parts of quotas."""
+"""The operator's overview: processes, scheduled jobs, people and departments; quotas adds capacity."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def overdue(self) -> bool:
-        """Several ticks without a run: nobody beats, or every worker is busy."""
+        """Whether several ticks have passed without a run: no beat is running, or all workers are busy."""
         return self.next_at is None or timezone.now() > self.next_at + dt.timedelta(seconds=2 * self.every + 15)
 
 
@@ -66,7 +66,8 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def jobs() -> list[Job]:
-    """Last and next run of every scheduled job; one that never ran is due a tick after the first sign of a beat."""
+    """Last and next run of each scheduled job. A job that never ran is due one tick after the beat's first sign of
+    life."""
     first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
     scheduled = []
     for name, every in sorted(TIMETABLE.items()):
@@ -123,7 +124,7 @@ def _made(request: HttpRequest) -> dict[str, Any]:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def user(request: HttpRequest, username: str) -> HttpResponse:
-    """One account, and one change of it: lock, unlock, operator, not operator, a new password."""
+    """One account, and its changes: lock, unlock, grant or remove the operator role, new password."""
     actor = operator_of(request)
     row = get_object_or_404(User, username=username, service_of=None)
     context: dict[str, Any] = {}
@@ -156,7 +157,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
 
 
 def _require_confirmed(request: HttpRequest, row: User) -> None:
-    """Locking a person and making an operator are confirmed, each beside what it brings with it."""
+    """Requires a confirmation for locking an account and for granting the operator role. Raises Unconfirmed."""
     tokens = row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count()
     roles = [
         f"{each.department.name}: {each.get_role_display()}" for each in row.memberships.select_related("department")
@@ -192,7 +193,7 @@ def _require_confirmed(request: HttpRequest, row: User) -> None:
 
 @sensitive_variables()
 def _change(actor: Actor, row: User, change: str, seen: str) -> str:
-    """The new password, if that was the change."""
+    """Carries out the change; returns the new password if that was it."""
     match change:
         case "password":
             return user_actions.reset_password(actor=actor, user=row)

@@ -89,7 +89,7 @@ def profile(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def end_sessions(request: HttpRequest) -> HttpResponse:
-    """Logs out everywhere, here too."""
+    """Logs the person out everywhere, including this session."""
     actor = actor_of(request)
     if actor.user is not None:
         users.end_sessions(actor=actor, user=actor.user)
@@ -100,7 +100,7 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def preferences(request: HttpRequest) -> HttpResponse:
-    """The switches of the top bar: kept on the account, or in a cookie before login."""
+    """Stores the top bar's switches: in the account, or in a cookie before login."""
     back = request.POST.get("next", "/")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
         back = "/"

@@ -1,4 +1,4 @@
-"""What Ctrl-K finds here: departments and things to do. Workloads and pools are found by workloads.pages.search."""
+"""The Ctrl-K search for departments and actions. Workloads and pools are searched by workloads.pages.home."""
 
 from __future__ import annotations
 

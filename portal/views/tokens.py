@@ -1,4 +1,4 @@
-"""API tokens: make one (shown once), see what lives, end it. One's own, and for owners those of their department's service
+"""API tokens: create (shown once), list, revoke. The reader's own, and for owners those of the department's service
 accounts and members."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TokenForm(forms.Form):
             self.offer(SCOPES[:-1])
 
     def clean(self) -> dict[str, Any]:
-        """Everything that is wrong in one round: what the action would refuse only after the fields are well."""
+        """Runs the action's checks too, so that all errors are shown at once."""
         data = super().clean() or {}
         department = self.row.department if self.row else data.get("department")
         holder = self.row.user if self.row else self.actor.user
@@ -100,7 +100,7 @@ class TokenForm(forms.Form):
 
 
 class AccountTokenForm(TokenForm):
-    """For a service account: its department is given, and it can be let do what its role may."""
+    """For a service account: the department is given, and scopes are limited to its role's rights."""
 
     def __init__(self, *args: Any, actor: Actor, row: Membership, **kwargs: Any) -> None:
         super().__init__(*args, actor=actor, row=row, **kwargs)
@@ -123,7 +123,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def member_tokens(request: HttpRequest, department: str, username: str) -> HttpResponse:
-    """What a member's tokens may do here, for the department's owners; a service account gets new ones here."""
+    """A member's tokens in this department, for its owners, who can create new ones for a service account."""
     actor = actor_of(request)
     row = membership_for(actor, department, username)
     theirs = ApiToken.objects.filter(holder=row.user, department=row.department)
@@ -140,7 +140,7 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
 
 
 def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **context: Any) -> HttpResponse:
-    """The page with these tokens, and the one that was just made; it is in no cache."""
+    """The page with these tokens and a just created one; never cached."""
     every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
     live = [token for token in every if may_be_used(token)]
     context |= {
@@ -156,8 +156,8 @@ def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **
 
 
 def token_from_form(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:
-    """The new token's text, the actor's own or the service account's in `row`; "" when the form is wrong, which then says
-    why."""
+    """Creates the token, the actor's own or that of the service account in `row`; returns its text, or "" with errors
+    in the form."""
     if not form.is_valid():
         return ""
     data = form.cleaned_data

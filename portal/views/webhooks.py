@@ -1,4 +1,4 @@
-"""A department's webhooks: add, try, switch off, remove."""
+"""A department's webhooks: add, test, enable or disable, delete."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 @login_required
 @require_POST
 def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
-    """On or off; everything else stays."""
+    """Enables or disables a webhook."""
     actor = actor_of(request)
     hook = _hook(actor, department, webhook)
     actions.change_webhook(

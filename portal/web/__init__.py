@@ -1,1 +1,1 @@
-"""The frame of every page: middleware, problems as pages, navigation, forms that came too late, confirmations."""
+"""The frame of every page: middleware, problems as pages, navigation, conflicting edits, confirmations."""

@@ -165,24 +165,24 @@ ERRNO = re.compile(r"\[Errno -?\d+\]\s*")
 
 
 def event_label(code: str) -> str:
-    """An event or an entry of the audit log, as words; one that is not known as its own words."""
+    """The label of an event or audit action; an unknown code as its own words."""
     known = EVENTS.get(code) or JOBS.get(code)
     return _(known) if known else code.replace("_", " ").replace(".", ": ")
 
 
 def fact_name(key: str) -> str:
-    """What an entry of the audit log tells of, as a label."""
+    """The label of a value in an audit entry."""
     known = FACTS.get(key)
     return _(known) if known else key.replace("_", " ").capitalize()
 
 
 def technical(text: str) -> str:
-    """The text as the system said it, where we have no words for it; for whoever runs the system, on hover."""
+    """The text itself if `plain_error` has no better words for it, else ""; shown on hover."""
     return "" if any(re.search(pattern, text) for pattern, _meaning in ERRORS) else text
 
 
 def plain_error(text: str) -> str:
-    """What the system said of a connection, in the reader's words; anything else without the names of our classes."""
+    """A connection error in plain words; any other text without the names of exception classes."""
     for pattern, meaning in ERRORS:
         if re.search(pattern, text):
             before = re.match(r"^[^:()\[\]]*[a-z] [^:()\[\]]*: ", text)  # "the watch broke: gaierror: …"

@@ -1,4 +1,4 @@
-"""The page that asks before a change that takes something from somebody."""
+"""The page that asks for confirmation of a destructive change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from portal.web.pages import back_here
 
 
 def page(request: HttpRequest, asked: Unconfirmed) -> HttpResponse:
-    """With the form that was sent."""
+    """The page, with the form that was sent as hidden fields."""
     again = [
         (name, value)
         for name, values in request.POST.lists()

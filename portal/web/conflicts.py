@@ -1,4 +1,5 @@
-"""A form that came too late: both versions beside each other, and what it takes to send it again (portal/infra/versions.py)."""
+"""Conflicting edits in a form: both versions side by side, and what is needed to send it again
+(portal/infra/versions.py)."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from portal.names import LineInput
 
 
 class SeenField(LineInput):
-    """The hidden field of a form."""
+    """The hidden field with the version mark."""
 
     def __init__(self) -> None:
         super().__init__(required=False, widget=forms.HiddenInput, max_length=16)
 
 
 def show(form: Any, **present: Any) -> None:
-    """Puts both versions above a form that came too late. Its `initial` is what is stored now; `present` has the hidden
-    marks of that, so that sending it again replaces it."""
+    """Shows both versions above a form that was refused as outdated. Its `initial` is what is stored now; `present`
+    are the new version marks, so that sending it again replaces what is stored."""
     form.conflict = list(differing(form.visible_fields()))
     form.data = form.data.copy()
     for name, value in present.items():
@@ -29,8 +30,8 @@ def show(form: Any, **present: Any) -> None:
 
 
 def differing(fields: Iterable[BoundField]) -> Iterable[tuple[str, str, str]]:
-    """(label, stored, sent) of the fields in which both versions differ. A command is kept as its words, and what is sent
-    is its text: what reads the same is no difference."""
+    """(label, stored, sent) of the fields that differ as text: a command is stored as words and sent as text, for
+    example."""
     for bound in fields:
         if not bound.field.disabled and bound.field.has_changed(bound.initial, bound.data):
             stored, sent = _display(bound, bound.initial), _display(bound, bound.data)
@@ -48,7 +49,7 @@ def _display(bound: BoundField, value: Any) -> str:
 
 
 def status_of(*asked: Any) -> int:
-    """409 for a form that came too late, 422 for a wrong one, else 200."""
+    """409 for an outdated form, 422 for an invalid one, else 200."""
     if any(getattr(form, "conflict", None) is not None for form in asked):
         return 409
     return 422 if any(form.errors for form in asked) else 200

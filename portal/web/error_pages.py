@@ -1,4 +1,4 @@
-"""Which page people see when something is not there, not allowed or broken: the same ones in the demo and in an installation.
+"""The pages for 404, 403 and 500: the same in the demo and in an installation.
 
 The demo runs with DEBUG, where Django shows its own technical pages, which tell a newcomer nothing and everybody else too
 much. What went wrong is in the log with its traceback, there as here.
@@ -22,14 +22,14 @@ def technical_page(
     tb: TracebackType | None,
     status_code: int = 500,
 ) -> HttpResponse:
-    """Takes what Django's technical page takes."""
+    """Replaces Django's technical error page, with the same arguments."""
     if status_code == 400 and isinstance(exc_value, Exception):
         return problems.bad_request(request, exc_value)
     return problems.server_error(request)
 
 
 def replace_technical_pages() -> None:
-    """Where commands run as local processes it is the demo; a developer's DEBUG without it keeps Django's pages."""
+    """Replaces Django's technical pages in the demo; a developer's DEBUG without EMBEDDED keeps them."""
     if settings.DEBUG and settings.EMBEDDED:
         debug.technical_404_response = problems.not_found
         debug.technical_500_response = technical_page

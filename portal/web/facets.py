@@ -1,4 +1,4 @@
-"""Filters of a list that live in the address, each choice with how many rows it would leave."""
+"""List filters that are kept in the address, each choice with the number of rows it would leave."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Facet:
 
 
 def narrow(request: HttpRequest, rows: QuerySet[Any], paths: Mapping[str, str], skip: str = "") -> QuerySet[Any]:
-    """The rows that the address's filters leave; `skip` names one that is not applied."""
+    """The rows that the address's filters select; the filter `skip` is not applied."""
     chosen = {path: request.GET[name] for name, path in paths.items() if name != skip and request.GET.get(name)}
     return rows.filter(**chosen)
 
@@ -48,7 +48,7 @@ def facet(
     label: str,
     labels: Mapping[str, str] | None = None,
 ) -> Facet:
-    """Counts over the rows that all *other* filters leave; `labels` gives the words for values (default: the value)."""
+    """One filter with its choices, counted over the rows that all *other* filters select; `labels`: value → label."""
     path = paths[name]
     counts = narrow(request, rows, paths, skip=name).order_by().values_list(path).annotate(n=Count("pk"))
     selected = request.GET.get(name, "")
@@ -64,7 +64,7 @@ def facet(
 
 
 def _address(query: QueryDict, name: str, value: str) -> str:
-    """The same address with this filter set (or cleared), back on the first page."""
+    """The same address with this filter set (or cleared), on the first page."""
     new = query.copy()
     new.pop("page", None)
     new.pop(name, None)

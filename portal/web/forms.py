@@ -1,4 +1,4 @@
-"""How a refusal finds its field in a page's form."""
+"""How a refusal is shown at its field in a page's form."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from portal.web import conflicts
 
 
 def blame(form: Any, problem: Problem) -> None:
-    """Puts the problem's sentence beside the field it names, or above the form; both versions where it came too late.
-    What is to be confirmed first is asked on a page of its own: it is raised again."""
+    """Shows the problem at the field it names, or above the form; for a conflict, both versions. Unconfirmed is
+    raised again, because it has a page of its own."""
     if isinstance(problem, Unconfirmed):
         raise problem
     form.add_error(problem.field if problem.field in form.fields else None, problem.detail)

@@ -1,4 +1,4 @@
-"""What every request goes through: request id, client address, the reader's language and zone, problems as pages."""
+"""Middleware of every request: request id, client address, language and time zone, problems as pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def request_id(get_response: GetResponse) -> GetResponse:
 
 
 def client_address(get_response: GetResponse) -> GetResponse:
-    """The outermost: everything behind it finds the client in REMOTE_ADDR, and no header that a client made up."""
+    """The outermost middleware: sets REMOTE_ADDR to the client's address and drops forged headers."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         believe_only_proxies(request.META)
@@ -49,7 +49,7 @@ def client_address(get_response: GetResponse) -> GetResponse:
 
 
 def no_null(get_response: GetResponse) -> GetResponse:
-    """A null character in an address means nothing anywhere, and PostgreSQL refuses it."""
+    """Refuses null characters in an address: they mean nothing, and PostgreSQL rejects them."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
@@ -63,8 +63,8 @@ def no_null(get_response: GetResponse) -> GetResponse:
 
 
 def preferences(get_response: GetResponse) -> GetResponse:
-    """The user's own language and zone; else the language cookie, the browser's language, and the zone that the browser
-    told (static/portal.js) or the installation's."""
+    """Activates language and time zone: the user's own; else the language cookie or the browser's language, and the
+    browser's zone (static/portal.js) or the installation's."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         user = request.user
@@ -82,7 +82,7 @@ def preferences(get_response: GetResponse) -> GetResponse:
 
 
 class OnlyForms(Problem):
-    """Whoever logs in again after a form was sent too late is led to the form's own address."""
+    """After a login that a form's POST required, leads to the form's own address."""
 
     status = 405
     code = "method_not_allowed"
@@ -90,7 +90,7 @@ class OnlyForms(Problem):
 
 
 def problems(get_response: GetResponse) -> GetResponse:
-    """A Problem that a page's view did not turn into its form becomes a page that says what and what next."""
+    """Turns a Problem that a view did not handle into a page that says what is wrong and what to do next."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

@@ -1,4 +1,4 @@
-"""What stands around every page: whose department, where one can go, what is unread. Everything is looked up when asked for."""
+"""The frame around every page: department, navigation, unread notices. Each value is computed when it is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST_DEPARTMENT = "department"  # in the session: where the person was last
 
 @dataclass(frozen=True)
 class Place:
-    """One line of the left navigation. `key` is its shortcut after "g"."""
+    """One line of the navigation on the left. `key` is its shortcut after "g"."""
 
     name: str
     label: str
@@ -109,7 +109,7 @@ class Shell:
 
     @cached_property
     def switches(self) -> list[tuple[Department, str]]:
-        """The same page in each of the person's departments, where the page has one; else their boards."""
+        """The same page in each of the person's departments, or their board if the page has no department."""
         match = self.request.resolver_match
         same = match is not None and list(match.kwargs) == ["department"]
         name = match.view_name if match is not None and same else "quotas:department"
@@ -136,7 +136,7 @@ OPERATOR_PAGES = (
 
 
 def parent_of(view_name: str) -> str:
-    """Which line of the navigation a page without its own belongs to."""
+    """The navigation line that a page without its own belongs to."""
     return {
         "workloads:detail": "workloads:list",
         "quotas:pool": "quotas:pools",
@@ -154,7 +154,7 @@ def parent_of(view_name: str) -> str:
 
 
 def address(name: str, kwargs: dict[str, str] | None) -> str:
-    """The URL of a page, "" if there is none for this person or in this installation."""
+    """The URL of a page; "" if this person or installation has no such page."""
     if kwargs is None:
         return ""
     try:
@@ -164,5 +164,5 @@ def address(name: str, kwargs: dict[str, str] | None) -> str:
 
 
 def visible_departments(actor: Actor, words: str) -> QuerySet[Department]:
-    """Departments whose name or short name contains the words."""
+    """Departments visible to the actor whose name or slug contains the words."""
     return actor.departments.filter(name__icontains=words) | actor.departments.filter(slug__icontains=words)

@@ -21,7 +21,7 @@ NAME = "shown_once"
 
 
 def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpResponse:
-    """To the page that shows them; `facts` can be written as JSON."""
+    """Redirects to the page that shows `facts`, which must be JSON-serialisable."""
     key = secrets.token_urlsafe(9)
     entries = {
         **_live(request),
@@ -32,7 +32,7 @@ def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpRespo
 
 
 def revealed(request: HttpRequest) -> dict[str, Any]:
-    """What this page shows now; nothing where there is nothing, or not any more."""
+    """What this page may show now; {} if there is nothing, or not any more."""
     row = _live(request).get(request.GET.get("made", ""))
     if row is None or row["at"] != request.path:
         return {}

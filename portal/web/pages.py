@@ -1,4 +1,4 @@
-"""How a page is rendered: its frame, its live parts, and where it leads back to."""
+"""How pages are rendered: frame, live parts, and links back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str
 
 
 def favicon(request: HttpRequest) -> HttpResponse:
-    """Browsers ask for it by this name wherever a page names none, as on downloads and logs."""
+    """The icon that browsers request by this name if a page names none, as for downloads and logs."""
     icon = (settings.BASE_DIR / "static" / "favicon.ico").read_bytes()
     return HttpResponse(icon, content_type="image/x-icon", headers={"Cache-Control": "public, max-age=86400"})
 
@@ -48,8 +48,8 @@ def wants_part(request: HttpRequest, part: str) -> bool:
 
 
 def back_here(request: HttpRequest) -> str:
-    """Where the switches of language and theme lead back to: this page; where a form's POST is answered by a page, the page
-    that the form was on. A view that knows better says `here`."""
+    """Where the switches of language and theme lead back to: this page, or after a form's POST the page of the form.
+    A view may override it with `here` in its context."""
     if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
         return request.get_full_path()
     parts = urlsplit(request.headers.get("Referer", ""))
@@ -60,7 +60,8 @@ def back_here(request: HttpRequest) -> str:
 def render_part(
     request: HttpRequest, template: str, context: dict[str, Any], *, part: str, status: int = 200
 ) -> HttpResponse:
-    """The page; or, for an htmx request that is no navigation, only its partial `part`. Caches keep them apart."""
+    """The page; for an htmx request that is no navigation, only its partial `part`. Vary headers keep both apart in
+    caches."""
     htmx: Any = getattr(request, "htmx", None)
     partial = htmx and not htmx.boosted and not htmx.history_restore_request
     response = render(request, f"{template}#{part}" if partial else template, context, status=status)

@@ -95,7 +95,7 @@ class Failed(Problem):
 
 
 def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's EXCEPTION_HANDLER. None: nobody foresaw it; it is logged and becomes `server_error` below."""
+    """DRF's EXCEPTION_HANDLER. None for an unexpected error: it is logged and becomes `server_error` below."""
     request = context["request"]
     foreseen = as_problem(exc)
     if foreseen is not None:
@@ -122,7 +122,7 @@ def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
 
 
 def as_problem(exc: Exception) -> Problem | None:
-    """What the framework and the database raise, in our words; None for anything else."""
+    """Errors of the framework and the database as a Problem; None for anything else."""
     if isinstance(exc, Problem):
         return exc
     if isinstance(exc, Http404):
@@ -186,7 +186,7 @@ def document(
 
 
 def plain(problem: Problem, request: HttpRequest) -> JsonResponse:
-    """The same answer where no API view is at hand."""
+    """The problem+json response outside of API views."""
     return JsonResponse(
         body_of(problem, request.path), status=problem.status, content_type=MEDIA_TYPE, headers=headers_of(problem)
     )
@@ -213,12 +213,12 @@ def bad_request(request: HttpRequest, exception: Exception | None) -> HttpRespon
 
 
 def page_of(problem: Problem) -> str:
-    """The page of a refusal where there is no session, no database and no request that could be read to its end."""
+    """The page of a refusal without session, database or a completely read request."""
     return render_to_string("refused.html", {"problem": problem})
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """handler500: also what went wrong outside of any view, as when the session's database is away."""
+    """handler500, also for errors outside of views, such as an unreachable session database."""
     error = sys.exc_info()[1]
     foreseen = as_problem(error) if isinstance(error, Exception) else None
     if wants_json(request):

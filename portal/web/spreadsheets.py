@@ -1,4 +1,4 @@
-"""CSV for people who open it in a spreadsheet: it knows the encoding, and runs nothing that a cell says."""
+"""CSV for spreadsheets: the encoding is recognised, and no cell is executed as a formula."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "|"
 
 
 class _Echo:
-    """What csv.writer writes to: hands each line on."""
+    """The file that csv.writer writes to: returns each line."""
 
     def write(self, line: str) -> str:
         return line
 
 
 def cell(value: object) -> str:
-    """A text that would be a formula gets a quote in front; blanks before it hide nothing. Numbers stay numbers."""
+    """The value as text; a text that looks like a formula, also after blanks, gets a leading quote. Numbers stay
+    numbers."""
     if isinstance(value, int | float):
         return str(value)
     text = "" if value is None else str(value)
@@ -28,7 +29,7 @@ def cell(value: object) -> str:
 
 
 def lines(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """One line each, the columns' names first."""
+    """CSV lines, the header first."""
     writer = csv.writer(_Echo())
     yield BYTE_ORDER_MARK + writer.writerow(columns)
     for row in rows:
@@ -36,7 +37,7 @@ def lines(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[
 
 
 def download(name: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> StreamingHttpResponse:
-    """Written while it is read."""
+    """The CSV as a streamed download."""
     return StreamingHttpResponse(
         lines(columns, rows),
         content_type="text/csv; charset=utf-8",
