@@ -1,4 +1,4 @@
-"""Amounts of GPU as people write them, and those that count a pool's units wherever they are: 4, 10 GiB, half a card, 25 %."""
+"""GPU amounts as people write them, converted to a pool's unit: 4, 10 GiB, half a card, 25 %."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST = 60
 
 
 def parts(text: str) -> tuple[Fraction, str] | None:
-    """ "7.5 GiB" → (15/2, "gib"); a fraction without a unit is one of a card. None for what is no amount."""
+    """ "7.5 GiB" → (15/2, "gib"); a fraction without a unit is one of a card. None if the text is not an amount."""
     match = AMOUNT.fullmatch(WORDS.get(text.strip().lower(), text.strip()))
     if match is None:
         return None
@@ -38,8 +38,10 @@ def parts(text: str) -> tuple[Fraction, str] | None:
 
 
 def units_of(text: str, pool: Pool, least: int = 1) -> int:
-    """Units of the pool, rounded up. A bare number counts what the pages say of the pool: GiB where it counts memory.
-    Raises Invalid (units) with the next step, also for fewer units than `least` (0 or 1)."""
+    """The amount in the pool's unit, rounded up. A bare number counts GiB in a pool of memory, else the pool's unit.
+
+    Raises Invalid (units), also for fewer units than `least` (0 or 1).
+    """
     amount = parts(text) if len(text) <= LONGEST else None
     units = None if amount is None else _in_units(*amount, pool)
     if units is None:
@@ -56,7 +58,7 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
 
 
 def check_not_little(units: int | None, pool: Pool, field: str = "units") -> None:
-    """Raises Invalid for 1 MiB where somebody must have meant 1 GiB; nothing at all and no limit are other things."""
+    """Raises Invalid for 1 MiB where 1 GiB must be meant; zero and "no limit" are fine."""
     if pool.unit == "MiB" and units and units < LEAST_MIB:
         meant = units if units * 1024 <= pool.units_per_card else 1
         raise Invalid(
@@ -67,7 +69,7 @@ def check_not_little(units: int | None, pool: Pool, field: str = "units") -> Non
 
 
 def exactly(text: str, pool: Pool) -> Fraction | None:
-    """What the text says in units of the pool, before it is rounded up; None where that cannot be said."""
+    """The amount in the pool's unit before rounding up; None if it cannot be expressed."""
     amount = parts(text) if len(text) <= LONGEST else None
     if amount is None:
         return None
@@ -91,31 +93,31 @@ def _in_units(number: Fraction, unit: str, pool: Pool) -> Fraction | None:
 
 
 def written(units: int, pool: Pool) -> str:
-    """An amount as `units_of` reads it again, to the unit."""
+    """An amount as text that `units_of` reads back to exactly the same units."""
     if pool.unit != "MiB":
         return str(units)
     return f"{units // 1024} GiB" if units % 1024 == 0 else f"{units} MiB"
 
 
 def first_amount(pool: Pool) -> str:
-    """What a form begins with, as one types it: a card, or the one share that is asked for."""
+    """The initial amount of a form: one card, or the only share that can be requested."""
     return written(pool.units_per_card if pool.unit in ("MiB", "percent") else 1, pool)
 
 
 def exact(units: int, pool: Pool) -> str:
-    """An amount as a page shows it, but never rounded: what a refusal names may be asked for."""
+    """An amount for display without rounding, so that the number in a refusal can be entered as it is."""
     return written(units, pool) if pool.unit == "MiB" else amount(units, pool)
 
 
 def counted_in(pool: Pool) -> str:
-    """What a bare number counts."""
+    """The unit that a bare number counts."""
     return {
         "card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": _("percent of a card"), "MiB": "GiB",
     }.get(pool.unit, pool.unit)  # fmt: skip
 
 
 def examples_of(pool: Pool) -> str:
-    """What may be written for this pool."""
+    """Examples of amounts for this pool."""
     return {
         "card": _("a number of cards: 2"),
         "MiB": _("memory (6 GiB) or a share of a card (half, 25 %)"),

@@ -61,7 +61,7 @@ def pools(now: usage_now.Live) -> Iterator[Metric]:
 
 
 def departments(now: usage_now.Live) -> Iterator[Metric]:
-    """A department's figures cover all teams below it: sum only over leaf="true", or everything counts twice."""
+    """Use by department. A department includes all teams below it, so sum only rows with leaf="true"."""
     labels = ["pool", "department", "leaf", "unit"]
     usage = GaugeMetricFamily(
         "portal_usage_units", "What a department uses of its own, borrows, lends, and what is held for it.",

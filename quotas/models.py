@@ -1,4 +1,4 @@
-"""What may be used by whom, what is used, and why it was decided so. Amounts are integers in the pool's native unit."""
+"""Clusters, pools, quotas, claims, decisions and the ledger. Amounts are integers in the pool's unit."""
 
 from __future__ import annotations
 
@@ -84,22 +84,22 @@ class Pool(models.Model):
 
     @property
     def with_a_card(self) -> tuple[int, int]:
-        """CPU in milli and memory in MiB that come with a card: who asks for more is charged for it. 0: as much as one likes."""
+        """CPU in milli and memory in MiB that come with a card; requests for more are charged for it. 0: unlimited."""
         cpu, memory = (self.cpu_per_card or 0, self.memory_per_card or 0)
         return cpu * self.beside_percent // 100, memory * self.beside_percent // 100
 
     def total_guaranteed(self, *, but: Department | None = None) -> int:
-        """Units guaranteed to all departments together, to one of them not counted."""
+        """Units guaranteed to all departments together, without those of the department with this id."""
         rows = self.quotas.all() if but is None else self.quotas.exclude(department=but)
         return rows.aggregate(total=models.Sum("guaranteed"))["total"] or 0
 
     def card_hours(self, unit_seconds: float) -> float:
-        """Hours of whole cards that so many seconds of the pool's units are."""
+        """Unit-seconds of the pool as hours of whole cards."""
         return unit_seconds / self.units_per_card / 3600
 
 
 class Node(models.Model):
-    """A machine as the cluster tells of it, and what the operator says."""
+    """A node as the cluster reports it, and what the operator has set."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     name = models.CharField(max_length=253)
@@ -159,7 +159,8 @@ class Card(models.Model):
 
 
 class OutsidePod(models.Model):
-    """A pod that the portal did not start, and what it has of one pool. It is never touched, and nobody's usage."""
+    """A pod that the portal did not start, and its use of one pool. The portal never touches it and charges it to
+    nobody."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="outside_pods")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="outside_pods")
@@ -179,7 +180,7 @@ class OutsidePod(models.Model):
 
 
 class Quota(models.Model):
-    """What a department is promised of a pool, how far above it may go, and how much of it others may use while idle."""
+    """A department's guaranteed quota in a pool, its borrow limit and its lend limit."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="quotas")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="quotas")
@@ -201,7 +202,7 @@ class Quota(models.Model):
 
 
 class UserCap(models.Model):
-    """How much of a pool each single user of a department may hold."""
+    """The most that each user of a department may hold in a pool."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="user_caps")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
@@ -227,9 +228,10 @@ OCCUPYING = [ClaimState.HOLDING, ClaimState.LEAVING]
 
 
 class Claim(models.Model):
-    """What one attempt of a workload asks from or holds of a pool; or a recall (pods = 0), which holds without running.
+    """What one attempt of a workload requests from or holds in a pool; or a recall (pods = 0), which holds without
+    running.
 
-    Field names are those of the engine's snapshot. A workload's next attempt is a new claim with the old submitted_at.
+    Fields are named as in the engine's snapshot. A workload's next attempt is a new claim with the old submitted_at.
     """
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
@@ -306,22 +308,22 @@ class Claim(models.Model):
 
     @property
     def is_of_window(self) -> bool:
-        """A recall that nobody asked for: a lending window closes."""
+        """Whether the recall was created by a closing lending window rather than by a person."""
         return self.is_recall and self.name == WINDOW
 
     @property
     def on_card(self) -> int:
-        """Units a pod takes of its card, or of its cards together."""
+        """Units that a pod takes of its card, or of its cards together."""
         return self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
 
     @property
     def units(self) -> int:
-        """What it asks for or holds in all, in the pool's unit."""
+        """All units that it requests or holds."""
         return self.units_per_pod * max(self.pods, 1)
 
 
 class PlanPass(models.Model):
-    """One planning pass that decided something: the snapshot it decided on and its plan (compressed JSON)."""
+    """A planning pass that changed something: its snapshot and its plan (compressed JSON)."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="passes")
@@ -335,7 +337,7 @@ class PlanPass(models.Model):
 
 
 class Decision(models.Model):
-    """One answer that changed something. Append-only; the reader sees their side of it."""
+    """A decision that changed something. Append-only; readers see their own side of it."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     plan_pass = models.ForeignKey(PlanPass, on_delete=models.CASCADE, related_name="decisions")
@@ -355,9 +357,9 @@ class Decision(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """Who used whose units from when until when: the pairwise ledger. Usage in unit-seconds is units × duration.
+    """Who used whose units from when until when. Use in unit-seconds is units × duration.
 
-    `own`: inside the user's own guarantee. Otherwise borrowed: `lender` null is the unpromised rest of the pool.
+    `own`: inside the user's own guarantee. Otherwise borrowed; `lender` null: from unassigned capacity.
     """
 
     claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="ledger")

@@ -1,4 +1,4 @@
-"""What workers and the beat run for quotas. Nobody imports this; messages carry ids only and may come twice."""
+"""Celery tasks of quotas. No module imports this one; messages carry ids only and may arrive twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plan(*, group_id: int, **_: Any) -> None:
 
 @shared_task(name="quotas.plan_all")
 def plan_all(*, tick: bool = False, **_: Any) -> None:
-    """The safety net under lost wake-ups; also ends recalls whose time is over."""
+    """Plans all pool groups, in case a hint was lost; also ends recalls whose time is over."""
     with claimed_tick("quotas.plan_all", tick=tick) as run:
         if run:
             recalls.end_overdue(now=timezone.now())
@@ -47,7 +47,7 @@ def meter(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Snapshots of old passes."""
+    """Deletes snapshots of old passes."""
     with claimed_tick("quotas.clean_up", tick=tick) as run:
         if run:
             replay.forget_old(now=timezone.now())

@@ -1,4 +1,4 @@
-"""Walking the tree of departments, once all of them are read."""
+"""Walking the tree of departments after reading all of them."""
 
 from __future__ import annotations
 

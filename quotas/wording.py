@@ -1,4 +1,4 @@
-"""The engine's answers in the reader's words: amounts of the pool, times of their zone, and only names they may see."""
+"""The engine's answers in the reader's words: amounts, local times, and only names that the reader may see."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Names:
 
 
 class Teller(_Names):
-    """For one reader; `named`: the public ids of claims that the sentences will name. Three queries in all."""
+    """Words for one reader. `named`: public ids of claims that the sentences will name. Three queries in all."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
         self.actor, self.named = actor, set(named)
@@ -56,7 +56,7 @@ class Teller(_Names):
         return {claim.public_id: self._label(claim, claim.department_id in self.actor.seen) for claim in rows}
 
     def _label(self, claim: Claim, seen: bool) -> str:
-        """A name where the reader may see it, else department and amount."""
+        """The claim's name if the reader may see it, else its department and amount."""
         size = amount(claim.units, claim.pool)
         if claim.is_recall:
             return _("a recall of %(department)s (%(size)s)") % {"department": claim.department.name, "size": size}
@@ -72,7 +72,7 @@ class Teller(_Names):
         )
 
     def reasons(self, data: Iterable[dict[str, Any]], pool: Pool) -> list[tuple[str, str]]:
-        """Each reason, as it is kept with a claim, as (why, what to do). What was advised already is not said again."""
+        """Each stored reason as (why, what to do). The same advice is not repeated."""
         reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
         advice_of: dict[str, str] = {}
         for reason in reasons:
@@ -99,7 +99,7 @@ def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def clock(seconds: int) -> str:
-    """Seconds since 1970 → a time in the reader's zone, with the day when it is not today."""
+    """Seconds since 1970 → a time in the reader's zone, with its date if it is not today."""
     local = localtime(moment(seconds))
     return format_date(local, "H:i:s" if local.date() == localdate() else _("j M H:i"))
 
@@ -109,7 +109,7 @@ def clock_of(when: dt.datetime) -> str:
 
 
 def lends(quota: Quota, *, now: dt.datetime) -> str:
-    """What the quota's department lends now, and what from when: the end of a sentence."""
+    """What the quota's department lends now, and what from when; the end of a sentence."""
     schedule, pool = schedule_of(quota), quota.pool
     limit, change = schedule.at(now), schedule.next_change(now)
     if change is None:
@@ -122,7 +122,7 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
 
 
 def return_sentence(due: Return, pool: Pool) -> str:
-    """What a borrower has to know of the next lending window that closes on it."""
+    """When a borrower may have to return units because a lending window closes."""
     text = (
         _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")
         if due.limit
@@ -132,7 +132,7 @@ def return_sentence(due: Return, pool: Pool) -> str:
 
 
 def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: str, **words: str) -> str:
-    """The one of three texts that the limit means: they are whole, since verbs and "nothing" go together in each language."""
+    """One of three whole sentences depending on the limit, because languages differ in how they say "nothing"."""
     text = everything if limit is None else some if limit else nothing
     return text % (words | {"limit": amount(limit, pool)})
 
@@ -167,7 +167,7 @@ def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
 
 
 class Words(_Names):
-    """For the claims of some snapshots of one pool group. Two queries, and one for the names of departments."""
+    """Words for the claims of snapshots of one pool group. Two queries, and one for department names."""
 
     def __init__(self, *snapshots: e.Snapshot) -> None:
         self.claims = {claim.id: claim for snapshot in snapshots for claim in snapshot.claims}
@@ -179,11 +179,11 @@ class Words(_Names):
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Of the workloads; a claim that nobody has asked goes by its id."""
+        """Names of the workloads; a hypothetical claim goes by its id."""
         return dict(Claim.objects.filter(public_id__in=self.claims).values_list("public_id", "name"))
 
     def claim(self, id: str) -> str:
-        """Its name, whose it is, and how much."""
+        """The claim's name, person and amount."""
         claim = self.claims.get(e.ClaimId(id))
         if claim is None:
             return id
@@ -195,7 +195,7 @@ class Words(_Names):
         return self._reader(unit, self.claim, lambda slug: self.pools.get(slug, slug))
 
     def of_plan(self, plan: e.Plan) -> Iterator[str]:
-        """A line for each answer."""
+        """One line for each answer."""
         for decision in plan.decisions:
             reader = self.reader(self.claims[decision.claim].pool)
             reasons = [sentence(reason, reader=reader) for reason in decision.reasons]
@@ -206,7 +206,7 @@ class Words(_Names):
             yield "Nobody waits."
 
     def of_difference(self, difference: Difference, standing: Standing) -> list[str]:
-        """`standing`: who is on the nodes that the change drains."""
+        """`standing`: claims on the nodes that the change drains."""
         sentences = [*self._of_nodes(standing)]
         for pool in self.units:
             in_pool = self._in(difference, pool)

@@ -65,7 +65,7 @@ class Lease:
 
     row: int
     since: dt.datetime
-    kept: bool = field(default=False)
+    is_stored: bool = field(default=False)
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
         """Stores the answer for good. Raises InFlight if the lease was taken over: then roll back."""
@@ -73,7 +73,7 @@ class Lease:
         body = "" if data is None else encrypt(JSONRenderer().render(data).decode())  # may hold a secret shown once
         if not own_row.update(status=status, body=body, headers=headers or {}):
             raise InFlight
-        self.kept = True
+        self.is_stored = True
 
     def drop(self) -> None:
         IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None).delete()
@@ -94,7 +94,7 @@ def idempotent(method: View) -> View:
         try:
             response: Response = method(self, request, *args, **kwargs)
         except Exception as error:
-            lease.kept = False  # its transaction was rolled back, and the answer in it
+            lease.is_stored = False  # its transaction was rolled back, and the answer in it
             try:
                 response = self.handle_exception(error)
             except Exception:
@@ -146,7 +146,7 @@ def settle(lease: Lease, response: Response) -> None:
     unconfirmed = response.status_code == 409 and response.data.get("code") == Unconfirmed.code
     if response.status_code >= 500 or response.status_code == 429 or unconfirmed:
         lease.drop()
-    elif not lease.kept:
+    elif not lease.is_stored:
         headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
         if response.content_type:
             headers["Content-Type"] = response.content_type

@@ -1,1 +1,2 @@
-"""The REST API of quotas: what is promised, used, lent, recalled and decided. Amounts stand beside their `unit`."""
+"""The REST API of quotas: guaranteed quota, use, loans, recalls and decisions. Amounts are accompanied by their
+`unit`."""

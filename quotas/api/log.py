@@ -1,4 +1,4 @@
-"""`decisions/` and `loans/`: why it was decided so, and who has whose units. Each reader sees their side."""
+"""`decisions/` and `loans/`: the decision log and the ledger, each reader from their own side."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
         return reader
 
     def asked(self, row: Decision) -> bool:
-        """The reader is on the side of who asked; whose work had to give learns for whom and how much."""
+        """Whether the reader is on the asking claim's side; a victim's side learns for whom and how much, not more."""
         return row.department_id in self.reader.seen
 
     @extend_schema_field(SideOut)
@@ -77,7 +77,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
 
 def decisions_of(actor: Actor) -> QuerySet[Decision]:
-    """Those in which one of the reader's departments asked or had to give."""
+    """Decisions whose asking claim or victims belong to the actor's departments."""
     rows = Decision.objects.select_related("claim__department", "claim__pool", "pool", "plan_pass")
     rows = rows.prefetch_related("victims__department", "victims__pool")
     if actor.sees_all:

@@ -29,7 +29,7 @@ MOST = 2**31 - 1
 
 
 def pool_for(slug: str) -> Pool:
-    """Pools are known to everyone. Raises NotVisible."""
+    """The pool; pools are visible to everyone. Raises NotVisible."""
     pool = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
     if pool is None:
         raise NotVisible
@@ -77,7 +77,7 @@ class QuotaIn(Strict):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Windows and their zone are one thing: both or neither."""
+        """Windows need their time zone: both or neither."""
         if ("windows" in attrs) != ("zone" in attrs) and attrs.get("windows") != []:
             missing = "zone" if "windows" in attrs else "windows"
             raise serializers.ValidationError({missing: serializers.Field.default_error_messages["required"]})
@@ -137,7 +137,7 @@ class PreviewOut(serializers.Serializer[Any]):
 
 
 def preview_answer(preview: Preview, pool: Pool | None, facts: Any = None) -> Response:
-    """`pool` None: the change concerns several, and each of `stopped` says which."""
+    """The preview as a response. `pool` None: several pools are affected, and each of `stopped` names its own."""
     data = {
         "unit": pool.unit if pool else None, "stopped": preview.stopped, "promised_at": preview.promised_at,
         "sentence": preview.sentence, "lines": preview.lines, "breaks": confirm.as_json(preview.breaks),

@@ -1,4 +1,4 @@
-"""Reasons and claims as one reader may know them: the ids of other departments' work are left out."""
+"""Reasons and claims as one reader may see them: ids of other departments' workloads are left out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REASONS = {
 
 
 class Reader:
-    """What one reader sees of claims that are named in answers. One query for all of them."""
+    """What one reader may see of the claims that answers name, read with one query."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
         self.actor, self.named = actor, set(named)
@@ -48,7 +48,7 @@ class Reader:
         return self.actor.seen
 
     def side(self, claim: Claim) -> dict[str, Any]:
-        """Everybody: department and amount. Its own people also: which workload."""
+        """The claim's department and amount; for its own people also the workload."""
         known = claim.department_id in self.seen
         return {
             "department": claim.department.slug,
@@ -87,7 +87,7 @@ class Reader:
 
 
 class SideOut(serializers.Serializer[Any]):
-    """One claim as the reader may know it."""
+    """One claim as the reader may see it."""
 
     department = serializers.CharField()
     units = serializers.IntegerField()

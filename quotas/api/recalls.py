@@ -1,4 +1,4 @@
-"""`recalls/`: an owner calls guaranteed units back, and watches them come."""
+"""`recalls/`: an owner reclaims guaranteed units, and follows their return."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RecallOut(serializers.ModelSerializer[Claim]):
 
 
 def serializer_context(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
-    """What RecallOut needs to know of all of them at once."""
+    """What RecallOut needs to know of all these recalls, read at once."""
     awaited = {id for recall in recalls for id in recall.waiting_on}
     leaving = Claim.objects.filter(Q(held_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
     return {"reader": Reader(actor), "leavers": leavers([*recalls, *leaving.select_related("department", "pool")])}

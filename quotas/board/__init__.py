@@ -1,1 +1,1 @@
-"""What is used, lent and waiting now and over time, read for pages, API and metrics; and whether the records agree."""
+"""What is used, lent and waiting, now and over time, for pages, API and metrics; and consistency checks."""

@@ -1,4 +1,4 @@
-"""Where free cards are and whose the others are: pools as node rows and card cells.
+"""The card map: pools as rows of nodes and cells of cards, with who occupies what.
 
 Everybody may see a pool's map. Names of workloads and users are on a cell only where the reader sees the department.
 """
@@ -21,7 +21,7 @@ OUTSIDE = "outside"  # the kind of a box: what no quota counts
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one claim occupies of one card: own, borrowed, or told to go."""
+    """What one claim occupies of one card: own, borrowed, or being recalled."""
 
     department: Department
     units: int
@@ -38,7 +38,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where a share is drawn on its card, 96 wide from 2."""
+    """The rectangle of a share on its card's drawing, which is 96 wide from x = 2."""
 
     kind: str
     x: str
@@ -61,12 +61,12 @@ class Cell:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing stands on it, of the portal's or outside."""
+        """Whether nothing occupies the card, neither of the portal nor outside quota."""
         return not self.shares and not self.card.outside
 
     @property
     def boxes(self) -> list[Box]:
-        """Memory, or MIG slices each at its own place, and last what is outside the quota."""
+        """Rectangles of memory, or of MIG slices at their positions; use outside quota last."""
         parts = [(share.kind, share.units, share.start) for share in self.shares]
         if self.card.outside:
             parts.append((OUTSIDE, self.card.outside, None))
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def core_boxes(self) -> list[Box]:
-        """Compute, where the card's system limits it."""
+        """Rectangles of compute, if the card's sharing system limits it."""
         parts: list[tuple[str, int, int | None]] = [(share.kind, share.cores, None) for share in self.shares]
         if self.card.outside_cores:
             parts.append((OUTSIDE, self.card.outside_cores, None))
@@ -82,13 +82,13 @@ class Cell:
 
     @property
     def slices(self) -> list[str]:
-        """Where the memory slices of a cut card meet."""
+        """Positions of the lines between a card's memory slices."""
         cut = any(share.start is not None for share in self.shares)
         return [f"{2 + i * 96 / self.card.units:.2f}" for i in range(1, self.card.units)] if cut else []
 
 
 def _boxes(parts: Iterable[tuple[str, int, int | None]], total: int) -> list[Box]:
-    """Side by side, but what has a start stands there."""
+    """Rectangles side by side, except for shares with a fixed start."""
     at, boxes = 0, []
     for kind, size, start in parts:
         at = at if start is None else start
@@ -99,7 +99,7 @@ def _boxes(parts: Iterable[tuple[str, int, int | None]], total: int) -> list[Box
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """MIG instances of one profile on a node whose cards are cut beforehand: on which card each is, nobody tells."""
+    """MIG instances of one profile on a node that was cut beforehand; which card each is on is unknown."""
 
     profile: str
     size: int  # memory slices
@@ -132,7 +132,7 @@ class NodeRow:
 
     @property
     def largest(self) -> int:
-        """The most units one pod of whole cards could get here."""
+        """The most units of whole cards that one pod could get on this node."""
         return sum(cell.card.units for cell in self.cells if cell.takes_pods and cell.is_empty)
 
 
@@ -173,7 +173,7 @@ class PoolOverview:
 
     @property
     def short_by(self) -> int:
-        """How much less is present than was promised."""
+        """How many guaranteed units exceed the present capacity."""
         return max(0, self.promised - self.present)
 
     @property
@@ -191,7 +191,7 @@ def _label(node: Node, *names: str) -> str:
 
 
 def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
-    """Every pool with its nodes and cards; `seen`: ids of the departments whose workloads the reader may know."""
+    """Every pool with its nodes and cards. `seen`: ids of the departments whose workloads may be named."""
     live = read(pools)
     cards, left = cards_of(live), _left_beside(live)
     strangers: dict[int, list[OutsidePod]] = defaultdict(list)
@@ -204,7 +204,8 @@ BESIDE = ("cpu_milli", "memory_mib", "pods")
 
 
 def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
-    """(cluster, node name) → what a machine that says how much it has beside its cards has left of it. Two queries."""
+    """(cluster, node name) → CPU, memory and pods that are left, for nodes that report how much they have. Two
+    queries."""
     clusters = {pool.group.cluster_id for pool in live.pools.values()}
     left: dict[tuple[int, str], dict[str, int]] = {}
     for node in Node.objects.filter(cluster__in=clusters).only("cluster_id", "name", "outside", *BESIDE):
@@ -225,7 +226,7 @@ def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
 
 
 def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
-    """The most units for which a machine with so much left has the CPU and memory that come with them, and a pod."""
+    """The most units for which a node with this much left has the CPU, memory and a pod that come with them."""
     if left.get("pods", 1) < 1:
         return 0
     shares = dict(zip(BESIDE, pool.with_a_card, strict=False))
@@ -236,7 +237,7 @@ def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
 
 
 def cards_of(live: Live) -> dict[int, list[Card]]:
-    """Pool id → its cards, each with its node. Two queries."""
+    """Pool id → its cards with their nodes. Two queries."""
     by_pool: dict[int, list[Card]] = defaultdict(list)
     rows = list(Card.objects.filter(pool__in=live.pools))
     nodes = Node.objects.in_bulk({card.node_id for card in rows})
@@ -314,7 +315,7 @@ def _largest(pool: Pool, row: NodeRow, left: Mapping[tuple[int, str], Mapping[st
 
 
 def _largest_share(row: NodeRow) -> int:
-    """Where cards are shared, a pod gets units of one card; where they are cut beforehand, one instance."""
+    """The most units one pod could get on shared cards (of one card) or on cards cut beforehand (one instance)."""
     if row.instances:
         return max((each.size for each in row.instances if each.free), default=0)
     return max((cell.free for cell in row.cells), default=0)
@@ -323,8 +324,8 @@ def _largest_share(row: NodeRow) -> int:
 def _by_card(
     live: Live, pool: int, claims: list[Claim], seen: Collection[int]
 ) -> tuple[dict[tuple[str, int], list[Share]], dict[tuple[str, str], list[Share]], int]:
-    """(node name, card index) → who occupies it; (node name, profile) → who has such an instance; and the units of
-    claims of which neither is known."""
+    """(node name, card index) → occupying shares; (node name, profile) → claims with such an instance; and the units
+    of claims whose place is unknown."""
     places: dict[tuple[str, int], list[Share]] = defaultdict(list)
     cut: dict[tuple[str, str], list[Share]] = defaultdict(list)
     unplaced = 0
@@ -370,7 +371,7 @@ def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int
 
 
 def _is_own(live: Live, entry: LedgerEntry) -> bool:
-    """Whether the units are the department's own, or promised to one that it is a team of."""
+    """Whether the units are guaranteed to the claim's department or to one above it."""
     return entry.own or any(above.pk == entry.lender_id for above in upwards(live.departments, entry.department_id))
 
 

@@ -1,4 +1,5 @@
-"""A trend as SVG paths, drawn on the server: one rectangle for each point, so that gaps in the metering stay gaps."""
+"""A usage trend as SVG paths drawn on the server: one rectangle for each point, so that gaps in the metering stay
+visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was used and lent over days: the trend from metered hours, and the pairwise ledger."""
+"""Use and loans over days: the trend from metered hours, and the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = dt.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Mean units of one stretch of time."""
+    """Mean units over one period."""
 
     at: dt.datetime
     guaranteed: float
@@ -83,7 +83,7 @@ def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, 
 
 @dataclass(slots=True)
 class Loan:
-    """What one department has of another in one pool: now, and over the days looked at."""
+    """What one department borrows from another in one pool: now, and over the period."""
 
     pool: Pool
     borrower: Department
@@ -98,7 +98,7 @@ class Loan:
 
 
 def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
-    """Who borrowed from whom, where one side is in `departments` and the other is not. One query.
+    """Loans with exactly one side in `departments`. One query.
 
     Running loans first, the longest first; then those that ended in the last `days` days.
     """

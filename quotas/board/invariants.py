@@ -1,4 +1,4 @@
-"""What must always be true of claims, quotas and the ledger (docs/quota-rules.md, Invariants), asked of the database.
+"""Invariants of claims, quotas and the ledger (docs/quota-rules.md, Invariants), checked in the database.
 
 Each question yields one violation after the other. `manage.py check_invariants`, the operator's page and the tests ask the same.
 """
@@ -20,7 +20,7 @@ Place = tuple[int, str, int]  # pool, node, card
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken invariant. `message` is an English sentence, marked for translation; `numbers` fill its places."""
+    """A violated invariant. `message` is an English sentence, marked for translation; `numbers` fill its places."""
 
     message: str
     numbers: dict[str, object]
@@ -53,7 +53,7 @@ def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Plac
 
 
 def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[Violation]:
-    """Whole cards belong to one pod; a shared card's pods fit together, in its memory and in its compute."""
+    """A whole card belongs to one pod; on a shared card all pods fit, in memory and in compute."""
     cards = Card.objects.filter(pool__isnull=False).select_related("node")
     there = {(card.pool_id, card.node.name, card.index): card for card in cards}
     used: dict[Place, int] = defaultdict(int)
@@ -110,7 +110,7 @@ def promises_fit() -> Iterator[Violation]:
 
 
 def fixed_work_is_guaranteed() -> Iterator[Violation]:
-    """What may not be preempted was admitted inside its guarantee, and stays there."""
+    """Non-preemptible work is inside the guarantee."""
     rows = Claim.objects.filter(preemptible=False, state=ClaimState.HOLDING, pods__gt=0)
     for claim in rows.filter(ledger__ended_at=None, ledger__own=False).distinct():
         yield Violation(N_("%(claim)s must not be stopped, and is on borrowed capacity"), {"claim": claim.public_id})
@@ -130,7 +130,7 @@ def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
 
 
 def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
-    """Own and borrowed units of a claim add up to what it holds, and nobody pays who holds nothing."""
+    """A claim's own and borrowed units add up to what it holds, and no claim that holds nothing has any."""
     open_entries = LedgerEntry.objects.filter(ended_at=None)
     entered = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
     for claim in claims:

@@ -1,4 +1,4 @@
-"""GPU-seconds, own and borrowed and lent, summed from the ledger by hour. Rows are remade, never counted up."""
+"""Unit-seconds (own, borrowed, lent) by hour, summed from the ledger. Rows are recomputed, never incremented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sums = dict[tuple[int, int], dict[str, int]]  # (department, pool) â†’ column â†
 
 
 def sum_hours(*, now: dt.datetime) -> int:
-    """Sums every hour since the last one written, and the running one so far. Returns how many hours."""
+    """Sums every hour since the last one written, and the current one so far. Returns how many hours."""
     this = now.replace(minute=0, second=0, microsecond=0)
     last = UsageHour.objects.order_by("-hour").values_list("hour", flat=True).first()
     oldest = LedgerEntry.objects.order_by("started_at").values_list("started_at", flat=True).first()

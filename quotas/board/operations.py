@@ -1,4 +1,4 @@
-"""How the pools are doing, for operators: how quickly recalled capacity came, how long the queues are, when each was planned."""
+"""Operational figures of pools for operators: reclaim times, queue lengths, last planning passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Reclaims:
-    """Of one pool in the last 24 hours: seconds from calling back to having it, and how many came after the promise."""
+    """A pool's reclaims in the last 24 hours: seconds from announcement to availability, and how many were late."""
 
     count: int
     median: float
@@ -25,7 +25,7 @@ class Reclaims:
 
 
 def reclaims(*, now: dt.datetime | None = None) -> dict[int, Reclaims]:
-    """Pool id → how its reclaims went, from the decision log. One query."""
+    """Pool id → its reclaims, from the decision log. One query."""
     now = now or timezone.now()
     rows = Decision.objects.filter(at__gt=now - DAY, kind__in=["reclaim", "admit"]).order_by("pk")
     asked: dict[int, dt.datetime] = {}
@@ -51,7 +51,7 @@ class Queue:
 
 
 def queues(live: Live) -> list[Queue]:
-    """By pool, the one with the oldest claim first."""
+    """Queues by pool, the one with the oldest claim first."""
     by_pool = []
     for pk, pool in live.pools.items():
         since = [c.queued_at for c in live.claims_of(pk) if c.state == ClaimState.PENDING and not c.is_recall]
@@ -60,5 +60,5 @@ def queues(live: Live) -> list[Queue]:
 
 
 def last_passes() -> list[PoolGroup]:
-    """Pool groups, the one that was planned longest ago first."""
+    """Pool groups, the one whose last planning pass is longest ago first."""
     return list(PoolGroup.objects.select_related("cluster").order_by("planned_at", "name"))

@@ -1,4 +1,4 @@
-"""What is on its way back: to a department that called for it, or away from one that borrowed it."""
+"""Units on their way back: to a department that reclaims them, or away from a borrower."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quotas.models import Claim, ClaimState, Pool
 
 @dataclass(frozen=True, slots=True)
 class Leaver:
-    """One claim that was told to go. `name` and `workload` are blank for readers of other departments."""
+    """One victim. `name` and `workload` are blank for readers of other departments."""
 
     department: Department
     units: int
@@ -25,9 +25,9 @@ class Leaver:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A claim of the department that waits for others to be gone; or a recall, also while it holds.
+    """A claim of the department that waits for victims to leave; or a recall, also while it holds.
 
-    `name` is blank for readers who do not see the claim's department: a team of theirs that they do not belong to.
+    `name` is blank for readers who do not see the claim's department, such as a team they do not belong to.
     """
 
     claim: Claim
@@ -45,7 +45,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A claim of the department that was told to go, and who gets what it frees. `name` as in Return."""
+    """A claim of the department that is being recalled, and who gets what it frees. `name` as in Return."""
 
     claim: Claim
     department: Department
@@ -55,7 +55,7 @@ class Departure:
 
 
 def coming_back(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Return]:
-    """Recalls first, then workloads with a reservation, each by the time promised."""
+    """Recalls first, then workloads with a reservation, each by promised time."""
     returns, leavers = [], leavers_of(live.all_claims())
     for claim in live.all_claims():
         if (
@@ -88,7 +88,7 @@ def _leaver(live: Live, claim: Claim, seen: Collection[int]) -> Leaver:
 
 
 def going_away(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Departure]:
-    """The earliest deadline first."""
+    """Claims that are being recalled, the earliest deadline first."""
     claims = list(live.all_claims())
     takers = {claim.pk: live.departments[claim.department_id] for claim in claims}
     departures = [

@@ -1,4 +1,4 @@
-"""Who uses what of every pool now: the one set of reads behind the pages, the API and the metrics.
+"""Who uses what of each pool now: the shared reads behind pages, API and metrics.
 
 Nothing here is a counter: usage is summed from live claims and open ledger entries each time. A department's numbers
 cover its whole subtree, so a loan between two teams of one department is own use when seen from that department.
@@ -30,7 +30,7 @@ class UserUsage:
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """One department's side of one pool."""
+    """One department's use of one pool."""
 
     pool: Pool
     department: Department
@@ -56,12 +56,12 @@ class PoolUsage:
 
     @property
     def idle(self) -> int:
-        """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a hold."""
+        """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a reservation or recall."""
         return max(0, self.guaranteed - self.own - self.lent - self.held_here)
 
     @property
     def held_here(self) -> int:
-        """Held units that nobody occupies any more."""
+        """Units reserved for the department that nobody occupies any more."""
         return self.held - self.coming
 
     @property
@@ -74,13 +74,13 @@ def department_usage(
 ) -> list[PoolUsage]:
     """One row for each pool in which the department or one below it has a quota or a live claim.
 
-    `seen`: ids of the departments whose people the reader may know; the use of others has no names.
+    `seen`: ids of the departments whose people may be named; use by others is shown without names.
     """
     return usages(read(pools), department.pk, seen=seen)
 
 
 def usages(live: Live, department: int, *, seen: Collection[int] = ()) -> list[PoolUsage]:
-    """The same from what was read already."""
+    """The same as `department_usage`, from what has been read already."""
     return [pool_usage(live, department, pool, seen=seen) for pool in live.pools if _concerned(live, department, pool)]
 
 
@@ -89,7 +89,7 @@ def _concerned(live: Live, department: int, pool: int) -> bool:
 
 
 def pool_usage(live: Live, department: int, pool: int, *, seen: Collection[int] = ()) -> PoolUsage:
-    """One department's side of one pool."""
+    """One department's use of one pool."""
     inside = live.subtree(department)
     entries = [entry for pk in inside for entry in live.entries.get((pk, pool), ())]
     foreign = [entry for entry in entries if not entry.own and entry.lender_id not in inside]

@@ -1,4 +1,4 @@
-"""What holds and what waits in the pools at this moment, read in a constant number of queries."""
+"""Claims that hold or wait in the pools now, read in a constant number of queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLAIM_COLUMNS = (
 
 @dataclass(slots=True)
 class Live:
-    """Everything that holds or waits now, read once; the questions below are answered from it."""
+    """Everything that holds or waits now, read once; the functions below derive their figures from it."""
 
     pools: dict[int, Pool]
     departments: dict[int, Department]
@@ -64,7 +64,8 @@ class Live:
 
 
 def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
-    """Nine queries, whatever the size; without claims six, for ceilings, which depend on quotas and cards alone."""
+    """Reads it with nine queries, whatever the size; without claims with six, for ceilings, which depend on quotas
+    and cards only."""
     wanted = {pool.pk: pool for pool in (Pool.objects.select_related("group__cluster") if pools is None else pools)}
     live = Live(wanted, {department.pk: department for department in Department.objects.all()})
     for department in live.departments.values():
@@ -86,7 +87,7 @@ IS_PRESENT = Q(healthy=True, node__present=True, node__drained=False, node__held
 
 
 def _read_presence(live: Live) -> None:
-    """Units that are there: of a node with a fixed MIG geometry what its instances cover, else what its cards have."""
+    """Present units: on a node with fixed MIG geometry those of its instances, else those of its cards."""
     usable = Card.objects.filter(IS_PRESENT, pool__in=live.pools)
     nodes = usable.order_by().values_list("pool", "node", "node__instances", "node__outside")
     for pool, _node, instances, outside, units in nodes.annotate(units=Sum(F("units") - F("outside"))):
@@ -100,7 +101,8 @@ def _read_presence(live: Live) -> None:
 
 
 def _read_stranded(live: Live) -> None:
-    """What stands on cards that are not present takes nothing of what is (units.stranded_units of the engine)."""
+    """Units on cards that are not present, which take nothing of present capacity (units.stranded_units of the
+    engine)."""
     rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
         "pool_id", "node__name", "index", "healthy"
     )
@@ -118,7 +120,7 @@ def _read_stranded(live: Live) -> None:
 
 
 def _read_claims(live: Live) -> None:
-    """Claims, their people and their ledger entries. Rows are joined here: a join in SQL would build each user anew."""
+    """Claims with their people and ledger entries. Joined here: a join in SQL would build each user anew."""
     rows = Claim.objects.filter(pool__in=live.pools, state__in=LIVE_CLAIMS).only(*CLAIM_COLUMNS)
     claims = {claim.pk: claim for claim in rows}
     users = User.objects.in_bulk({claim.user_id for claim in claims.values() if claim.user_id})
@@ -135,12 +137,13 @@ def _read_claims(live: Live) -> None:
 
 
 def reserved(claim: Claim) -> int:
-    """Units that a waiting claim has a title to."""
+    """Units reserved for a waiting claim."""
     return int((claim.reserved or {}).get("units", 0)) if claim.state == ClaimState.PENDING else 0
 
 
 def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
-    """Of each department what its holding recalls still hold: what workloads there and below have not drawn."""
+    """What the holding recalls of each department still hold after its workloads, and those below, have drawn from
+    them."""
     if pool not in live.called:
         standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
         recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
@@ -149,7 +152,8 @@ def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
 
 
 def _left_of(live: Live, recalls: list[Claim], standing: list[Claim]) -> Mapping[e.DepartmentId, int]:
-    """As the engine counts it: the oldest recall is drawn from first, the nearest department's before those above it."""
+    """What is left of the recalls, as the engine computes it: the oldest first, the nearest department's before those
+    above it."""
     workloads = [claim for claim in standing if not claim.is_recall]
     tree = [_in_tree(live, department) for department in live.departments.values()]
     return standing_of([_holding_for_engine(live, claim) for claim in (*recalls, *workloads)], EVER, tree).left
@@ -171,18 +175,19 @@ def _in_tree(live: Live, department: Department, quotas: Mapping[e.PoolId, e.Quo
 
 
 def held(live: Live, department: int, pool: int) -> int:
-    """Units kept for the department that none of its workloads uses yet."""
+    """Units reserved for the department or recalled by it that none of its workloads uses yet."""
     return sum(reserved(claim) for claim in live.claims.get((department, pool), ())) + recalled(live, department, pool)
 
 
 def coming(live: Live, department: int, pool: int) -> int:
-    """Of `held`: what others still occupy, and will leave to the department's claims."""
+    """The part of `held` that victims still occupy."""
     on_way = _on_way(live, pool)
     return sum(on_way[claim.pk] for claim in live.claims.get((department, pool), ()))
 
 
 def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
-    """Claim id → those who leave, of whom it waits for each: told for it, or for another that leaves something over."""
+    """Claim id → the leaving claims it waits for: those that leave for it, and those of others from which it gets
+    what is left."""
     claims = list(claims)
     leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
     by_claim: dict[int, dict[str, Claim]] = defaultdict(dict)
@@ -197,8 +202,11 @@ def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
 
 
 def _on_way(live: Live, pool: int) -> dict[int, int]:
-    """Claim id → of its title, the units that leaving claims still occupy. What one leaves goes to whom it is held for, then
-    to the others who wait for it; those that only one waits for come first."""
+    """Claim id → reserved units that leaving claims still occupy.
+
+    What a claim leaves goes first to the claim it leaves for, then to the others that wait for it. Leaving claims
+    that only one claim waits for are counted first.
+    """
     if pool in live.on_way:
         return live.on_way[pool]
     claims = live.claims_of(pool)
@@ -221,7 +229,8 @@ def recalled(live: Live, department: int, pool: int) -> int:
 
 
 def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
-    """Present units that nobody occupies and that are kept for nobody; recalls of `inside` are theirs to draw from."""
+    """Present units that nobody occupies and that are reserved for nobody, except recalls of the departments in
+    `inside`."""
     if pool not in live.unheld:
         claims, on_way = live.claims_of(pool), _on_way(live, pool)
         standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
@@ -233,17 +242,17 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
 
 
 def available(live: Live, department: int, pool: int) -> int:
-    """What the department may still take by right: its own, and what it may borrow."""
+    """The most the department may still take: its own and what it may borrow."""
     return _books(live, pool).available(e.DepartmentId(live.departments[department].slug))
 
 
 def ceiling(live: Live, department: int, pool: int) -> int:
-    """The most it could have of an empty pool with every card present."""
+    """The most it could have in an empty pool with every card present."""
     return _books(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
 
 
 def _books(live: Live, pool: int) -> Ledger:
-    """The engine's ledger of this pool, with what holds now charged to it."""
+    """The engine's ledger of this pool, charged with what holds now."""
     if pool not in live.books:
         row = live.pools[pool]
         id = e.PoolId(row.slug)

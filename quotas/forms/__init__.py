@@ -1,1 +1,1 @@
-"""What owners and operators fill in."""
+"""Forms for owners and operators."""

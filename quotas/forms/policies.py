@@ -1,4 +1,4 @@
-"""What the operator fills in about rules and policies. Times in seconds."""
+"""The operator's forms for rules and policies. Times in seconds."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ NEVER, LOWER, UP_TO = "never", "lower", "up_to"
 
 
 class PolicyForm(forms.Form):
-    """Whose work may be stopped for this scope's work. Without `own` the next wider policy counts."""
+    """The preemption policy of a scope. Without `own` the next wider policy applies."""
 
     own = forms.ChoiceField(
         label=_("Policy"),
@@ -152,7 +152,7 @@ class PolicyForm(forms.Form):
         return data
 
     def policy(self) -> e.Policy | None:
-        """What a valid form means; None: none of its own."""
+        """The policy of a valid form; None: none of its own."""
         data = self.cleaned_data
         if not data["own"]:
             return None

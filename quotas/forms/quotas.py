@@ -1,4 +1,4 @@
-"""What owners and operators fill in about quotas. Amounts are in the pool's unit; rights are decided by the actions."""
+"""Forms for quotas. Amounts are in the pool's unit; rights are checked by the actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quotas.models import Pool
 
 
 class PoolSelect(forms.Select):
-    """`data-resets` names the field whose amount begins again when a pool of another unit is chosen (static/portal.js)."""
+    """`data-resets` names the field that is reset when a pool with another unit is chosen (static/portal.js)."""
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
@@ -33,7 +33,7 @@ class PoolSelect(forms.Select):
 
 
 class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    """Each pool with what it counts in."""
+    """A choice of pools, labelled with their units."""
 
     widget = PoolSelect
 
@@ -42,7 +42,7 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
 
 
 class AmountField(forms.Field):
-    """An amount of the form's pool, as people write it; units once it is clean, None where nothing is said."""
+    """An amount of the form's pool as text; cleaned to units, None if it is empty."""
 
     widget = forms.TextInput
     pool: Pool
@@ -52,7 +52,7 @@ class AmountField(forms.Field):
 
     @property
     def unit(self) -> str:
-        """What a number alone counts."""
+        """The unit that a bare number counts."""
         return counted_in(self.pool)
 
     def prepare_value(self, value: Any) -> Any:
@@ -86,7 +86,7 @@ class AmountsForm(forms.Form):
 
 
 class RecallForm(forms.Form):
-    """`units` is an amount in words, and units of the pool once it is clean."""
+    """`units` is text, and units of the pool once it is clean."""
 
     pool = PoolField(
         label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None,
@@ -170,7 +170,7 @@ TIME = {"type": "time", "class": "form-control form-control-sm"}
 
 
 class WindowForm(AmountsForm):
-    """One lending window; a row that says nothing is none."""
+    """One lending window; an empty row is none."""
 
     days = forms.TypedMultipleChoiceField(
         label=_("Days"),
@@ -200,7 +200,7 @@ class WindowForm(AmountsForm):
         return data
 
     def window(self) -> Window | None:
-        """What a valid row means. Until 00:00 is until midnight."""
+        """The window of a valid row. An end of 00:00 is midnight."""
         data = self.cleaned_data
         if not data.get("days") or data.get("DELETE"):
             return None

@@ -25,7 +25,8 @@ Limit = int | None  # units others may use; None: all
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Lend at most `lend_limit` from minute `start` until minute `end` of these weekdays; `end` ≤ `start`: the next day."""
+    """Lend at most `lend_limit` from minute `start` until minute `end` on these weekdays; `end` ≤ `start`: of the
+    next day."""
 
     days: tuple[int, ...]
     start: int
@@ -33,7 +34,7 @@ class Window:
     lend_limit: Limit
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """[begin, end) in minutes of the week; what passes Sunday midnight goes on at 0."""
+        """[begin, end) in minutes of the week; a span that passes Sunday midnight continues at 0."""
         for day in self.days:
             begin = day * DAY + self.start
             end = day * DAY + self.end + (DAY if self.end <= self.start else 0)
@@ -58,17 +59,17 @@ class Schedule:
 
     @property
     def most(self) -> Limit:
-        """The largest limit there ever is."""
+        """The largest limit at any time."""
         return max((self.lend_limit, *(window.lend_limit for window in self.windows)), key=height)
 
     def lowest(self, begin: dt.datetime, end: dt.datetime) -> Limit:
-        """The smallest limit in force at any time of [begin, end]."""
+        """The smallest limit in force at any time in [begin, end]."""
         if not self.windows:
             return self.lend_limit
         return min((self.at(when) for when in (begin, *self._turns(begin, end))), key=height)
 
     def changes(self, after: dt.datetime) -> Iterator[tuple[dt.datetime, Limit]]:
-        """Every change in the eight days after, as (when, the new limit), in order."""
+        """Every change in the following eight days as (when, new limit), in order."""
         before = self.at(after)
         for when in self._turns(after, after + ROUND):
             limit = self.at(when)
@@ -77,12 +78,12 @@ class Schedule:
             before = limit
 
     def next_change(self, after: dt.datetime) -> tuple[dt.datetime, Limit] | None:
-        """When the limit becomes another, and which; None when it never does."""
+        """The next change as (when, new limit); None if there is never one."""
         return next(self.changes(after), None)
 
     def next_fall(self, after: dt.datetime, lent: int) -> tuple[dt.datetime, Limit] | None:
-        """When the limit next falls below `lent` units, and to how many; None when it never does. One that rises and is
-        still below them calls nothing back."""
+        """When the limit next falls below `lent` units, as (when, new limit); None if never. A limit that rises but
+        stays below `lent` does not count: it recalls nothing."""
         before = self.at(after)
         for when, limit in self.changes(after):
             if height(limit) < min(height(before), lent):
@@ -91,11 +92,11 @@ class Schedule:
         return None
 
     def next_above(self, after: dt.datetime, limit: Limit) -> dt.datetime | None:
-        """When more than `limit` may be lent next; None when never."""
+        """When more than `limit` may next be lent; None if never."""
         return next((when for when, then in self.changes(after) if height(then) > height(limit)), None)
 
     def _turns(self, begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
-        """The times in (begin, end] at which the limit may change: a window's edge, or the clocks."""
+        """Times in (begin, end] at which the limit may change: edges of windows and changes of the clocks."""
         moments = set(_clock_changes(self.zone, begin, end))
         minutes = {minute % DAY for window in self.windows for minute in (window.start, window.end)}
         day, last = begin.astimezone(self.zone).date(), end.astimezone(self.zone).date()
@@ -112,12 +113,12 @@ class Schedule:
 
 
 def height(limit: Limit) -> float:
-    """A limit as a number that compares: no limit is above every other."""
+    """A limit as a comparable number: no limit is above all others."""
     return math.inf if limit is None else limit
 
 
 def overlap(windows: tuple[Window, ...]) -> tuple[Window, Window] | None:
-    """Two windows (or one twice) that are in force at the same minute of the week; None when there are none."""
+    """Two windows (or one twice) that are in force at the same minute of the week; None if there are none."""
     spans = sorted(((*span, n) for n, window in enumerate(windows) for span in window.spans()))
     for (_, end, first), (begin, _, second) in pairwise(spans):
         if begin < end:
@@ -126,7 +127,7 @@ def overlap(windows: tuple[Window, ...]) -> tuple[Window, Window] | None:
 
 
 def _clock_changes(zone: ZoneInfo, begin: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
-    """The times in (begin, end] at which the zone's offset changes, to the second."""
+    """Times in (begin, end] at which the zone's UTC offset changes, to the second."""
 
     def offset(when: dt.datetime) -> dt.timedelta | None:
         return when.astimezone(zone).utcoffset()

@@ -1,4 +1,4 @@
-"""Lending windows at work: what the planner may lend, what is called back when a window closes, who is concerned when.
+"""Lending windows applied: what the planner may lend, what is recalled when a window closes, and who is affected when.
 
 What closes at T is promised back at T. So the planner lends nothing new that could not be back by then (minimum runtime,
 notice and grace before T), and one notice and grace before T the owner recalls what it then no longer lends, by the usual
@@ -37,7 +37,7 @@ def schedule_of(quota: Quota) -> Schedule:
 
 
 def from_json(data: dict[str, Any]) -> Window:
-    """As it is kept with the quota; minutes of the day."""
+    """Windows from the quota's stored JSON, with times in minutes of the day."""
     return Window(tuple(data["days"]), data["start"], data["end"], data["lend_limit"])
 
 
@@ -51,7 +51,7 @@ class OverlappingWindows(Invalid):
 
 
 def check(windows: tuple[Window, ...], zone: str) -> None:
-    """Raises OverlappingWindows, Invalid (windows, zone) for what cannot be meant."""
+    """Raises OverlappingWindows, Invalid (windows, zone)."""
     for window in windows:
         if not window.days or not set(window.days) <= set(range(7)) or len(set(window.days)) != len(window.days):
             raise Invalid(N_("List the weekdays on which the window begins, each once."), field="windows")
@@ -87,7 +87,7 @@ def time_of_day(minute: int) -> str:
 
 
 def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
-    """What the planner may lend now: no more than anything admitted now could give back in time."""
+    """The lend limit for the planner now: no more than work admitted now could return in time."""
     if not quota.windows:
         return quota.lend_limit
     pool = quota.pool
@@ -96,7 +96,7 @@ def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
 
 
 def most_lent(quota: Quota) -> Limit:
-    """The most it ever lends, for what can only run in another window; None without windows."""
+    """The largest lend limit of any window, for work that can only run in another window; None without windows."""
     if not quota.windows:
         return None
     most = schedule_of(quota).most
@@ -108,7 +108,7 @@ def most_lent(quota: Quota) -> Limit:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A recall that a closing window asks for: `units` of the department until more may be lent."""
+    """A recall caused by a closing window: `units` of the department until more may be lent again."""
 
     department: e.DepartmentId
     pool: e.PoolId
@@ -117,7 +117,7 @@ class Due:
 
 
 def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
-    """Asks for the recalls that are due, under the group's lock. True: load the snapshot again."""
+    """Creates the recalls that are due, under the group's lock. True: the snapshot must be loaded again."""
     if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
         return False  # nobody has windows
     quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
@@ -135,7 +135,7 @@ def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bo
 
 
 def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> list[Due]:
-    """What must be recalled now so that each of these quotas lends no more than it may when its notice is over."""
+    """The recalls needed now so that each quota lends no more than it may once its notice has passed."""
     parents = {department.id: department.parent for department in snapshot.departments}
     pools = {pool.id: pool for pool in snapshot.pools}
     by_pool: dict[str, list[Quota]] = defaultdict(list)
@@ -160,7 +160,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
 
 
 def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
-    """The ledger with recalls that have nothing yet counted as if they had."""
+    """The ledger with pending recalls counted as if they held their units."""
     ledger = usage_of(snapshot, pool.id)
     for claim in snapshot.claims:
         waits = claim.state is e.ClaimState.PENDING and claim.reserved is None
@@ -170,7 +170,7 @@ def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
 
 
 def _longest(snapshot: e.Snapshot, pool: e.Pool) -> dt.timedelta:
-    """The longest notice and grace of whoever runs there: it was frozen when they started."""
+    """The longest notice plus grace of the claims that run in the pool, frozen when each of them started."""
     holding = (claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is e.ClaimState.HOLDING)
     times = [notice_of(c, pool, snapshot.settings) + grace_of(c, pool, snapshot.settings) for c in holding]
     return dt.timedelta(seconds=max(times, default=0))
@@ -182,7 +182,8 @@ def _depth(parents: dict[e.DepartmentId, e.DepartmentId | None], department: e.D
 
 
 def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.DepartmentId, int]]:
-    """Who below `top` recalls how much, so that all of its subtree but `limit` is used or held by itself."""
+    """(department, units) of the recalls with which all but `limit` of the subtree of `top` is used or held by
+    itself."""
     accounts = [top]
     for account in accounts:  # grows while it is walked
         accounts += account.children
@@ -198,7 +199,7 @@ def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.Departme
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """When something borrowed may have to be back, because `lender` then lends only `limit`."""
+    """When borrowed units may have to be returned because `lender` then lends at most `limit`."""
 
     at: dt.datetime
     lender: Department
@@ -206,8 +207,10 @@ class Return:
 
 
 def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now: dt.datetime) -> Return | None:
-    """The earliest time at which a window closes on who lends (lender's slug → units) to the borrower; None: no window
-    concerns it. What others borrow of the same lenders counts: not everything fits when less is lent."""
+    """The earliest closing window that affects the borrower; `asked`: lender's slug → units. None: no window does.
+
+    Other borrowers of the same lenders count too: not everything fits when less is lent.
+    """
     quotas = {q.department_id: q for q in Quota.objects.filter(pool=pool).exclude(windows=[]).select_related("pool")}
     if not quotas:
         return None

@@ -1,1 +1,2 @@
-"""The planning pass: lock, snapshot, the engine's plan, and what is written of it; claims, loan entries, old passes again."""
+"""The planning pass: lock, snapshot, the engine's plan and its records; claims, ledger entries and replay of old
+passes."""

@@ -1,4 +1,4 @@
-"""Work that was called back for a claim that is no more goes on, before anybody else can count on what it would leave."""
+"""Resumes victims whose beneficiary no longer exists, before anybody else can count on their units."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from quotas.models import Claim, ClaimState, PoolGroup
 
 
 def resume_victims(group: PoolGroup, snapshot: e.Snapshot) -> tuple[e.Snapshot, tuple[e.ClaimId, ...]]:
-    """The snapshot with those holding again whose owner withdrew before their deadline, and who they are: nobody else waits for
-    them, and the quotas still bear them. Called under the group's lock."""
+    """The snapshot with these victims holding again, and their ids. Called under the group's lock.
+
+    Only victims whose owner withdrew before their deadline, that no other claim waits for and that the quotas still
+    allow.
+    """
     victims = [
         claim for claim in snapshot.claims if claim.held_for is not None and (claim.leave_by or 0) > snapshot.now
     ]

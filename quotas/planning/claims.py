@@ -1,4 +1,4 @@
-"""A claim's own life outside the plan: asking, going, gone. Freeing capacity needs no lock.
+"""A claim's life outside the plan: created, leaving, released. Freeing capacity needs no lock.
 
 All three are compare-and-set and may be called twice; they run inside the caller's transaction.
 """
@@ -17,14 +17,14 @@ from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
 
 def ask(**fields: Any) -> Claim:
-    """A new pending claim; the next pass answers it."""
+    """Creates a pending claim; the next pass answers it."""
     claim = insert(Claim(**fields))
     wake("quotas.plan", group_id=claim.pool.group_id)
     return claim
 
 
 def mark_leaving(claim: Claim, *, now: dt.datetime) -> bool:
-    """SIGTERM is being sent: from here there is no way back. True if the claim was occupying capacity."""
+    """Marks that SIGTERM is being sent, which cannot be undone. True if the claim was occupying capacity."""
     changed = Claim.objects.filter(
         pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None
     ).update(state=ClaimState.LEAVING, term_at=now, leave_by=now)
@@ -32,7 +32,7 @@ def mark_leaving(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def release(claim: Claim, *, now: dt.datetime) -> bool:
-    """What it held is free (or it asks no more). True the first time."""
+    """Frees what the claim held, or ends its request. True the first time."""
     if (
         not Claim.objects.filter(pk=claim.pk)
         .exclude(state=ClaimState.RELEASED)
@@ -46,6 +46,6 @@ def release(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def wake_all() -> None:
-    """Something that holds for every pool changed (a paused department, a weight)."""
+    """Wakes the planning of all pool groups after a change that concerns every pool (a paused department, a weight)."""
     for pk in PoolGroup.objects.values_list("pk", flat=True):
         wake("quotas.plan", group_id=pk)

@@ -1,4 +1,4 @@
-"""The pairwise ledger: who uses whose units from when until when. Settled after every pass, from the claims as they are."""
+"""The ledger: who uses whose units from when until when. Settled after each pass from the claims as they are."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the un
 
 
 def settle(group: PoolGroup, *, now: dt.datetime) -> int:
-    """Ends the entries that are not so any more and begins the new ones, under the group's lock. Returns how many."""
+    """Ends entries that no longer hold and begins new ones, under the group's lock. Returns how many changed."""
     return settle_as(group, load_snapshot(group, now=now), (), now=now)
 
 
 def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, now: dt.datetime) -> int:
-    """The same from a snapshot loaded under the same lock, and the rows admitted since. Who was released since is still in
-    it: nothing begins for those, and what they had has ended with them."""
+    """The same as `settle`, from a snapshot loaded under the same lock and the rows admitted since.
+
+    Claims released since are still in the snapshot: nothing begins for them, and their entries have ended with them.
+    """
     admitted = {claim.public_id: (claim.pk, claim.pool_id, claim.department_id) for claim in new}
     claims_now = tuple(
         replace(claim, state=e.ClaimState.HOLDING) if claim.id in admitted else claim
@@ -47,7 +49,7 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, n
 def _begin(
     due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], over: Collection[int], now: dt.datetime
 ) -> int:
-    """`over`: the entries that ended just now."""
+    """Begins entries. `over`: the entries that have just ended."""
     claims = dict(admitted)  # their claim, pool and department
     if others := {claim for claim, _, _ in due} - set(admitted):
         occupying = Claim.objects.filter(public_id__in=others, state__in=OCCUPYING)
@@ -68,8 +70,8 @@ def _begin(
 
 
 def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
-    """A loan goes on while anything of it is lent, whichever claims use it: what has begun anew, because the units are
-    shared out otherwise, says since when."""
+    """Sets `lent_since` of new entries to the start of the loan between the same two departments in the same pool, if
+    one runs or has just ended (`over`): which claims use the units may change without interrupting the loan."""
     if not new:
         return
     before = LedgerEntry.objects.filter(
@@ -88,15 +90,18 @@ Entry = tuple[int, Source, int]  # primary key, whose, units
 
 
 def _entries(group: PoolGroup) -> Iterator[Entry]:
-    """Those that have not ended."""
+    """Entries that have not ended."""
     rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
     for pk, claim, own, lender, units in rows.values_list("pk", "claim__public_id", "own", "lender__slug", "units"):
         yield pk, (claim, own, lender or ""), units
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:
-    """Where the units come from that workloads occupy at this moment. Leaving ones occupy until they are gone; a recall
-    that holds occupies nothing, but what it holds is not idle and so lent by nobody."""
+    """(claim, own, lender) → units: where the units that workloads occupy now come from.
+
+    Leaving claims occupy until they are gone. A recall that holds occupies nothing, but what it holds is not idle and
+    so is lent to nobody.
+    """
     running = tuple(
         claim if claim.state is e.ClaimState.HOLDING else replace(claim, state=e.ClaimState.HOLDING)
         for claim in snapshot.claims

@@ -1,4 +1,4 @@
-"""The row that everything which makes capacity less available takes first (docs/concurrency.md)."""
+"""The lock on a pool group's row, for everything that makes capacity less available (docs/concurrency.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCKED = Prepared(
 
 
 def locked_group(group_id: int) -> PoolGroup:
-    """Takes the row that everything which makes capacity less available takes first. Raises Busy, DoesNotExist."""
+    """Takes the lock on the pool group's row. Raises Busy, DoesNotExist."""
     group = LOCKED.first(group_id)
     if group is None:
         raise PoolGroup.DoesNotExist(group_id)

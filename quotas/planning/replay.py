@@ -1,4 +1,4 @@
-"""Planning passes that decided something: kept with what they decided on, and planned again from it."""
+"""Stored planning passes, and planning them again."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def _written(data: e.Snapshot | e.Plan) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A pass planned again. `kept` is the plan of then as JSON values (None: from before plans were kept)."""
+    """A pass planned again; `recorded` is its original plan as JSON values (None: from before plans were stored)."""
 
     plan_pass: PlanPass
     snapshot: e.Snapshot
     plan: e.Plan
-    kept: dict[str, Any] | None
+    recorded: dict[str, Any] | None
     same: bool
 
     @property
     def differing(self) -> list[str]:
-        """The claims that were answered otherwise then, and those withdrawn then but not now or the reverse."""
-        then, now = self.kept or {"decisions": [], "withdrawn": []}, plan_to_json(self.plan)
+        """Claims that were answered differently, or withdrawn only in one of the two plans."""
+        then, now = self.recorded or {"decisions": [], "withdrawn": []}, plan_to_json(self.plan)
         old, new = ({d["claim"]: d for d in plan["decisions"]} for plan in (then, now))
         answered = {claim for claim in {*old, *new} if old.get(claim) != new.get(claim)}
         return sorted(answered | (set(then["withdrawn"]) ^ set(now["withdrawn"])))
@@ -52,14 +52,17 @@ class NotKept(ValueError):
 
 
 def forget_old(*, now: dt.datetime) -> int:
-    """Drops snapshots and plans older than PLAN_DAYS, most of what the decision log weighs. Returns how many."""
+    """Deletes snapshots and plans older than PLAN_DAYS; decisions stay. Returns how many."""
     old = PlanPass.objects.filter(at__lt=now - dt.timedelta(days=settings.PLAN_DAYS)).exclude(snapshot=b"")
     return old.update(snapshot=b"", plan=b"")
 
 
 def snapshot_of(plan_pass: PlanPass) -> e.Snapshot:
-    """What the pass decided on. Raises NotKept when it is gone, SnapshotError when this version cannot read it, ValueError
-    or zlib.error when it is torn."""
+    """The snapshot that the pass decided on.
+
+    Raises NotKept if it has been deleted, SnapshotError if this version cannot read it, ValueError or zlib.error if
+    it is damaged.
+    """
     if not plan_pass.snapshot:
         raise NotKept
     return parse_snapshot(orjson.loads(zlib.decompress(plan_pass.snapshot)), recorded=True)

@@ -1,4 +1,4 @@
-"""The rules of a pool group as this process read them last: pools, departments, quotas, caps, nodes and cards.
+"""A cache, for each process, of a pool group's rules: pools, departments, quotas, caps, nodes and cards.
 
 They are thousands of rows that hardly ever change, and reading them would be two thirds of an idle pass (docs/adr/0041).
 PostgreSQL stamps every version of a row: `xmin` is the transaction that wrote it, `ctid` where that version lies; no two
@@ -22,8 +22,11 @@ _last: dict[int, tuple[Stamp, Any]] = {}  # by the pool group's id; replaced, ne
 
 
 def stamp(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
-    """One stamp for all rows of some tables that a condition (SQL with its numbers) names, in one query: of each table,
-    how many they are and the sum of 64-bit hashes of their keys with their stamps. None where the database has none."""
+    """One stamp for all rows of some tables that a condition (SQL with its numbers) selects, in one query.
+
+    For each table: the number of rows and the sum of 64-bit hashes of their keys and row stamps. None if the database
+    has none.
+    """
     if connection.vendor != "postgresql":
         return None
     parts: list[str] = []
@@ -39,7 +42,7 @@ def stamp(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
 
 
 def read(group_id: int, stamp: Stamp | None, make: Callable[[], T]) -> T:
-    """What `make` gives, or what it gave last for this group if the stamp is still the same."""
+    """The result of `make`, or the last one for this group if the stamp is unchanged."""
     if stamp is None:
         return make()
     last = _last.get(group_id)

@@ -43,7 +43,7 @@ SHOWN = ("decision", "own", "borrowed", "reasons", "position", "ahead", "waiting
 
 
 def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
-    """Answers every pending claim of one pool group, and writes the answers down. Raises Busy."""
+    """Answers every pending claim of one pool group and records the answers. Raises Busy."""
     began = time.perf_counter()
     with durable():
         group = locked_group(group_id)
@@ -72,8 +72,8 @@ def record(
     milliseconds: int = 0,
     gone_on: Collection[e.ClaimId] = (),
 ) -> list[Decision]:
-    """Writes what changed, and who has `gone_on` before; returns the rows of the decision log (none when the plan says what is
-    already so)."""
+    """Writes the plan's changes and the `gone_on` victims resumed before it; returns the new rows of the decision
+    log."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
     rows = _claims(ids | {*gone_on, *plan.withdrawn})
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
@@ -103,7 +103,7 @@ def _claims(ids: Collection[e.ClaimId]) -> Iterable[Claim]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A claim that goes on waiting, what is to be shown of it, and whether that is a new answer."""
+    """A claim that keeps waiting, its position and reasons, and whether they are new."""
 
     claim: Claim
     decision: e.Decision
@@ -112,7 +112,7 @@ class Waiting:
 
 
 class Recorder:
-    """The writing of one plan; lives as long as its transaction."""
+    """Writes one plan; exists as long as its transaction."""
 
     def __init__(
         self, group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, claims: dict[str, Claim], now: dt.datetime
@@ -123,7 +123,7 @@ class Recorder:
         self.waiting: list[Waiting] = []
 
     def admit_all(self, decisions: Sequence[e.Decision]) -> None:
-        """Work that starts, in three statements for all whose answers differ only in their places."""
+        """Admits all claims whose answers differ in their placement only, with three statements."""
         wanted = {self.claims[decision.claim].pk: decision for decision in decisions}
         rows = Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING)
         groups: dict[bytes, list[int]] = defaultdict(list)
@@ -149,7 +149,7 @@ class Recorder:
             self._queue(claim, decision)
 
     def withdraw(self, claim_id: str) -> None:
-        """The victim goes on, unless SIGTERM is already on its way."""
+        """Lets the victim continue, unless SIGTERM is already being sent."""
         claim = self.claims[claim_id]
         if self._change(claim, {"state": ClaimState.LEAVING, "term_at": None}, state=ClaimState.HOLDING,
                         leave_by=None, held_for=None):  # fmt: skip
@@ -173,7 +173,7 @@ class Recorder:
         } | self._shown(decision)  # fmt: skip
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:
-        """Waiting, reserved or impossible for now: the claim stays pending and says why."""
+        """Waiting, reserved or impossible for now: the claim stays pending with its reasons."""
         kind, shown = decision.decision.value, self._shown(decision)
         reserved = self._reserved(decision)
         shown |= {"reserved": reserved, "promised_at": moment(decision.by) if decision.by is not None else None}
@@ -190,8 +190,10 @@ class Recorder:
             self._log(claim, kind, decision_to_json(decision), victims)
 
     def queue_all(self) -> None:
-        """Those for whom nobody leaves, together: when one starts, thousands move up by one. Only a new answer is an event of
-        its workload; that the others moved is one event of their department."""
+        """Writes the waiting claims that have no victims, all together: when one starts, thousands move up by one.
+
+        A new answer is an event of its workload; changed positions are one event of their department.
+        """
         pending = self._still_pending([each.claim.pk for each in self.waiting if each.news])
         rows = [(each.claim.pk, [*map(each.shown.get, SHOWN), self.now]) for each in self.waiting]
         write_each(Claim, [*SHOWN, "answered_at"], rows, state=ClaimState.PENDING)
@@ -210,7 +212,7 @@ class Recorder:
             emit_all(events)
 
     def _still_pending(self, claims: Sequence[int]) -> set[int]:
-        """Of these, locked."""
+        """Those of these claims that are still pending, locked."""
         rows = (
             Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING).order_by("pk")
         )
@@ -218,14 +220,14 @@ class Recorder:
         return {pk for part in parts for pk in rows.filter(pk__in=part).values_list("pk", flat=True)}
 
     def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
-        """Notice begins: from now on the victim is leaving, and what it frees is the beneficiary's."""
+        """Begins the victim's notice: it is leaving now, and what it frees belongs to the beneficiary."""
         leave_by = self.now + dt.timedelta(seconds=victim.notice)
         return self._change(
             victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
         )
 
     def _change(self, claim: Claim, condition: dict[str, Any], **values: Any) -> bool:
-        """Compare-and-set of one claim; wakes whoever runs its workload when its state changed."""
+        """Compare-and-set of one claim; wakes the reconciler if its state changed."""
         if not Claim.objects.filter(pk=claim.pk, **condition).update(**values):
             return False
         if "state" in values and claim.is_recall:
@@ -260,7 +262,7 @@ class Recorder:
         self.changes.append((row, victims or []))
 
     def written(self, milliseconds: int) -> list[Decision]:
-        """The decision log's rows of this pass, and what it decided on; nothing when nothing changed."""
+        """Writes the decision log and the pass; returns the rows, none if nothing changed."""
         if not self.changes:
             return []
         plan_pass = PlanPass.objects.create(

@@ -1,4 +1,4 @@
-"""Database rows → the engine's Snapshot, in a constant number of queries. Decisions are taken only on one loaded under the lock.
+"""Database rows → the engine's Snapshot, in a constant number of queries. Decisions use only one loaded under the lock.
 
 Ids in a snapshot are slugs (departments, pools) and public ids (claims); times are whole seconds since 1970.
 """
@@ -27,7 +27,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
-    """Everything one pass over this pool group may know; without `claims`, the rules and nodes alone."""
+    """All input of one pass over this pool group; without `claims`, the rules and nodes only."""
     rules = _rules(group)
     return e.Snapshot(
         id=id or group.name,
@@ -41,7 +41,8 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: b
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything but the load: rows, and of the nodes what the engine takes, by pool. Nobody changes what is in it."""
+    """Everything but the claims: rows, and nodes by pool as the engine takes them. Immutable by convention, because
+    it is cached."""
 
     pools: tuple[Pool, ...]
     departments: tuple[Department, ...]
@@ -71,7 +72,7 @@ def _read_rules(group: PoolGroup) -> Rules:
 
 
 def settings_of(group: PoolGroup) -> e.Settings:
-    """The group's own, where the operator has set them, else the installation's."""
+    """The group's own settings where the operator has set them, else the installation's."""
     return e.Settings(
         fair_sharing=settings.FAIR_SHARING if group.fair_sharing is None else group.fair_sharing,
         starvation_after=settings.STARVATION_AFTER if group.starvation_after is None else group.starvation_after,
@@ -109,7 +110,7 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
 
 
 def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
-    """Pool → its nodes by name. Cards come as tuples: a cluster has thousands of them."""
+    """Pool id → its nodes by name. Cards come as tuples, because a cluster has thousands of them."""
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
     names = ("pool_id", "node_id", "index", "units", "cores", "healthy", "outside", "outside_cores")
     for pool_id, node_id, index, units, cores, healthy, outside, more in Card.objects.filter(
@@ -129,7 +130,7 @@ NO_CARD = e.Card(units=0)
 
 
 def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
-    """A quarantined card stays in the row with 0 units, so that the indexes of the others do not move."""
+    """A quarantined card stays in the list with 0 units, so that the indexes of the others do not move."""
     usable = node.takes_pods
     instances = _less(node.instances, node.outside.get("instances"))
     return e.Node(
@@ -145,7 +146,7 @@ def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
 
 
 def _left(node: Node, what: str) -> int | None:
-    """What a node has less what pods have that the portal did not start: its kubelet counts these, too."""
+    """What a node has after pods that the portal did not start: its kubelet counts them too."""
     has: int | None = getattr(node, what)
     return None if has is None else max(0, has - node.outside.get(what, 0))
 
@@ -179,7 +180,7 @@ def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:
 
 
 def lowest_caps(caps: Iterable[Mapping[K, int]]) -> dict[K, int]:
-    """What is said above holds in every team as well: the smallest cap counts."""
+    """A cap holds for all teams below: the smallest one for each pool."""
     lowest: dict[K, int] = {}
     for each in caps:
         for pool, units in each.items():
@@ -244,7 +245,7 @@ def _read_claim(values: tuple[Any, ...]) -> e.Claim:
 
 
 def claim_of(claim: Claim) -> e.Claim:
-    """One row, saved or not: the question "what would happen to this one?"."""
+    """One claim, saved or not, for questions such as "what would happen to it?"."""
     row = {column: getattr(claim, column) for column in CLAIM_COLUMNS if "__" not in column}
     row |= {column: None if row[column] is None else seconds(row[column]) for column in MOMENTS}
     return _claim(

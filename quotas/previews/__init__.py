@@ -1,1 +1,1 @@
-"""What a change would do to others: the engine asked as it is and as it would be."""
+"""What a change would do to others: the engine is asked for the plan with and without it."""

@@ -1,4 +1,4 @@
-"""What else could have been decided, in one reader's words: whose work would have gone instead, and why it did not."""
+"""Alternatives to a decision, in one reader's words: which other victims there were, and why they were not chosen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PLANNED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Without the `spared` the `others` would have gone; nobody, if there are none. All as this reader may know them."""
+    """An alternative: without the `spared`, the `others` (nobody, if empty) would have been preempted, and `why` that
+    was not chosen. As this reader may see them."""
 
     spared: tuple[str, ...]
     others: tuple[str, ...]
@@ -31,7 +32,7 @@ class Instead:
 
 
 def alternatives_to(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
-    """The alternatives to those whom this decision told to go. Raises what `passes.snapshot_of` raises."""
+    """The alternatives to this decision's victims. Raises what `replay.snapshot_of` raises."""
     victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
     if not victims:
         return []
@@ -53,7 +54,7 @@ def alternatives_to(actor: Actor, row: Decision, seen: Collection[int]) -> list[
 
 
 def _reason_against(alternative: Alternative, pool: Pool, *, numbers: bool) -> str:
-    """`numbers`: the reader may know how long others' work has run, and its priority."""
+    """Why the alternative was not chosen. `numbers`: the reader may know runtime and priority of others' work."""
     if not alternative.answer.victims:
         return _unless_others_go(alternative.answer)
     if alternative.worse_in is None:

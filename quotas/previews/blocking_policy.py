@@ -1,4 +1,4 @@
-"""Whether a policy is what keeps a claim waiting, and how that is said: the rule in words, and whose policy it is."""
+"""Whether a preemption policy keeps a claim waiting: the rule, and where it is set."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RULES = ("reclaim", "within")  # in the order of `policy_sentences`
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """One rule of a policy that says no, and where the policy is set: quota, department, pool or default."""
+    """A rule that prevents preemption, and where it is set: quota, department, pool or default."""
 
     policy: e.Policy
     rule: str
     source: str
 
     def sentence(self, department: Department, pool: Pool) -> str:
-        """What the rule says, whose policy it is, and who can change it."""
+        """The rule, whose policy it is, and who can change it."""
         where = {
             "quota": _("%(department)s in %(pool)s") % {"department": department.name, "pool": pool.name},
             "department": department.name,
@@ -41,8 +41,10 @@ class Barred:
 
 
 def barred(snapshot: e.Snapshot, id: e.ClaimId) -> Barred | None:
-    """The rule without which a claim of the snapshot that waits would start, or call back what it needs: the engine is
-    asked once more for each rule that is stricter than usual. None when it is not the policy."""
+    """The rule that keeps a waiting claim of the snapshot from starting or reclaiming; None if no policy does.
+
+    The engine is asked once more for each rule that is stricter than the default.
+    """
     claim = next(each for each in snapshot.claims if each.id == id)
     department = next(each for each in snapshot.departments if each.id == claim.department)
     pool = next(each for each in snapshot.pools if each.id == claim.pool)
@@ -67,14 +69,18 @@ def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
 
 
 def policy_against_reclaim(department: Department, pool: Pool) -> Barred | None:
-    """The policy by which the department takes nothing back that it has lent; None where it may. It has a quota there."""
+    """The policy under which the department cannot reclaim anything it lends; None if it can. It has a quota in the
+    pool."""
     policy, source = Scope(department, pool).effective()
     return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None
 
 
 def barred_in_queue(claim: Claim) -> Barred | None:
-    """The same of a claim that waits, from its last answer and the ledger, since a page cannot plan at each look: it is
-    inside the guarantee, short of what others borrow, and its policy takes nothing of that."""
+    """As `barred`, but from the claim's last answer and the ledger, because a page cannot plan on each view.
+
+    Not None for a claim inside its guarantee that lacks units others borrow and whose policy restricts reclaiming
+    them.
+    """
     if [reason["code"] for reason in claim.reasons] != [NotEnough.code]:
         return None
     department, pool = claim.department, claim.pool

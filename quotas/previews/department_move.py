@@ -1,4 +1,4 @@
-"""What moving a department in the tree, or another weight, would change. Read only; the same engine decides."""
+"""Preview of moving a department or changing its weight. Read only."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from quotas.previews.effects import Preview, effect_of, preview_of
 
 
 def preview_department(*, actor: Actor, department: Department, parent: Department | None, weight: int) -> Preview:
-    """Who would be told, start or wait at once, and what the department could have at most. For operators.
+    """Who would be recalled, start or wait at once, and the department's new ceiling. For operators.
 
-    Raises Invalid (below itself, weight), HasWork (the new parent has work of its own).
+    Raises Invalid (below itself, weight), HasWork (the new parent has workloads).
     """
     actor.require_operator()
     check_move(department, parent)
@@ -41,7 +41,7 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
 
 
 def preview_pause(*, actor: Actor, department: Department) -> Preview:
-    """Who is about to start, or has a time, and would wait instead. Raises Forbidden."""
+    """Who would wait although about to start or with a promised time. Raises Forbidden."""
     actor.require(Right.STEER, department)
     now = timezone.now()
     inside = set(Department.objects.filter(pk__in=department.with_teams()).values_list("slug", flat=True))
@@ -56,19 +56,19 @@ def preview_pause(*, actor: Actor, department: Department) -> Preview:
 def breaks_of_change(
     *, actor: Actor, department: Department, parent: Department | None, weight: int
 ) -> Sequence[Break]:
-    """What another place or weight takes from somebody (settings.DEPARTMENT_BREAKS)."""
+    """What another parent or weight breaks (settings.DEPARTMENT_BREAKS)."""
     if (parent.pk if parent else None, weight) == (department.parent_id, department.weight):
         return ()
     return preview_department(actor=actor, department=department, parent=parent, weight=weight).breaks
 
 
 def breaks_of_pause(*, actor: Actor, department: Department) -> Sequence[Break]:
-    """What pausing it takes from somebody (settings.PAUSE_BREAKS)."""
+    """What a pause breaks (settings.PAUSE_BREAKS)."""
     return () if department.paused else preview_pause(actor=actor, department=department).breaks
 
 
 def with_place(snapshot: e.Snapshot, department: Department, parent: Department | None, weight: int) -> e.Snapshot:
-    """The snapshot with the department, and all below it, under another parent (None: at the top)."""
+    """The snapshot with the department and its subtree under another parent (None: at the top)."""
     above = e.DepartmentId(parent.slug) if parent else None
     rows = (
         replace(row, parent=above, weight=weight) if row.id == department.slug else row for row in snapshot.departments
@@ -77,7 +77,7 @@ def with_place(snapshot: e.Snapshot, department: Department, parent: Department 
 
 
 def _owners(department: Department, parent: Department | None) -> Iterator[str]:
-    """An owner's role reaches down the tree."""
+    """Sentences about whose owners would start or stop managing the department."""
     if parent is not None and parent.pk != department.parent_id:
         yield _("The quota owners of %(parent)s would also manage it.") % {"parent": parent.name}
     if department.parent is not None and (parent is None or parent.pk != department.parent_id):
@@ -85,7 +85,7 @@ def _owners(department: Department, parent: Department | None) -> Iterator[str]:
 
 
 def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
-    """What its new place lets it have at most, and where it uses more than that already: that breaks."""
+    """The new ceilings; where the department already uses more, that is a break."""
     id = e.DepartmentId(department.slug)
     for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):
         old, new = usage_of(before, e.PoolId(pool.slug)), usage_of(after, e.PoolId(pool.slug))

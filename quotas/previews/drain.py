@@ -1,4 +1,4 @@
-"""What a drained node would mean for what runs there and for what is promised. Read only; the same engine decides."""
+"""Preview of draining a node or changing a pool's capacity. Read only."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from quotas.previews.effects import Preview, breaks_of, effect_of, preview_of, s
 
 
 def preview_drain(*, actor: Actor, node: Node) -> Preview:
-    """What runs on the node now (it stays until it ends), and for whom the next pass would decide otherwise without the
-    node. For operators."""
+    """What runs on the node (it stays until it ends), and whose decision would differ without the node. For
+    operators."""
     actor.require_operator()
     now = timezone.now()
     groups = PoolGroup.objects.filter(pools__cards__node=node).distinct().order_by("name")
@@ -50,7 +50,7 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
 
 
 def _shorter(node: Node) -> Iterator[Break]:
-    """The pools of which more is promised than would be there without the node."""
+    """Pools with more guaranteed than would be present without the node."""
     if not node.takes_pods:
         return
     for pool in Pool.objects.filter(cards__node=node).distinct():
@@ -68,7 +68,7 @@ def _shorter(node: Node) -> Iterator[Break]:
 
 
 def preview_nominal(*, actor: Actor, pool: Pool, nominal: int) -> Preview:
-    """Who would be told or wait if this were all that may be promised and lent of a pool. For operators."""
+    """Who would be recalled or wait if the pool's nominal capacity were this. For operators."""
     actor.require_operator()
     snapshot = load_snapshot(pool.group, now=timezone.now())
     rows = (replace(row, nominal=nominal) if row.id == pool.slug else row for row in snapshot.pools)

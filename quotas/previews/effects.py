@@ -1,4 +1,4 @@
-"""What a change would do at this moment, as far as one reader may know it: the engine asked twice, and the difference told.
+"""The effect of a change now, as far as one reader may see it: the difference between two plans.
 
 Nothing here decides and nothing is written. A change may concern several pool groups; each is planned as it is and as it
 would be.
@@ -26,7 +26,7 @@ from quotas.wording import clock_of
 
 @dataclass(frozen=True, slots=True)
 class ClaimSide:
-    """One claim as far as the actor may see: the name only of their own departments' work."""
+    """One claim as far as the actor may see it: named only if it is of their own departments."""
 
     department: Department
     pool: Pool
@@ -39,7 +39,7 @@ class ClaimSide:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Who waits for a time that was promised, and would start later; `then` None: without a time."""
+    """A waiting claim with a promised time that would start later; `then` None: without a promised time."""
 
     side: ClaimSide
     now: dt.datetime
@@ -48,8 +48,8 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Who would be told to go, who would stay after all, start, or wait instead; `later` are units that would count as
-    borrowed from then on. `promised_at`: by when those told would be gone; None when nobody is."""
+    """Claims that would be recalled, keep running after all, start, or wait instead. `later`: units that would count
+    as borrowed from then on. `promised_at`: when the last recalled claim would be gone; None if none is recalled."""
 
     stopped: tuple[ClaimSide, ...] = ()
     staying: tuple[ClaimSide, ...] = ()
@@ -68,7 +68,8 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`sentence` says the most important thing with its numbers, `lines` what else. `stopped` are those told to go."""
+    """`sentence`: the headline with its numbers; `lines`: further sentences; `stopped`: claims that would be
+    recalled."""
 
     stopped: tuple[ClaimSide, ...]
     promised_at: dt.datetime | None
@@ -78,7 +79,7 @@ class Preview:
 
     @property
     def unsaid(self) -> list[str]:
-        """What breaks that neither the sentence, the lines nor the table of those told say."""
+        """Breaks that neither the sentence, the lines nor the table of recalled claims mention."""
         return [
             each.sentence for each in self.breaks if each.kind not in IN_SENTENCE and each.sentence not in self.lines
         ]
@@ -88,7 +89,7 @@ IN_SENTENCE = {"stopped", "waits", "recallable"}
 
 
 def effect_of(actor: Actor, *differences: Difference) -> Effect:
-    """What the differences, one of each pool group, mean for this reader."""
+    """What the differences, one for each pool group, mean for this reader."""
     stopped = {claim for each in differences for claim in each.told}
     staying = {
         c for each in differences for c in (*each.spared, *(set(each.after.withdrawn) - set(each.before.withdrawn)))
@@ -126,7 +127,7 @@ def _impossible(decision: e.Decision | None) -> bool:
 
 
 def _late(difference: Difference) -> Iterator[tuple[str, tuple[dt.datetime, dt.datetime | None]]]:
-    """Who is promised a time now, and would get a later one, or none: when it is, and when it would be."""
+    """Claims with a promised time that would get a later one or none: (claim, (now, then))."""
     for change in difference.changes:
         before, after = change.before, change.after
         if before is None or after is None or before.by is None or _starts(after) or _impossible(after):
@@ -147,7 +148,7 @@ def side_of(actor: Actor, claim: Claim) -> ClaimSide:
 
 
 def _last(difference: Difference) -> dt.datetime | None:
-    """By when the last of those told would be gone."""
+    """When the last recalled claim would be gone."""
     victims = set(difference.told)
     by = [d.by for d in difference.after.decisions if d.by is not None and victims & set(d.victims)]
     return moment(max(by)) if by else None
@@ -163,8 +164,11 @@ def _later(differences: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
 
 
 def breaks_of(effect: Effect) -> Iterator[Break]:
-    """What is taken from whom, each in one sentence. Who is about to start changes from one second to the next: that
-    somebody waits or comes later is part of what is confirmed, not who."""
+    """What the change breaks, one sentence for each loss.
+
+    Who is about to start changes from second to second, so of waiting claims only the fact is confirmed, not which
+    they are.
+    """
     for side in effect.stopped:
         yield Break(
             "stopped", _("%(who)s would have to release its capacity.") % {"who": claim_label(side)}, (side.claim,)
@@ -189,7 +193,7 @@ def breaks_of(effect: Effect) -> Iterator[Break]:
 
 
 def claim_label(side: ClaimSide) -> str:
-    """One claim in a list, as far as the reader may know it."""
+    """One claim in a list, as far as the reader may see it."""
     name = side.name or (_("a recall") if side.own else _("a workload of another department"))
     text = _("%(department)s: %(name)s, %(units)s")
     return text % {"department": side.department.name, "name": name, "units": amount(side.units, side.pool)}
@@ -199,7 +203,7 @@ def claim_label(side: ClaimSide) -> str:
 
 
 def preview_of(effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = ()) -> Preview:
-    """The effect as a headline, what else is to be said, and what else breaks."""
+    """The effect as a Preview."""
     sentence, *others = [*_sentences(effect), *lines]
     return Preview(effect.stopped, effect.promised_at, sentence, tuple(others), (*breaks_of(effect), *breaks))
 
@@ -244,7 +248,7 @@ def _sentences(effect: Effect) -> list[str]:
 
 
 def units_of(sides: Iterable[ClaimSide]) -> str:
-    """Amounts added up by what their pools count in: 4 cards, 15 GiB."""
+    """The amounts added up by unit: 4 cards, 15 GiB."""
     total: dict[str, int] = {}
     for side in sides:
         total[side.pool.unit] = total.get(side.pool.unit, 0) + side.units

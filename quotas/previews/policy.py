@@ -1,4 +1,4 @@
-"""What other rules of a pool, or another policy, would change at this moment. Read only; the same engine decides."""
+"""Preview of other rules of a pool, or another preemption policy. Read only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROBED = 5  # departments for which a preview asks what a call for the whole gua
 
 
 def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
-    """Who would be told, start or wait at once, and what the rules mean for those who run. For operators."""
+    """Who would be recalled, start or wait at once, and what the rules mean for running work. For operators."""
     actor.require_operator()
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
@@ -45,7 +45,7 @@ def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
 
 
 def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot:
-    """The snapshot under other rules of one pool. What runs keeps the notice and grace it was told."""
+    """The snapshot with other rules of one pool. Running work keeps the notice and grace it started with."""
     order = default_rules()
     order |= {name: value for name in order if (value := getattr(rules, name)) is not None}
     asked = dict(Claim.objects.filter(pool=pool).exclude(state="released").values_list("public_id", "min_runtime"))
@@ -89,7 +89,7 @@ def _protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> str:
 
 
 def _less_protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> Iterator[Break]:
-    """Those who were told that they run undisturbed for so long, and would not any more."""
+    """Claims that were promised a minimum runtime and would lose it."""
     if (then := _young(after, pool)) < (now := _young(before, pool)):
         yield Break("protection", _protected(before, after, pool), (pool.slug, now, then))
 
@@ -107,7 +107,8 @@ def _young(snapshot: e.Snapshot, pool: Pool) -> int:
 
 
 def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Preview:
-    """Who would be told, start or wait at once, and what a department that called for its guarantee would then find.
+    """Who would be recalled, start or wait at once, and how a recall of each department's whole guarantee would fare
+    then.
 
     For operators. Raises NoQuota.
     """
@@ -124,7 +125,7 @@ def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Pr
 
 
 def _groups(scope: Scope) -> list[PoolGroup]:
-    """Where the scope's claims or quotas are."""
+    """Pool groups with claims or quotas of the scope."""
     if scope.pool is not None:
         return [scope.pool.group]
     pools = Pool.objects.filter(quotas__department=scope.department) | Pool.objects.filter(
@@ -134,7 +135,7 @@ def _groups(scope: Scope) -> list[PoolGroup]:
 
 
 def with_policy(snapshot: e.Snapshot, scope: Scope, policy: e.Policy | None) -> e.Snapshot:
-    """The snapshot with another policy in this scope; None takes the scope's own away."""
+    """The snapshot with another policy in this scope; None removes the scope's own."""
     if scope.department is None:
         pools = (replace(p, policy=policy) if scope.pool and p.id == scope.pool.slug else p for p in snapshot.pools)
         return replace(snapshot, pools=tuple(pools))
@@ -152,7 +153,7 @@ def _of_department(department: e.Department, pool: Pool | None, policy: e.Policy
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a department that called for all it is still guaranteed would find."""
+    """The outcome of a department's recall of all that it is still guaranteed."""
 
     decision: e.DecisionKind
     stopped: int
@@ -172,7 +173,7 @@ class Call:
         return self.decision in (e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM)
 
     def is_better_than(self, other: Call) -> bool:
-        """It finds its guarantee in time, and the other one later or not."""
+        """Whether the guarantee returns in time here, and later or never there."""
         if not self.comes_in_time or not other.comes_in_time:
             return self.comes_in_time and not other.comes_in_time
         return other.by is not None and (self.by is None or self.by < other.by)
@@ -196,8 +197,8 @@ class Call:
 
 
 def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
-    """For each department concerned whose call for the rest of its guarantee would go differently: how; and what breaks
-    where it would come later, or have to wait for what it was to have in time."""
+    """For each department whose recall would fare differently: how; and the breaks where it would be later or have to
+    wait."""
     pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools])}
     names = dict(Department.objects.values_list("slug", "name"))
     for pool in [scope.pool] if scope.pool is not None else pools.values():

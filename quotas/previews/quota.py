@@ -1,4 +1,4 @@
-"""What a changed quota would do to others. Read only; the same engine decides."""
+"""Preview of a changed quota. Read only."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def preview_quota(
     lending: Lending | None = None,
     expected_version: int | None = None,
 ) -> Preview:
-    """Who would have to go, and who could start, if the quota were this.
+    """Who would be recalled and who could start if the quota were this.
 
-    Raises Forbidden, and what set_quota would raise: OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid.
+    Raises Forbidden and what set_quota would raise: OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid.
     """
     actor.require(Right.STEER, department)
     if lending is not None:
@@ -74,9 +74,10 @@ def preview_quota(
 
 
 def preview_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> Preview:
-    """Who could not start any more if each of the department's users might hold this much; None: no cap.
+    """Who could no longer start if each user of the department might hold this much; None: no cap.
 
-    Nobody is stopped for a cap. Raises Forbidden, Invalid."""
+    Nobody is stopped for a cap. Raises Forbidden, Invalid.
+    """
     actor.require(Right.STEER, department)
     check_not_little(units or 0, pool)
     snapshot = load_snapshot(pool.group, now=timezone.now())
@@ -94,7 +95,7 @@ def _with_cap(department: e.Department, pool: Pool, cap: Mapping[e.PoolId, int])
 
 
 def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
-    """The snapshot with this quota instead, and with what its windows would call back at once."""
+    """The snapshot with this quota, and with what its windows would recall at once."""
     changed = with_quota(snapshot, e.DepartmentId(row.department.slug), e.PoolId(row.pool.slug), quota_of(row, now))
     if lends_otherwise:
         over = {claim.public_id for claim in of_windows(row.department, row.pool)}
@@ -105,9 +106,11 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
 
 
 def windows_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
-    """What the lending windows mean now, and when they next call back what is lent beside what goes at once: all that the
-    claims hold that are `told`, since what they leave too much is idle then. The latter once more by itself, or "".
-    Nothing without windows."""
+    """Sentences about the lending windows, and once more by itself the one about their next recall ("" if there is
+    none).
+
+    `victims`: public ids of claims that are recalled at once; their units are idle then and not recalled again.
+    """
     if not quota.windows:
         return [], ""
     schedule, pool = windows.schedule_of(quota), quota.pool

@@ -1,1 +1,1 @@
-"""What owners and operators set, each with its refusals and its audit row: quotas, recalls, capacity, policies, draining."""
+"""What owners and operators set, with its checks and audit entries: quotas, recalls, capacity, policies, draining."""

@@ -1,4 +1,4 @@
-"""What there is to promise and to use: a pool's nominal size, and nodes taken out of use. For operators."""
+"""Capacity of pools: nominal size, and nodes taken out of use. For operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPr
 
 
 def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Pool:
-    """What may be promised of a pool, in units. Raises OverPromised, Conflict."""
+    """Sets a pool's nominal capacity in units. Raises OverPromised, Conflict."""
     actor.require_operator()
     with durable():
         locked_group(pool.group_id)
@@ -54,7 +54,7 @@ def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
 
 
 def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:
-    """Takes a node out of (or back into) present capacity. What runs on it stays; nothing new goes there. Raises Conflict."""
+    """Drains a node or puts it back into use. Running work stays; nothing new starts there. Raises Conflict."""
     actor.require_operator()
     groups = sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
     with durable():

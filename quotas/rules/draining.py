@@ -1,4 +1,4 @@
-"""Emptying a node by the contract of each who runs there: notice, grace, and back into the queue.
+"""Emptying a node within each claim's contract: notice, grace, and back into the queue.
 
 The node must be drained first, so that nothing new starts there. Called under the locks of its pools' groups.
 """
@@ -13,22 +13,22 @@ from quotas.models import OCCUPYING, Claim, ClaimState, Node
 
 
 def on_node(node: Node) -> list[Claim]:
-    """The claims that stand there, holding or leaving."""
+    """Claims on the node, holding or leaving."""
     rows = Claim.objects.filter(state__in=OCCUPYING, pods__gt=0, pool__group__cluster=node.cluster_id)
     rows = rows.select_related("department", "pool", "user").order_by("public_id")
     return [claim for claim in rows if any(place["node"] == node.name for place in claim.placement or ())]
 
 
 def leaves_by(claim: Claim, *, now: dt.datetime) -> dt.datetime:
-    """When SIGTERM would come if it were told now: nobody is told before the pool's minimum runtime is over."""
+    """When SIGTERM would be sent if notice began now: not before the pool's minimum runtime is over."""
     shortest = dt.timedelta(seconds=max(claim.min_runtime, claim.pool.min_runtime))
     return max(now, (claim.started_at or now) + shortest) + dt.timedelta(seconds=claim.notice)
 
 
 def announce_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Notice begins for everyone on the node who may be stopped; returns {public id: by when} of all told so far.
+    """Begins the notice of every preemptible claim on the node; returns {public id: deadline} of all so far.
 
-    Who was told before, and stays after all because the plan said so meanwhile, keeps the first deadline.
+    A claim whose recall was withdrawn by a plan in between keeps its first deadline.
     """
     for claim in on_node(node):
         if claim.state != ClaimState.HOLDING or not claim.preemptible:
@@ -44,8 +44,11 @@ def announce_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -
 
 
 def withdraw_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> int:
-    """The node stays as it is: who has not had SIGTERM goes on, unless what it holds is no longer its department's to
-    use. Returns how many stay."""
+    """Withdraws the notices: claims without SIGTERM continue unless their units are no longer their department's to
+    use.
+
+    Returns how many continue.
+    """
     stay = 0
     for claim in on_node(node):
         if (

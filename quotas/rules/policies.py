@@ -36,8 +36,8 @@ class NoQuota(Problem):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """Times in seconds; `beside_percent` is of an even share of a node's CPU and memory. The last three hold for the whole pool
-    group; None: as the installation is set."""
+    """Times in seconds; `beside_percent` of an even share of a node's CPU and memory. The last three hold for the
+    whole pool group; None: the installation's setting."""
 
     notice: int
     grace: int
@@ -50,13 +50,13 @@ class PoolRules:
 
     @staticmethod
     def of(pool: Pool) -> PoolRules:
-        """As they are."""
+        """The pool's present rules."""
         names = [field.name for field in dataclasses.fields(PoolRules)]
         return PoolRules(**{name: getattr(pool.group if name in GROUPS_OWN else pool, name) for name in names})
 
 
 def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_version: int) -> Pool:
-    """Notice and grace hold for claims admitted from now on: they are frozen at admission. Raises Stale, NotVisible."""
+    """Sets a pool's rules. Notice and grace hold for claims admitted from now on. Raises Stale, NotVisible."""
     actor.require_operator()
     with durable():
         group = locked_group(pool.group_id)
@@ -85,7 +85,7 @@ class Scope:
     pool: Pool | None
 
     def carrier(self) -> Pool | Department | Quota:
-        """The row that carries the policy, as it is now. Raises NoQuota."""
+        """The row that stores the scope's policy. Raises NoQuota."""
         match self.department, self.pool:
             case None, Pool() as pool:
                 return Pool.objects.get(pk=pool.pk)
@@ -103,7 +103,7 @@ class Scope:
         return "/".join(each.slug for each in (self.department, self.pool) if each is not None)
 
     def effective(self) -> tuple[e.Policy, str]:
-        """The policy that counts here now, and where it is set: quota, department, pool or default."""
+        """The policy in force here, and where it is set: quota, department, pool or default."""
         chain: list[tuple[str, Scope]] = [
             ("department", Scope(self.department, None)),
             ("pool", Scope(None, self.pool)),
@@ -118,7 +118,7 @@ class Scope:
 
 
 def policy_json(policy: e.Policy) -> dict[str, Any]:
-    """Every key is written: an empty object would mean that nothing is set."""
+    """The policy with every key, because an empty object would mean that none is set."""
     preempt = policy.borrow_preempt
     return {
         "within": policy.within,
@@ -128,7 +128,8 @@ def policy_json(policy: e.Policy) -> dict[str, Any]:
 
 
 def set_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None, expected_version: int) -> None:
-    """None: the next wider policy counts again. Raises Stale, NoQuota, NotVisible for anybody but operators."""
+    """Sets the scope's policy; None: the next wider one applies. Raises Stale, NoQuota, NotVisible for anybody but
+    operators."""
     actor.require_operator()
     with durable():
         row = scope.carrier()
@@ -145,7 +146,7 @@ def set_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None, expected_
 
 
 def default_rules() -> dict[str, Any]:
-    """What counts for a pool group that sets nothing itself."""
+    """The rules of a pool group that sets none itself."""
     return {
         "fair_sharing": settings.FAIR_SHARING,
         "starvation_after": settings.STARVATION_AFTER,

@@ -1,4 +1,4 @@
-"""Quotas and users' caps, as owners and operators set them: each change is one transaction with its audit row."""
+"""Quotas and user caps: each change is one transaction with its audit entry."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ OWNERS_FIELDS = frozenset({"lend_limit", "windows", "zone"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lending:
-    """Times of another lend limit, by the wall clock of `zone`."""
+    """Lending windows by the wall clock of `zone`."""
 
     windows: tuple[Window, ...] = ()
     zone: str = ""
 
     def columns(self) -> dict[str, Any]:
-        """As they are kept with the quota: no windows, no zone."""
+        """Values of the quota's columns; no zone without windows."""
         return {"windows": [windows.to_json(each) for each in self.windows], "zone": self.zone if self.windows else ""}
 
 
@@ -114,9 +114,10 @@ def check_quota(
     expected_version: int | None,
     lending: Lending | None = None,
 ) -> tuple[Quota, dict[str, Any] | None, dict[str, Any]]:
-    """Whether it may be asked at all: the row as it is (new: version 0), its values before (None: new) and after.
+    """Raises Stale, OverlappingWindows, Invalid (windows, zone) or Forbidden if the change may not even be requested.
 
-    Raises Stale, OverlappingWindows, Invalid (windows, zone), Forbidden."""
+    Takes the row (new: version 0) and its values before (None: new) and after.
+    """
     if lending is not None:
         windows.check(lending.windows, lending.zone)
     row = Quota.objects.filter(department=department, pool=pool).first()
@@ -131,7 +132,7 @@ def check_quota(
 
 
 def check_sizes(pool: Pool, before: Mapping[str, Any], **sizes: int | None) -> None:
-    """Raises Invalid for 1 MiB where it is newly said; what stands there already may stay."""
+    """Raises Invalid for a newly entered 1 MiB; a stored one may stay."""
     for name, units in sizes.items():
         if before.get(name) != units:
             check_not_little(units, pool, name)
@@ -146,7 +147,8 @@ def _lending(quota: Quota) -> dict[str, Any]:
 
 
 def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    """An owner sets the lend limit and its windows; a parent's owner splits; the operator does all."""
+    """Raises Forbidden. Owners set the lend limit and windows, owners of the parent split its quota, operators set
+    everything."""
     if actor.may(Right.OPERATE, department):
         return None
     changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
@@ -159,10 +161,8 @@ def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None
 
 
 def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
-    """The parent's quota as it would be when its owner gives (or takes back) the difference; None: nothing is split.
-
-    Raises NothingToSplit.
-    """
+    """The parent's quota after its owner gives (or takes back) the difference; None: nothing is split. Raises
+    NothingToSplit."""
     more = guaranteed - (quota.guaranteed if quota.pk else 0)
     parent = quota.department.parent
     if actor.may(Right.OPERATE, quota.department) or not more or parent is None:
@@ -195,8 +195,10 @@ def _split(actor: Actor, quota: Quota, guaranteed: int) -> None:
 
 
 def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> None:
-    """Σ guaranteed ≤ nominal; Σ non-preemptible holding ≤ guaranteed. Called under the group's lock. `given`: somebody
-    else's guarantee gives the difference, so the sum stays."""
+    """Raises unless Σ guaranteed ≤ nominal and Σ non-preemptible holding ≤ guaranteed. Called under the group's lock.
+
+    `given`: another department's guarantee pays the difference, so the sum is unchanged.
+    """
     pool = quota.pool
     promised = pool.total_guaranteed(but=quota.department) + guaranteed
     if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
@@ -212,7 +214,7 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
 
 
 def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None, seen: str = "") -> None:
-    """How much each single user of the department may hold; None lifts the cap. Raises Conflict, Invalid, Forbidden."""
+    """Sets how much each user of the department may hold; None: no cap. Raises Conflict, Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     with durable():
         locked_group(pool.group_id)

@@ -1,4 +1,4 @@
-"""A recall: an owner's claim without pods, that reclaims guaranteed units and holds them until a time."""
+"""Recalls: an owner's claim without pods, which reclaims guaranteed units and holds them until a time."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ def create_recall(
     also: Callable[[Claim], None] | None = None,
     now: dt.datetime | None = None,
 ) -> Claim:
-    """The owner calls `units` guaranteed units back until a time. `also` runs inside the transaction.
-
-    Raises Invalid (with numbers), Forbidden.
-    """
+    """Recalls `units` guaranteed units until a time. `also` runs inside the transaction. Raises Invalid (with
+    numbers), Forbidden."""
     actor.require(Right.STEER, department)
     now = now or timezone.now()
     check_end(until, now=now)
@@ -59,7 +57,7 @@ def create_recall(
 
 
 def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
-    """Gives the recalled units back to the pool; what was told to go but is still there goes on. Raises OfWindow."""
+    """Returns the recalled units to the pool; victims that still run continue. Raises OfWindow."""
     actor.require(Right.STEER, claim.department)
     if claim.is_of_window:
         raise OfWindow(department=claim.department.name)
@@ -83,7 +81,7 @@ def ask_recall(
 
 
 def check_recall(department: Department, pool: Pool, units: int) -> None:
-    """Raises Invalid when more is called back than is guaranteed and not yet recalled."""
+    """Raises Invalid if more is recalled than is guaranteed and not yet recalled."""
     quota = Quota.objects.filter(department=department, pool=pool).first()
     guaranteed = quota.guaranteed if quota else 0
     running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
@@ -98,13 +96,13 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
 
 
 def check_end(until: dt.datetime | None, *, now: dt.datetime) -> None:
-    """None: it ends when it is withdrawn. Raises Invalid."""
+    """Raises Invalid for an end in the past. None: until it is withdrawn."""
     if until is not None and until <= now:
         raise Invalid(N_("The end of the recall is in the past."), field="until")
 
 
 def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:
-    """A recall that nobody has asked for, to see what it would do."""
+    """A hypothetical recall, to see what it would do."""
     return e.Claim(
         e.ClaimId(new_id()),
         department,
@@ -128,7 +126,7 @@ def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def of_windows(department: Department, pool: Pool) -> QuerySet[Claim]:
-    """What closing windows of the department have called back, there and below."""
+    """Recalls that closing windows of the department have created, there and below."""
     below = [department.pk]
     for pk in below:  # grows while it is walked
         below += Department.objects.filter(parent=pk).values_list("pk", flat=True)
@@ -136,13 +134,13 @@ def of_windows(department: Department, pool: Pool) -> QuerySet[Claim]:
 
 
 def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
-    """Windows were changed: the next pass asks anew for what is due."""
+    """Ends recalls of windows after the windows were changed: the next pass creates those that are due."""
     for claim in of_windows(department, pool):
         release(claim, now=now)
 
 
 def end_overdue(*, now: dt.datetime) -> int:
-    """Ends the recalls whose time is over; each in a transaction of its own."""
+    """Ends recalls whose time is over, each in its own transaction."""
     overdue = Claim.objects.filter(pods=0, state__in=LIVE_CLAIMS, until__lte=now).select_related("pool", "department")
     ended = 0
     for claim in overdue:

@@ -1,4 +1,4 @@
-"""The department's board: is it getting what it was promised?"""
+"""The department's board: does it get what it is guaranteed?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class BorrowedSince:
-    """One counterparty of the department in one pool now."""
+    """One lender or borrower of the department in one pool now."""
 
     department: Department | None
     units: int
@@ -102,7 +102,7 @@ def _now(live: Live, actor: Actor, department: Department, inside: list[int]) ->
 
 
 def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Department, int, list[PoolUsage]]]:
-    """Everyone below, each after its parent: (department, depth, its use of each pool with all below it)."""
+    """All departments below, each after its parent: (department, depth, use of each pool including its teams)."""
     for pk in sorted(live.children[department], key=lambda pk: live.departments[pk].slug):
         yield live.departments[pk], depth, usages(live, pk)
         yield from _teams(live, pk, depth + 1)
@@ -110,7 +110,7 @@ def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Depart
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`known`: the reader sees its department, and so its name, its person and why it waits."""
+    """A waiting claim. `known`: the reader sees its department, and so its name, person and reasons."""
 
     claim: Claim
     department: Department

@@ -1,4 +1,4 @@
-"""A part of the members page: what each user may hold of each pool."""
+"""A part of the members page: the cap of each user in each pool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quotas.views.quotas import rule_of, rules_of
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def caps(request: HttpRequest, department: str) -> HttpResponse:
-    """A part of the members page: what each user may hold of each pool."""
+    """The part of the members page with the caps."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER if request.method == "POST" else Right.SEE)
     return _caps(request, actor, dept, None)

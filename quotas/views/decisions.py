@@ -1,4 +1,4 @@
-"""Why it was decided so: the reader's side of the decision log."""
+"""The decision log, from the reader's side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATHS = {"kind": "kind", "pool": "pool__slug", "department": "department__slug"}
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One decision as this reader may know it: the asking claim, and who was told to go, with names only of their own."""
+    """One decision as this reader may see it: the asking claim and the victims, named only if they are their own."""
 
     decision: Decision
     claim: Claim | None  # None: another department's
@@ -79,7 +79,7 @@ def kinds() -> dict[str, str]:
 
 
 def concerning(actor: Actor, seen: Collection[int]) -> QuerySet[Decision]:
-    """Those whose asker or whose victims are of the reader's departments."""
+    """Decisions whose asking claim or victims belong to the reader's departments."""
     if actor.sees_all:
         return Decision.objects.all()
     victims = Decision.victims.through.objects.filter(decision=OuterRef("pk"), claim__department__in=seen)
@@ -92,7 +92,7 @@ def side_of(decision: Decision, seen: Collection[int]) -> Side:
 
 
 def decision_for(actor: Actor, seen: Collection[int], decision: str) -> Decision:
-    """The decision of this public id. Raises NotVisible when it does not concern the reader."""
+    """The decision with this public id. Raises NotVisible if it does not concern the reader."""
     rows = concerning(actor, seen).filter(public_id=decision)
     row = rows.select_related("claim__user", "department", "pool", "plan_pass__group").first()
     if row is None:
@@ -126,7 +126,7 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
 @login_required
 @require_safe
 def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
-    """Part of a decision's page: who would have gone instead, and why they did not."""
+    """A part of a decision's page: other possible victims, and why they were not chosen."""
     actor = actor_of(request)
     seen = actor.seen
     row = decision_for(actor, seen, decision)
@@ -144,12 +144,12 @@ def unreadable(error: Exception) -> str:
 
 
 def again(plan_pass: PlanPass) -> str:
-    """What comes of planning the stored snapshot again, in one sentence."""
+    """The result of planning the stored snapshot again, in one sentence."""
     try:
         replayed = replay(plan_pass)
     except UNREADABLE as error:
         return unreadable(error)
-    if replayed.kept is None:
+    if replayed.recorded is None:
         return _("Its plan was not kept, so there is nothing to compare with.")
     if replayed.same:
         return _("Replayed from its snapshot: the plan is identical.")

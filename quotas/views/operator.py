@@ -1,4 +1,4 @@
-"""The operator's pages about capacity: the system's state, pools with their policies, nodes."""
+"""The operator's pages about capacity: state of the system, pools with their rules, nodes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pools(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """Two forms: what may be promised, and the contract with borrowers with its preview."""
+    """A pool with two forms: nominal capacity, and rules with their preview."""
     actor = operator_of(request)
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     sent = request.POST.get("form")
@@ -106,7 +106,7 @@ def _rules_form(pool: Pool, data: Any) -> RulesForm:
 @login_required
 @require_safe
 def pool_preview(request: HttpRequest, pool: str) -> HttpResponse:
-    """The panel beside the form: what other rules would change."""
+    """The panel beside the form: the effect of other rules."""
     actor = operator_of(request)
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     form = _rules_form(row, request.GET)
@@ -132,7 +132,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def node(request: HttpRequest, node: int) -> HttpResponse:
-    """Draining: first who is on it, then the deed; and taking it back in."""
+    """Drains a node after showing what runs there, or puts it back into use."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     if request.method == "POST":
@@ -156,7 +156,7 @@ def node(request: HttpRequest, node: int) -> HttpResponse:
 
 
 class PlaceForm(forms.Form):
-    """The part of the department's form (portal/views/operator.py) that matters to quotas."""
+    """The part of the department's form (portal/views/operator.py) that affects quotas."""
 
     parent = forms.ModelChoiceField(queryset=Department.objects.all(), required=False)
     weight = forms.IntegerField(min_value=1, max_value=1_000_000)
@@ -165,7 +165,7 @@ class PlaceForm(forms.Form):
 @login_required
 @require_safe
 def department_preview(request: HttpRequest, department: str) -> HttpResponse:
-    """The panel beside the department's form: what moving it, or another weight, would change."""
+    """The panel beside the department's form: the effect of moving it or changing its weight."""
     actor = operator_of(request)
     row = get_object_or_404(Department.objects.select_related("parent"), slug=department)
     form = PlaceForm(request.GET)

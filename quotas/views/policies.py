@@ -1,4 +1,4 @@
-"""Whose work may be stopped for whom: all policies at a glance, and one of them beside a preview of what it would change."""
+"""Preemption policies: an overview, and one of them beside a preview of its effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from quotas.wording import policy_sentences
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One scope and what is set there; no words: the next wider policy counts."""
+    """One scope and its policy in words; no words: the next wider policy applies."""
 
     department: Department | None
     pool: Pool | None

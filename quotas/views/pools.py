@@ -1,4 +1,4 @@
-"""Where free cards are, and whose the others are."""
+"""Pools: free cards, and who has the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pools(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """The card map. Everybody sees departments and amounts; names only where they see the department."""
+    """The card map. Everybody sees departments and amounts, names only of departments they see."""
     seen = actor_of(request).seen
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
     if not rows:

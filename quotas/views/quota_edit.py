@@ -1,4 +1,4 @@
-"""Changing one quota with its lending windows, beside a preview of who is affected."""
+"""Editing one quota with its lending windows, beside a preview of who is affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from quotas.views.quotas import Rule, may_promise, rule_of
 
 @dataclass(slots=True)
 class Forms:
-    """The three parts of the page's form. Without its windows' part (a program's POST) the windows stay as they are."""
+    """The three parts of the form. Without the windows' part (a program's POST) the windows stay unchanged."""
 
     quota: QuotaForm
     windows: Any  # a formset of WindowForm
@@ -67,7 +67,7 @@ class Forms:
         return 422 if status == 200 and self.errors else status
 
     def asked(self) -> dict[str, Any]:
-        """What valid forms mean, as set_quota and preview_quota take it."""
+        """The values of valid forms, as set_quota and preview_quota take them."""
         asked = self.quota.numbers() | {"expected_version": self.quota.cleaned_data["version"]}
         if self.windows.is_bound:
             rows = tuple(window for form in self.windows if (window := form.window()) is not None)
@@ -81,7 +81,7 @@ class Forms:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
-    """`version` in the form is what the reader saw: an edit of something newer is refused, not overwritten."""
+    """Edits the quota. `version` in the form is what the reader saw: outdated edits are refused."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     rule = rule_of(dept, pool)
@@ -120,7 +120,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
 @login_required
 @require_safe
 def edit_preview(request: HttpRequest, department: str, pool: str) -> HttpResponse:
-    """The panel beside the form: who is affected, before anything is saved."""
+    """The panel beside the form: who would be affected."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     rule = rule_of(dept, pool)

@@ -1,4 +1,4 @@
-"""What the rule is, and what would change if it were changed."""
+"""A department's quotas and their history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HISTORY_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pool's quota of one department, and what is left of the pool to promise."""
+    """A department's quota in one pool, and what of the pool is not guaranteed to anybody."""
 
     pool: Pool
     quota: Quota | None
@@ -33,7 +33,7 @@ class Rule:
 
     @property
     def windows(self) -> list[tuple[str, Limit]]:
-        """When another lend limit holds, and which."""
+        """The lending windows: when another lend limit applies, and which."""
         return (
             [(windows.when_of(each), each.lend_limit) for each in windows.schedule_of(self.quota).windows]
             if self.quota
@@ -73,14 +73,15 @@ def rules_of(department: Department) -> list[Rule]:
 
 
 def may_promise(actor: Actor, department: Department) -> bool:
-    """Guarantee and borrow limit: the operator's, or an owner's of the parent, who splits what the parent has."""
+    """Whether the actor may set guarantee and borrow limit: an operator, or an owner of the parent, who splits its
+    quota."""
     if actor.may(Right.OPERATE, department):
         return True
     return department.parent is not None and actor.may(Right.STEER, department.parent)
 
 
 def rule_of(department: Department, pool: str) -> Rule:
-    """Raises NotVisible for a pool that does not exist."""
+    """The department's rule in this pool. Raises NotVisible."""
     matching = [rule for rule in rules_of(department) if rule.pool.slug == pool]
     if not matching:
         raise NotVisible
@@ -92,7 +93,7 @@ def rule_of(department: Department, pool: str) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of the history: what each number was and became."""
+    """One line of the history: old and new values."""
 
     entry: AuditEntry
     pool: str
@@ -125,7 +126,7 @@ def _names() -> dict[str, str]:
 
 
 def _amount_text(name: str, values: dict[str, Any], pool: Pool | None) -> str:
-    """A number in the pool's unit; a pool that is gone has none."""
+    """A number in the pool's unit, without it if the pool is gone."""
     value = values.get(name)
     if name == "zone":
         return str(value or "–")

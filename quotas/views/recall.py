@@ -1,4 +1,4 @@
-"""Calling guaranteed units back, with a preview of who would go; and giving the call up again."""
+"""Recalling guaranteed units with a preview of the victims, and withdrawing a recall."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
 @login_required
 @require_safe
 def recall_preview(request: HttpRequest, department: str) -> HttpResponse:
-    """The panel beside the form: who would be told to go, and by when the units are back."""
+    """The panel beside the form: who would be recalled, and when the units are back."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     form = RecallForm(request.GET, pools=[row.pool for row in promised(dept)])
@@ -85,12 +85,12 @@ def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse
 
 
 def promised(department: Department) -> list[PoolUsage]:
-    """The pools of which the department itself is guaranteed something."""
+    """Pools in which the department itself has a guarantee."""
     return [row for row in department_usage(department) if row.quota is not None and row.quota.guaranteed]
 
 
 def _first(request: HttpRequest, rows: list[PoolUsage]) -> dict[str, object]:
-    """The pool of the address, else the one that lends most out; and as much as it lends, or a card."""
+    """The initial pool and amount: the address's pool, else the one that lends most; and what it lends, or a card."""
     if not rows:
         return {}
     wanted = [row for row in rows if row.pool.slug == request.GET.get("pool")]

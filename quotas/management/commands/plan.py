@@ -77,12 +77,12 @@ class Command(BaseCommand):
         except (SnapshotError, ValueError, zlib.error) as error:
             raise CommandError(f"the snapshot of {plan_pass.public_id} cannot be read: {error}") from error
         if as_json:
-            heading = {"pass": plan_pass.public_id, "same": again.same if again.kept else None}
+            heading = {"pass": plan_pass.public_id, "same": again.same if again.recorded else None}
             self._show(again.snapshot, again.plan, changes, as_json, heading | {"differing": again.differing})
         else:
             self.stdout.write(_about(again))
             self._show(again.snapshot, again.plan, changes, as_json)
-        if again.kept and not again.same:
+        if again.recorded and not again.same:
             raise CommandError(
                 f"another plan than then: {', '.join(again.differing) or 'the order of the same answers'}"
             )
