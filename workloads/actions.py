@@ -1,4 +1,4 @@
-"""What people and pipelines do with workloads. Each is one transaction with its audit row."""
+"""What people and pipelines do with workloads. Each is one transaction with its audit entry."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ class QueueFull(Invalid):
 
 
 def refuse_crowding(actor: Actor) -> None:
-    """Raises QueueFull. Two at once may both get in: it keeps one person from filling the queue, and needs no lock."""
+    """Raises QueueFull if the author has too many queued workloads.
+
+    It keeps one person from filling the queue and takes no lock, so two concurrent submissions may both get in.
+    """
     waiting = Workload.objects.filter(author=actor.user, state=State.QUEUED).count() if actor.user else 0
     if waiting >= settings.QUEUED_PER_PERSON:
         raise QueueFull(waiting=waiting, most=settings.QUEUED_PER_PERSON)
@@ -125,7 +128,7 @@ def live_attempt(workload: Workload) -> Attempt | None:
 
 
 def request_of(workload: Workload) -> WorkloadRequest:
-    """The request that would make the same workload again: for rerun and for a form to change first."""
+    """The request that would create the same workload again, for a rerun or as the initial values of a form."""
     return WorkloadRequest(
         kind=workload.kind,
         name=workload.name,
@@ -152,7 +155,7 @@ def request_of(workload: Workload) -> WorkloadRequest:
 
 
 def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] | None = None) -> Workload:
-    """The same again, as the actor's own new workload. Secret values go along only to their author."""
+    """Submits the same request as the actor's own new workload. Secret values are copied only for their author."""
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
         raise Invalid(N_("It has secret variables, so only its author can run it again."), code="has_secrets")
@@ -160,7 +163,7 @@ def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] 
 
 
 def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
-    """Lets each attempt run longer. Raises AlreadyFinished, Invalid (no limit to extend, or beyond the longest)."""
+    """Extends the maximum runtime of each attempt. Raises AlreadyFinished, Invalid (no limit, or beyond the longest)."""
     actor.require_own_or_steer(workload.department, workload.author)
     with durable():
         row = Workload.objects.select_for_update(no_key=True, of=("self",)).get(pk=workload.pk)
@@ -188,7 +191,7 @@ def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
 
 
 def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
-    """ "Saved, leave now", said by a person during the notice."""
+    """During notice: the person says that the work is saved and may be stopped now."""
     actor.require_own_or_steer(workload.department, workload.author)
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
@@ -199,10 +202,10 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
 
 
 def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -> Attempt:
-    """The container says "checkpoint written, take me". The token is its author's in
-    this department (a job's) or its attempt's own, and does nothing else.
+    """During notice: the container says that its checkpoint is written and it may be stopped now.
 
-    Raises NotVisible when it is not this workload's live attempt's, Invalid when no recall is under way.
+    `token` is the attempt's own ready token. Raises NotVisible unless it is that of the workload's live attempt,
+    Invalid when no recall is under way.
     """
     rows = Attempt.objects.select_related(
         "workload__pool", "workload__department", "workload__author", "claim", "cluster"
@@ -217,12 +220,12 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
 
 
 def shown_of_sharing(workload: Workload) -> dict[str, Any]:
-    """What the button that shares a notebook rests on."""
+    """The values that the sharing button's version mark covers."""
     return {"shared": workload.shared}
 
 
 def set_shared(*, actor: Actor, workload: Workload, shared: bool, seen: str = "") -> Workload:
-    """Lets others of the department open a notebook. Only its author may say so. Raises Conflict."""
+    """Lets other members of the department open a notebook; for its author only. Raises Conflict."""
     if actor.user is None or workload.author_id != actor.user.pk or workload.kind != Kind.NOTEBOOK:
         raise NotVisible
     actor.require(Right.SUBMIT, workload.department)

@@ -1,4 +1,4 @@
-"""What must always be true of workloads, attempts and their claims, asked of the database."""
+"""Invariants of workloads, attempts and their claims, checked in the database."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def what_is_over_holds_nothing() -> Iterator[str]:
 
 
 def preempted_work_has_left(now: dt.datetime) -> Iterator[str]:
-    """An owner waits for it. On a node that does not answer it may still run, until the operator gives it up."""
+    """A preempted workload is gone soon after its deadline, because an owner waits for it. On a node that does not
+    answer it may still run until the operator gives it up."""
     away = Node.objects.filter(Q(present=False) | ~Q(held_back_by=[]))
     silent = set(away.values_list("cluster", "name"))
     overdue = Attempt.objects.filter(claim__state=ClaimState.LEAVING, claim__leave_by__lt=now - LATE)

@@ -95,7 +95,7 @@ LIVE = ON_CLUSTER | {S.QUEUED}
 
 
 class NotPossible(Exception):
-    """The event cannot happen in this state; the caller lost a race or was told stale news."""
+    """The event cannot happen in this state: the caller lost a race or its information is outdated."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"{event} is not possible while {state}")
@@ -104,7 +104,7 @@ class NotPossible(Exception):
 
 
 def step(state: State, event: Event) -> State:
-    """The next state. Raises NotPossible when the chart has no such arrow."""
+    """The next state. Raises NotPossible if the state chart has no such transition."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The course of a change of a node's mode, as data. PURE; workloads/nodes/modes/changes.py carries it out.
+"""The stages of changing a node's mode, as data. PURE; workloads/nodes/modes/changes.py executes them.
 
     draining → applying → verifying → done
         └ cancelled   └──────┴→ reverting → reverted | failed
@@ -63,7 +63,7 @@ PATIENCE = {
 
 
 class NotPossible(Exception):
-    """The event cannot happen at this stage; the caller lost a race."""
+    """The event cannot happen at this stage: the caller lost a race."""
 
     def __init__(self, stage: Stage, event: Event) -> None:
         super().__init__(f"{event} is not possible while {stage}")
@@ -71,7 +71,7 @@ class NotPossible(Exception):
 
 
 def step(stage: Stage, event: Event) -> Stage:
-    """The next stage. Raises NotPossible when the course has no such arrow."""
+    """The next stage. Raises NotPossible if there is no such transition."""
     try:
         return TRANSITIONS[stage, event]
     except KeyError:
@@ -93,7 +93,7 @@ class Facts:
 
 
 def due(stage: Stage, facts: Facts) -> Event | None:
-    """What has happened, in the order in which it counts; None: go on waiting."""
+    """The event that is due, the most important first; None: keep waiting."""
     if facts.cancelled and (stage, E.CANCEL) in TRANSITIONS:
         return E.CANCEL
     match stage:

@@ -1,4 +1,4 @@
-"""What runs, where, and how it went."""
+"""Images, presets, workloads, attempts, logs and mode changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Image(models.Model):
 
     @property
     def kind_labels(self) -> list[str]:
-        """The kinds of workload it is for, as words; none where it is for all."""
+        """Labels of the kinds of workload it is for; none if it is for all."""
         return [str(Kind(kind).label) if kind in Kind.values else kind for kind in self.kinds]
 
 
@@ -172,12 +172,13 @@ class Workload(models.Model):
 
     @property
     def volume(self) -> str:
-        """Its working directory, which survives its attempts."""
+        """Name of its working directory, which is kept through all attempts."""
         return f"w-{self.public_id}"
 
     @property
     def asked_units(self) -> int:
-        """What its pods take of their cards: less than the charge where compute, CPU or memory are the larger share."""
+        """Units that its pods take of their cards: less than the charge if compute, CPU or memory are the larger
+        share."""
         return (self.asked_per_pod or self.units_per_pod) * self.pods
 
     @property
@@ -193,7 +194,7 @@ class StopCause(models.TextChoices):
 
 
 class Attempt(models.Model):
-    """One try to run a workload: from its claim to how it ended."""
+    """One run of a workload, from its claim to its end."""
 
     workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
@@ -296,7 +297,7 @@ class ModeStage(models.TextChoices):
 
 
 class ModeChange(models.Model):
-    """One change of one node's mode, from the operator's word to the node back in service."""
+    """One change of a node's mode, from the operator's request until the node is back in service."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="mode_changes")

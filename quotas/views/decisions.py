@@ -45,7 +45,8 @@ class Side:
         return self.decision.claim.units
 
     @property
-    def told(self) -> int:
+    def recalled_units(self) -> int:
+        """Units of all victims."""
         return sum(victim.units for victim, _theirs in self.victims)
 
 

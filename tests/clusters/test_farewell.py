@@ -89,7 +89,7 @@ def test_the_scripts_of_a_gang_keep_their_grace_too(executing_bed: Bed) -> None:
         said = said_by(executing_bed, spec, rank.rank).split()
         assert said.count("saved") == 1, said
         assert "after" not in said
-        assert (rank.told, rank.exit_code) == (True, 143)
+        assert (rank.stop_requested, rank.exit_code) == (True, 143)
 
 
 def said_by(bed: Bed, spec: RunSpec, rank: int) -> str:

@@ -106,7 +106,7 @@ class TestAGang:
         executing_bed.driver.ensure(spec)
         run = until(executing_bed, spec, *OVER)
         assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
-        assert [(rank.exit_code, rank.told) for rank in run.ranks] == [(143, True), (3, False)]
+        assert [(rank.exit_code, rank.stop_requested) for rank in run.ranks] == [(143, True), (3, False)]
         time.sleep(6)  # a deleted pod's log would be gone by now
         assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["up\n", "no\n"]
 

@@ -1,1 +1,1 @@
-"""The REST API of workloads: submit, look, wait, read logs and files, stop."""
+"""The REST API of workloads: submit, read, wait, read logs and files, stop."""

@@ -1,4 +1,4 @@
-"""Fields that several answers share: cores as people write them, variables whose values may be secret."""
+"""Fields that several answers share: cores as people write them, variables with secret values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VARIABLES = {
 
 @extend_schema_field(VARIABLES)
 class Variables(serializers.Field[Any, Any, Any, Any]):
-    """Gives (open, secret), two dicts of name → value."""
+    """Validates to (plain, secret), two dicts of name → value."""
 
     default_error_messages = {
         "shape": _("Must be an object of names and values."),

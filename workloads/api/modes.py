@@ -184,6 +184,7 @@ class OperatorView(ApiView):
 
 
 def changes() -> QuerySet[ModeChange]:
+    """Mode changes with what their rows show, the newest first."""
     return ModeChange.objects.select_related("node__cluster", "author")
 
 

@@ -1,4 +1,4 @@
-"""`workloads/{id}/logs/`, `…/files/…` and `…/events/`: what a workload writes and what happened to it."""
+"""`workloads/{id}/logs/`, `…/files/…` and `…/events/`: output and history of a workload."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def piece(
 
 
 def rest(attempt: Attempt, chunk: LogChunk, rank: int, previous: bool) -> Iterator[bytes]:
-    """From `chunk` on to where the log ends now. What breaks off must not look whole: it raises ClusterAway."""
+    """The log from `chunk` to its present end. Raises ClusterAway if it breaks off, because a part must not look
+    complete."""
     while chunk.data:
         yield chunk.data
         there = chunk.offset + len(chunk.data)
@@ -162,7 +163,10 @@ async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.S
 
 
 def again(pk: int, offset: int, rank: int, reader: streams.Standing) -> tuple[Attempt, LogChunk] | None:
-    """The attempt first, its log second: what it wrote before it ended is then in the log. None: no right any more."""
+    """(attempt, next chunk); None if the reader lost the right.
+
+    The attempt is read before its log, so that everything written before its end is in the log.
+    """
     attempt = Attempt.objects.select_related("cluster", "workload").get(pk=pk)
     actor = reader.actor()
     if actor is None or not actor.may(Right.SEE, attempt.workload.department_id):

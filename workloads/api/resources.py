@@ -60,7 +60,7 @@ def workload_for(actor: Actor, public_id: str) -> Workload:
 
 
 def conditions(view: ApiView) -> dict[str, Q]:
-    """Filter name → its condition."""
+    """Filter parameter → its condition."""
     by_parameter: dict[str, Q] = {}
     for name, lookup in (("pool", "pool__slug__in"), ("kind", "kind__in")):
         if words := [word for word in view.text(name).split(",") if word]:
@@ -82,7 +82,7 @@ def conditions(view: ApiView) -> dict[str, Q]:
 
 
 def facets(rows: QuerySet[Workload], by_parameter: dict[str, Q]) -> dict[str, dict[str, int]]:
-    """How many there would be for each choice of one filter, the other filters as they are."""
+    """For each choice of a filter the number of rows it would give, with all other filters as they are."""
     counts: dict[str, dict[str, int]] = {}
     for name, column in FACETS.items():
         others = [condition for other, condition in by_parameter.items() if other != name]
@@ -142,7 +142,7 @@ class DepartmentWorkloads(WorkloadList):
 
 
 def accepted(view: ApiView, submit: Any) -> Response:
-    """202 with the workload; the same answer is kept for its Idempotency-Key in the workload's own transaction."""
+    """202 with the workload. The answer is stored for its Idempotency-Key in the workload's own transaction."""
     answer: dict[str, Any] = {}
 
     def kept(workload: Workload) -> None:
@@ -184,7 +184,7 @@ class WorkloadView(ApiView):
         return streams.streaming(self.later(row.public_id, check, wait), "application/json")
 
     async def later(self, public_id: str, check: Any, wait: int) -> AsyncIterator[bytes]:
-        """The workload as it is once `check` finds a change, or when the time is over."""
+        """The workload once `check` sees a change or the time is over."""
         await streams.until(check, wait)
         standing = streams.Standing(self.actor, checked=False)
 
@@ -216,7 +216,7 @@ class WorkloadView(ApiView):
 
 
 def changed(pk: int, seen: int | None) -> bool | None:
-    """True when the version is another than `seen`, or, without one, when it has finished; else None."""
+    """True if the version is not `seen`, or without `seen`, if the workload has ended; else None."""
     row = Workload.objects.filter(pk=pk).values_list("version", "state").first()
     if row is None:
         return True

@@ -1,4 +1,4 @@
-"""`setup` of a request, a preset and a workload, and `ranks` of an attempt: what only some kinds have."""
+"""`setup` of a request, a preset and a workload, and `ranks` of an attempt, which only some kinds have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload looks like from outside, and what may be asked for."""
+"""Workloads as the API writes them, and requests as it reads them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def secret_names(workload: Workload) -> list[str]:
 
 
 def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
-    """One query for every claim that the rows' reasons and queues name."""
+    """A Reader for all claims that the rows' reasons and queues name. One query."""
     named: set[str] = set()
     for row in rows:
         claim = claim_of(row)
@@ -237,7 +237,7 @@ class WorkloadIn(Strict):
 
 
 def request_from(values: dict[str, Any]) -> WorkloadRequest:
-    """The request that a checked body means. Raises Invalid for a preset, pool or image that does not exist."""
+    """The request of a validated body. Raises Invalid for an unknown preset, pool or image."""
     fields: dict[str, Any] = {}
     if slug := values.pop("preset", None):
         preset = Preset.objects.select_related("pool__group", "image").filter(slug=slug, active=True).first()
@@ -276,7 +276,7 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
 
 
 def amount_of(text: str, pool: Pool, values: dict[str, Any]) -> dict[str, Any]:
-    """Raises Invalid for what is no amount, or where it is said twice."""
+    """{"units_per_pod", "profile"} of an amount as text. Raises Invalid if it cannot be read or is given twice."""
     if "units_per_pod" in values or values.get("profile"):
         raise Invalid(N_("Give either amount, or units_per_pod or profile."), field="amount")
     try:
@@ -292,7 +292,7 @@ IMAGES = Prepared(lambda name: Image.objects.filter(name=name, active=True))
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, else what there is; "" where there is nothing."""
+    """A sentence with similar names, else with the first ones; "" if there are none."""
     names = sorted(known)
     matches = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
     return _("There are: %(names)s.") % {"names": listed(matches)} if matches else ""

@@ -1,4 +1,4 @@
-"""The verdict: one of five headlines, then numbers. The same sentences stand on the pages and in the command line."""
+"""The verdict: one of five headlines, then numbers; the same sentences as on pages and in the command line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class VerdictOut(serializers.Serializer[Any]):
 
 
 def before_submitting(actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
-    """Raises Forbidden, InvalidRequest."""
+    """The verdict on a request. Raises Forbidden, InvalidRequest."""
     verdict = verdict_of(actor=actor, department=department, request=request)
     answer = {
         "headline": verdict.headline.value,
@@ -85,6 +85,7 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
 
 
 def offer_json(request: WorkloadRequest) -> dict[str, Any] | None:
+    """What the requested amount means: charge, isolation and risks. None without a known sharing system."""
     offer = offer_of(request)
     if offer is None:
         return None
@@ -94,7 +95,7 @@ def offer_json(request: WorkloadRequest) -> dict[str, Any] | None:
 
 
 def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> dict[str, Any]:
-    """The sentence of the workload's own page, with the last answer's numbers."""
+    """The sentence of the workload's page, with the numbers of its last answer."""
     situation = situation_of(actor, workload, attempt)
     claim = attempt.claim if attempt else None
     waiting = claim is not None and claim.state == ClaimState.PENDING

@@ -1,1 +1,1 @@
-"""A Cluster row and its driver: which driver a row has, what it is given, and whether it answers."""
+"""A Cluster row and its driver: which driver it has, what the driver is given, and whether the cluster answers."""

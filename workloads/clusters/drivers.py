@@ -1,4 +1,5 @@
-"""The driver of a Cluster row. One a process and cluster; made again when the row's connection or options change."""
+"""The driver of a Cluster row: one for each process and cluster, recreated when the row's connection or options
+change."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from workloads.runtime.base import ClusterDriver, Unreachable
 
 
 class ClusterAway(Problem):
-    """A page or request needs the cluster, and it does not answer."""
+    """A page or request needs the cluster, but it does not answer."""
 
     status = 503
     code = "cluster_unreachable"
@@ -34,7 +35,7 @@ _guard = threading.Lock()
 
 
 def driver_for(cluster: Cluster) -> ClusterDriver:
-    """Raises Refused where the cluster must not be used here."""
+    """The cluster's driver. Raises Refused where the cluster must not be used from here."""
     identity = (os.getpid(), cluster.kind, cluster.name, cluster.connection, repr(cluster.options))
     with _guard:
         known = _drivers.get(cluster.pk)
@@ -44,7 +45,7 @@ def driver_for(cluster: Cluster) -> ClusterDriver:
 
 
 def make_driver(cluster: Cluster) -> ClusterDriver:
-    """A new driver, also for a row that is not saved yet (the connection test)."""
+    """A new driver, also for an unsaved row (the connection test)."""
     if cluster.kind == ClusterKind.EMBEDDED:
         from workloads.embedded.command import node_from
         from workloads.embedded.driver import EmbeddedCluster
@@ -67,8 +68,8 @@ def make_driver(cluster: Cluster) -> ClusterDriver:
 
 
 class Lending:
-    """A driver whose every call first gives this thread's connection back to the pool, for others: a process has more
-    threads that wait for a cluster than connections to the database. Never out of an open transaction."""
+    """A driver that returns this thread's database connection to the pool before each call (unless a transaction is
+    open), because a process has more threads that wait for clusters than database connections."""
 
     def __init__(self, driver: ClusterDriver) -> None:
         self.driver = driver
@@ -87,7 +88,7 @@ class Lending:
 
 
 class Unreadable:
-    """The driver of a cluster whose connection cannot be decrypted: to everybody a cluster that does not answer."""
+    """The driver of a cluster whose connection cannot be decrypted: it behaves as if the cluster did not answer."""
 
     def __init__(self, error: Undecryptable) -> None:
         self.error = error
@@ -100,7 +101,7 @@ class Unreadable:
 
 
 class _Interpreters(Mapping[str, str]):
-    """Image → local interpreter, read anew each time so that a new image needs no restart."""
+    """Image → local interpreter, read from the database each time so that a new image needs no restart."""
 
     def __getitem__(self, name: str) -> str:
         row = self._rows().filter(name=name).values_list("interpreter", flat=True).first()

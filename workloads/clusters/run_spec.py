@@ -38,12 +38,12 @@ def tokens_of(attempt: Attempt) -> dict[str, str]:
 
 
 def namespace_of(cluster: Cluster, department: str, *, unrestricted: bool = False) -> str:
-    """A department has a second one for what the Pod Security Standard `restricted` forbids."""
+    """The department's namespace. It has a second one for what the Pod Security Standard `restricted` forbids."""
     return f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}{'-unrestricted' if unrestricted else ''}"
 
 
 def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:
-    """A person's is known by their number: names may change."""
+    """The shared volumes of a workload. A person's is named by their id, because names may change."""
     setup, author, volumes = workload.settings, workload.author, []
     if setup.department_volume:
         volumes.append(SharedVolume("department", DEPARTMENT_VOLUME))
@@ -57,7 +57,7 @@ def ref_of(attempt: Attempt) -> RunRef:
 
 
 def spec_of(attempt: Attempt) -> RunSpec:
-    """`attempt` with ROWS loaded."""
+    """The RunSpec of an attempt that was loaded with ROWS."""
     workload = attempt.workload
     tokens = tokens_of(attempt)
     setup = workload.settings
@@ -105,8 +105,10 @@ def spec_of(attempt: Attempt) -> RunSpec:
 
 
 def to_start(attempt: Attempt) -> RunSpec:
-    """`spec_of` what may still start. Raises Refused where its department lost a right meanwhile, or its secrets cannot
-    be read any more."""
+    """`spec_of` for an attempt that may still start.
+
+    Raises Refused if its department has lost a right in the meantime or its secrets cannot be decrypted any more.
+    """
     workload = attempt.workload
     if workload.settings.ipc_lock and not workload.department.unrestricted:
         raise Refused(f"{workload.department.name} may not lock memory any more", code="not_allowed")
@@ -121,7 +123,7 @@ def _place(place: dict[str, Any]) -> PodPlacement:
 
 
 def hidden_of(workload: Workload) -> dict[str, str]:
-    """Its secret variables. Raises Undecryptable."""
+    """The workload's secret variables. Raises Undecryptable."""
     what = N_("The secret variables of %(name)s")
     hidden: dict[str, str] = orjson.loads(decrypt(workload.secret_env, what, workload.name) or "{}")
     return hidden

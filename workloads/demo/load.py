@@ -1,4 +1,4 @@
-"""The demo's live work, submitted the way everybody submits: some departments borrow, some lend, something waits."""
+"""The demo's live workloads, submitted as people would: some departments borrow, some lend, some wait."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ JOBS = [
 
 
 def submit_load() -> int:
-    """Returns how many were submitted; those an interrupted seed has submitted are found by their names."""
+    """Submits what is missing; returns how many. Workloads of an interrupted seed are recognised by name."""
     submitted = 0
     for job in JOBS:
         department = Department.objects.get(slug=job.department)

@@ -18,11 +18,11 @@ from workloads.demo.seed import PEOPLE
 
 
 class SharedFolder(Exception):
-    """The folder belongs to others, too, and cannot be made private."""
+    """The folder belongs to other accounts too and cannot be made private."""
 
 
 def make_private(folder: Path) -> None:
-    """Makes the data folder, or closes one that was left open to others. Raises SharedFolder."""
+    """Creates the data folder or restricts its permissions. Raises SharedFolder."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
     if facts.st_uid != os.getuid() or facts.st_mode & stat.S_ISVTX:
@@ -40,7 +40,7 @@ def new_password() -> str:
 
 
 def kept_logins() -> dict[str, str]:
-    """username → password, as the file says; empty if it is not there or does not name everybody."""
+    """username → password from the file; {} if it does not exist or does not name everybody."""
     try:
         lines = logins_file().read_text().splitlines()
     except OSError:
@@ -61,8 +61,8 @@ def login_lines(logins: dict[str, str]) -> list[str]:
 
 
 def ensure_logins() -> dict[str, str]:
-    """username → password. Without the file everybody gets a new password; it is written last, so that a start which was
-    interrupted is done again."""
+    """username → password. Without the file everybody gets a new password; the file is written last, so that an
+    interrupted start is repeated."""
     logins = kept_logins()
     if logins:
         return logins

@@ -110,7 +110,7 @@ def a100_hami(name: str) -> dict[str, Any]:
 
 
 def a100_two_systems(name: str) -> dict[str, Any]:
-    """A node as its kubelet tells of it, on which HAMi was installed beside time-slicing: it is held back until one goes."""
+    """A node with HAMi installed beside time-slicing: it is held back until one of them is removed."""
     card = {"count": 10, "devmem": 40_960, "devcore": 100, "type": A100_40.replace("-", " ", 1), "health": True}
     registered = [{"id": f"GPU-{name}-{index}", "index": index, **card} for index in range(2)]
     has = {"cpu": "64", "memory": "515000Mi", "pods": "110", "nvidia.com/gpu": "20"}

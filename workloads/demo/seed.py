@@ -119,7 +119,7 @@ MORE: dict[str, dict[str, Any]] = {  # of the presets: what only their kinds hav
 
 
 def seed(language: str = "en") -> None:
-    """Fills the installation in, with names in "en" or "zh"."""
+    """Creates whatever is missing of the installation, with names in "en" or "zh"."""
     cluster = declare_cluster()
     make_pools(cluster, language)
     refresh(cluster)

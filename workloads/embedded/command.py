@@ -1,4 +1,4 @@
-"""From a RunSpec to what a local process needs: argv, a clean environment, cards, an interpreter for the image."""
+"""RunSpec → local process: arguments, environment, cards, and an interpreter for the image."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def node_from(data: Mapping[str, Any]) -> NodeInfo:
 
 
 def free_port() -> int:
-    """A port nobody listens on now. Raises Refused when a hundred tries found none."""
+    """A free port. Raises Refused after a hundred tries."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe:
             try:
@@ -125,7 +125,7 @@ class Plan:
         return {"argv": [program, *arguments], "env": env} | where
 
     def environment(self, rank: int) -> dict[str, str]:
-        """Nothing of the portal's own environment; what the user gave may not hide what the portal says."""
+        """The process's environment: nothing of the portal's own, and user variables cannot override the portal's."""
         spec = self.spec
         cards_of_rank = [(place.node, card) for place in spec.placement if place.pod == rank for card in place.cards]
         cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in cards_of_rank)
@@ -148,7 +148,7 @@ class Plan:
 
 
 def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
-    """Its ranks are processes of this one machine: each has a port of its own."""
+    """The gang on this one machine: each rank has its own port."""
     if spec.pods < 2:
         return None
     ports: set[int] = set()

@@ -49,7 +49,7 @@ SAFE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 @contextlib.contextmanager
 def unreachable() -> Iterator[None]:
-    """A full disk or a supervisor that will not start is a cluster that does not answer: it may pass."""
+    """Turns a full disk or a supervisor that does not start into Unreachable: it may pass."""
     try:
         yield
     except (OSError, subprocess.SubprocessError) as error:
@@ -113,10 +113,7 @@ class EmbeddedCluster:
                 record.start()
 
     def claim(self, record: Record, planned: dict[str, Any]) -> bool:
-        """A whole card has one owner: who comes while another run is on it is refused, and may come again.
-
-        Raises Unreachable.
-        """
+        """Claims the run's whole cards. A card has one owner: raises Unreachable while another run has it."""
         with self.locked():
             if self.is_down:
                 raise Unreachable(f"{self.name} was shut down")
@@ -198,10 +195,10 @@ class EmbeddedCluster:
         return directory
 
     def keep_home(self, home: Home, *, fresh: bool = False) -> None:
-        """Nothing to keep: all runs are beside each other."""
+        """Does nothing: the embedded cluster has no namespaces."""
 
     def volumes(self) -> tuple[KeptVolume, ...]:
-        """Their departments and people are not written down here: a directory has its name only."""
+        """All working directories. Their departments and authors are unknown here: a directory has a name only."""
         volumes = []
         with unreachable():
             for folder in (self.root / "volumes").glob(f"{WORKDIRS}*"):
@@ -214,9 +211,9 @@ class EmbeddedCluster:
             shutil.rmtree(self.root / "volumes" / safe(volume.name))
 
     def shutdown(self, grace: float = 5.0) -> int:
-        """Stops every run as the machine's doing, so that each is observed as lost and queued again; waits for the end.
+        """Stops every run so that it is observed as lost and queued again; returns how many.
 
-        Returns how many were stopped. What ignores SIGTERM is killed after `grace` seconds. This driver starts no other.
+        Runs that ignore SIGTERM are killed after `grace` seconds. The driver starts no further runs.
         """
         with self.locked():
             self.is_down = True
@@ -232,7 +229,7 @@ class EmbeddedCluster:
         return Record(self.root / "runs" / safe(ref.name))
 
     def own(self, ref: RunRef) -> Record:
-        """The record of this very submission; one that does not exist where the name is another's."""
+        """The record of this submission; a record that does not exist if the name belongs to another one."""
         record = self.record(ref)
         claimed = record.read("spec")
         theirs = claimed is not None and claimed.get("submission_id") != ref.submission_id

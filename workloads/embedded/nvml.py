@@ -27,7 +27,7 @@ class Memory(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One card. `memory_mib` None or `mig` set: it cannot be handed out whole."""
+    """One card. With `memory_mib` None or `mig` set it cannot be given out whole."""
 
     index: int
     name: str
@@ -97,7 +97,7 @@ def _count(nvml: Any) -> int:
 
 
 def _card(nvml: Any, index: int) -> Found:
-    """A card that fell off the bus gives no handle: it stays in the list, sick, so that the others keep their numbers."""
+    """A card that has fallen off the bus stays in the list as unhealthy, so that the others keep their indexes."""
     device = c_void_p()
     if nvml.nvmlDeviceGetHandleByIndex_v2(index, byref(device)) != 0:
         return Found(index, "", "", None, mig=False)

@@ -1,4 +1,4 @@
-"""Reading one run directory (supervisor.py has the table of its files): what the run does, and its log."""
+"""Reads a run directory (supervisor.py lists its files): the state of the run, and its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Record:
         return read_json(self.directory / f"{name}.json")
 
     def claim(self, plan: dict[str, Any]) -> bool:
-        """True for exactly one of all that try: the directory appears with its content, or not at all."""
+        """True for exactly one caller: the directory appears complete or not at all."""
         draft = self.directory.with_name(f".{self.directory.name}.{token_hex(4)}")
         draft.mkdir(mode=0o700)
         (draft / "spec.json").write_text(json.dumps(plan))
@@ -74,7 +74,7 @@ class Record:
         return False
 
     def look(self) -> Observed | None:
-        """None when it is no run (any more)."""
+        """The run's state; None if it does not exist (any more)."""
         spec = self.read("spec")
         if spec is None:
             return None
@@ -102,14 +102,14 @@ class Record:
         )
 
     def start_if_forgotten(self) -> None:
-        """Who claimed the run was killed before it could start the supervisor."""
+        """Starts the supervisor if the process that claimed the run was killed before it could."""
         with contextlib.suppress(FileNotFoundError):
             age = time.time() - (self.directory / "spec.json").stat().st_mtime
             if age > START_AGAIN_AFTER and not self.is_supervised():
                 self.start()
 
     def settle_if_lost(self) -> dict[str, Any] | None:
-        """Without supervisor and last word (it was killed, or the machine went down) nobody knows how it ended."""
+        """Records the run as lost if its supervisor is gone without a final state (killed, or the machine went down)."""
         if self.is_supervised():
             return None
         if (ending := self.read("exit")) is not None:  # it ended between the two looks
@@ -127,7 +127,7 @@ class Record:
         return ending
 
     def order_stop(self, grace: float, *, cluster_stops: bool = False) -> None:
-        """A repeated order may only shorten the grace; the first one says why."""
+        """Orders a stop. Later orders can only shorten the grace; the first one gives the reason."""
         if self.read("spec") is None or self.read("exit") is not None:
             return
         order = {"kill_at": time.time() + grace, "cluster_stops": cluster_stops}
@@ -150,7 +150,7 @@ class Record:
         return "127.0.0.1", spec["port"]
 
     def log(self, rank: int, offset: int, tail: int | None, limit: int) -> LogChunk:
-        """`tail` lines, as far as they fit into the last `limit` bytes; otherwise `limit` bytes from `offset`."""
+        """The last `tail` lines within the last `limit` bytes; without `tail`, `limit` bytes from `offset`."""
         over = self.read("exit") is not None  # asked first: what is written before the end is in the file then
         try:
             with (self.directory / (f"log.{rank}" if rank else "log")).open("rb") as log:
@@ -177,7 +177,7 @@ def phase_of(state: dict[str, Any] | None, ending: dict[str, Any] | None) -> Pha
 
 
 def ranks_of(spec: dict[str, Any], state: dict[str, Any] | None, ending: dict[str, Any] | None) -> tuple[Rank, ...]:
-    """Of a gang or a service; a plain run has none."""
+    """The ranks of a gang or a service; a plain run has none."""
     if len(spec["ranks"]) < 2 and not spec["restarts"]:
         return ()
     lives = state["ranks"] if state else [{}] * len(spec["ranks"])
@@ -185,7 +185,7 @@ def ranks_of(spec: dict[str, Any], state: dict[str, Any] | None, ending: dict[st
         Rank(
             rank,
             rank_phase(life, ending),
-            told=life.get("told", False),
+            stop_requested=life.get("told", False),
             node=wanted["node"],
             cards=tuple(wanted["cards"]),
             exit_code=life.get("code"),

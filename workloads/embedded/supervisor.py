@@ -64,14 +64,14 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere what a command put into another session, or what a killed supervisor left, lives on."""
+    """Linux only. Elsewhere processes survive that moved to another session or lost their supervisor."""
     if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def default_signals() -> None:
-    """What the portal was started with (`nohup`, or a script's `&`, have it ignore some) is nothing to the command: it begins
-    as a container does. Python ignores SIGPIPE and SIGXFSZ for itself only."""
+    """Restores default signal handling for the command, as in a container: the portal may have been started with some
+    ignored (`nohup`, or `&` in a script), and Python ignores SIGPIPE and SIGXFSZ."""
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -79,7 +79,8 @@ def default_signals() -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without reaping it: while a leader is a zombie its group's number cannot belong to others."""
+    """Whether the process has ended, without reaping it: as long as a leader is a zombie, its group's id is not
+    reused."""
     if LINUX:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return process.poll() is not None
@@ -116,7 +117,7 @@ def has(mask: int, number: signal.Signals) -> bool:
 
 
 def writes_to(writer: int, reader: int) -> bool:
-    """Whether an output of one is the pipe that the other reads."""
+    """Whether an output of the first process is the pipe that the second one reads."""
     with contextlib.suppress(OSError):
         pipe = os.readlink(f"/proc/{reader}/fd/0")
         return pipe.startswith("pipe:") and pipe in (os.readlink(f"/proc/{writer}/fd/{fd}") for fd in (1, 2))
@@ -227,7 +228,7 @@ class Supervisor:
             self.finish()
 
     def claim(self, lock: int) -> bool:
-        """One supervisor a run, and a command is started at most once."""
+        """Makes sure that there is one supervisor for a run and that a command is started at most once."""
         for _ in range(20):  # the driver probes the lock for a moment
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,7 +248,7 @@ class Supervisor:
         return read
 
     def interrupt(self) -> None:
-        """The machine goes down: not the command's doing, so the run counts as lost and is queued again."""
+        """The machine shuts down: the run counts as lost and is queued again."""
         self.lost = self.lost or self.kill_at is None
         self.end("ClusterStopped", time.time() + self.spec["grace"])
 
@@ -345,7 +346,7 @@ class Supervisor:
         self.reap_orphans()
 
     def pause(self, rank: int, code: int) -> None:
-        """A service never ends by itself: it begins again, later each time that it did not stay."""
+        """The pause before a service is restarted; it doubles while the service keeps ending early."""
         life, now = self.state["ranks"][rank], time.time()
         stayed = now - life["started_at"] > 10 * LONGEST_PAUSE
         life["restarts"] += 1
@@ -356,7 +357,7 @@ class Supervisor:
         self.again_at[rank] = now + wait
 
     def reap_orphans(self) -> None:
-        """What a command left behind ends as a zombie of this process, where it is the sub-reaper."""
+        """Reaps orphaned processes of the command, which become children of this process where it is the sub-reaper."""
         ranks = {process.pid for process in self.processes.values()}
         with contextlib.suppress(ChildProcessError):
             while LINUX and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
@@ -401,7 +402,7 @@ class Supervisor:
         return False
 
     def sweep(self) -> None:
-        """Ends what left its group: as a sub-reaper this process has inherited it."""
+        """Ends processes that left their group; as sub-reaper this process is their parent."""
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while children.exists() and (pids := children.read_text().split()):
             for pid in pids:

@@ -1,1 +1,1 @@
-"""What workloads leave behind: their logs, their working directories, and how both are read and removed."""
+"""Logs and working directories of workloads: reading and deleting them."""

@@ -1,4 +1,4 @@
-"""Working directories are kept for a time after their workload's end, then removed for good."""
+"""Deletes working directories some time after their workload's end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def discard_left_files(*, now: dt.datetime) -> int:
 
 
 def discard_old_files(*, now: dt.datetime) -> int:
-    """Removes first, writes down after: a killed process removes what is gone already again, which is harmless."""
+    """Deletes first and records after: if the process is killed in between, deleting again is harmless."""
     over = Workload.objects.filter(state__in=FINAL, finished_at__lt=now - KEPT, files_removed_at=None)
     removed = 0
     for workload in over.select_related("department", "author", "pool__group__cluster")[:AT_ONCE]:

@@ -15,7 +15,7 @@ from workloads.runtime.files import OpenFile
 
 
 def answer(workload: Workload, path: str) -> StreamingHttpResponse:
-    """A directory as a tar, a file as it is. Raises what volumes.get does."""
+    """A directory as a tar, a file as it is. Raises what volumes.get raises."""
     content = volumes.archive(workload, path)
     if isinstance(content, OpenFile):
         return sent(content)
@@ -26,7 +26,7 @@ def answer(workload: Workload, path: str) -> StreamingHttpResponse:
 
 
 def sent(file: OpenFile) -> StreamingHttpResponse:
-    """Always as an attachment: a user's page never runs on the portal's origin."""
+    """The file as an attachment, never inline: a user's page must not run on the portal's origin."""
     response = StreamingHttpResponse(file.chunks, content_type="application/octet-stream")
     response["Content-Length"] = str(file.size)
     response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(display_name(file.name))}"

@@ -1,4 +1,4 @@
-"""The logs of attempts: from the cluster while it knows the run, from the kept end of the log afterwards."""
+"""Logs of attempts: from the cluster while it has the run, afterwards from the stored end of the log."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ LEAST = 1 << 20  # bytes of each rank, however many there are
 
 
 def kept_of(pods: int) -> int:
-    """Bytes of each rank's log that outlive the run."""
+    """How many bytes of each rank's log are stored."""
     return max(LEAST, settings.LOG_KEPT // pods)
 
 
 def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
-    """Copies the end of each rank's log into the database. Raises Unreachable; a second call changes nothing.
+    """Stores the end of each rank's log. Raises Unreachable; a second call changes nothing.
 
-    A service is copied before it is stopped, because its pod goes with its log, and again afterwards where more is there.
+    A service's log is stored before it is stopped, because it is deleted with the pod, and again afterwards if there
+    is more.
     """
     service = attempt.workload.kind == Kind.SERVICE
     have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
@@ -78,7 +79,7 @@ def read_log(
 
 
 def piece_of(stored: AttemptLog, offset: int, limit: int) -> LogChunk:
-    """`limit` bytes from `offset`, or from the first that is kept."""
+    """`limit` bytes from `offset`, or from the first stored one."""
     start, data = max(offset, stored.start), b""
     for begin, part in parts_from(stored, start):
         data += part[max(0, start - begin) :]

@@ -10,8 +10,8 @@ HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060
 
 
 def display_name(name: str) -> str:
-    """A name for people: of bytes that are no UTF-8 the Chinese they are in most such archives, else \\xc4; and signs that
-    break lines, move or hide others as \\n and \\u202e."""
+    r"""A file name for display: bytes that are not UTF-8 as Chinese (the usual encoding of such archives) or as \xc4,
+    and characters that break lines, move or hide others escaped as \n and \u202e."""
     if KEPT.search(name):
         data = bytes_of(name)
         try:

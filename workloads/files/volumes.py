@@ -1,4 +1,4 @@
-"""A workload's working directory as the portal's pages and API reach it, whatever cluster it is on.
+"""A workload's working directory for pages and API, on any cluster.
 
 What happens to a file is the driver's (workloads/runtime/files.py); here its failures become words for people, and a
 directory that is still being opened is waited for, a little.
@@ -112,17 +112,17 @@ def read(workload: Workload, path: str) -> OpenFile:
 
 
 def store(workload: Workload, path: str, chunks: Iterable[bytes]) -> None:
-    """Whole or not at all."""
+    """Writes a file completely or not at all."""
     _asked(workload, lambda files: files.put(path, chunks), PATIENCE)
 
 
 def remove(workload: Workload, path: str) -> None:
-    """A file or a whole directory; the link, not what it points to."""
+    """Deletes a file, a link or a whole directory."""
     _asked(workload, lambda files: files.remove(path), PATIENCE)
 
 
 def discard(workload: Workload) -> None:
-    """The whole directory, for good. Raises ClusterError."""
+    """Deletes the whole working directory. Raises ClusterError."""
     driver_for(workload.pool.group.cluster).discard(ref_of(workload))
 
 

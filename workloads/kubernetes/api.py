@@ -30,8 +30,8 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status below 500 other than 401 and 429, which are Unreachable, and the parsed body; or a 500 that says the
-    request is too large, which it would be again."""
+    """A response: status below 500 (401 and 429 are Unreachable instead) with its parsed body; or a 500 that says the
+    request is too large, which repeating would not change."""
 
     status: int
     body: dict[str, Any]
@@ -46,10 +46,10 @@ class Answer:
 
 
 class Api:
-    """Requests to one cluster; safe to share between threads.
+    """Requests to one cluster; thread-safe.
 
-    Who has let one call wait in vain is asked a small thing before the next one, by one thread at a time. Until that is
-    answered every other call fails at once: a server that hears and says nothing would keep every thread waiting.
+    After a time-out one thread first probes the server with a small request; until that is answered all other calls
+    fail at once. Otherwise a server that accepts connections but never answers would keep every thread waiting.
     """
 
     def __init__(self, make_client: Callable[[], Any], errors: tuple[type[Exception], ...] = ()) -> None:
@@ -109,7 +109,7 @@ class Api:
         return answer
 
     def _knock(self) -> None:
-        """Raises Unreachable unless the server answers, whatever that is."""
+        """Raises Unreachable unless the server answers anything."""
         with self._lock:
             if time.monotonic() < self._knock_after:
                 raise Unreachable("it did not answer a moment ago")
@@ -133,7 +133,7 @@ class Api:
         return Answer(answer.status, parsed)
 
     def text(self, path: str, keep: int, **query: Any) -> tuple[int, bytes, int]:
-        """The status, the last `keep` bytes of a text of whatever length, and its length."""
+        """(status, the last `keep` bytes, total length) of a text of any length."""
         answer = self._send("GET", path, query, None, "application/json", READ_TIMEOUT, stream=True)
         text, size = bytearray(), 0
         try:
@@ -173,7 +173,7 @@ class Api:
                 return items, str(body["metadata"]["resourceVersion"])
 
     def watch(self, path: str, version: str, seconds: int, **query: Any) -> Iterator[dict[str, Any]]:
-        """Events after `version` until the server ends the stream; raises Unreachable when it breaks."""
+        """Events after `version` until the server ends the stream. Raises Unreachable if it breaks."""
         query |= {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": seconds}
         answer = self._send("GET", path, query, None, "application/json", seconds + READ_TIMEOUT, stream=True)
         try:
@@ -195,14 +195,14 @@ def _short(error: Exception) -> str:
 
 
 def _readable(path: str, answer: Answer) -> Answer:
-    """A read that is refused tells nothing about what is there."""
+    """The refusal of a read, without a hint at what exists."""
     if not answer.ok:
         raise Unreachable(f"GET {path}: {answer.message}")
     return answer
 
 
 def status_message(status: bytes | None) -> str:
-    """The message of a Status object; what was sent itself where it is none."""
+    """The message of a Status object; the text itself if it is none."""
     try:
         return str(orjson.loads(status or b"{}")["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -210,7 +210,8 @@ def status_message(status: bytes | None) -> str:
 
 
 def _is_too_large(answer: urllib3.BaseHTTPResponse) -> bool:
-    """What etcd does not take the API server passes on as an error of its own (etcd: 1.5 MiB, its transport: 2 MiB)."""
+    """Whether etcd refused the object for its size, which the API server passes on as a 500 (etcd: 1.5 MiB, its
+    transport: 2 MiB)."""
     try:
         message = status_message(answer.data)
     except urllib3.exceptions.HTTPError:

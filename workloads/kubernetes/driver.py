@@ -109,7 +109,7 @@ def parsed(kubeconfig: str) -> Json:
 
 
 class KubernetesCluster:
-    """The driver. Raises Refused for a connection that can never work."""
+    """The Kubernetes driver. Raises Refused for a connection that can never work."""
 
     def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
@@ -161,7 +161,7 @@ class KubernetesCluster:
             self._create(collection, manifests.shared_claim(shared, spec, self.options))
 
     def _ensure_volume(self, volume: VolumeRef) -> bool:
-        """Namespace and claim. Whether the claim was there before."""
+        """Creates namespace and claim if needed; True if the claim existed."""
         self.homes.open(volume.namespace, volume.department, unrestricted=volume.unrestricted)
         if self.options.volume != "pvc":
             return False
@@ -178,7 +178,7 @@ class KubernetesCluster:
         return existing
 
     def _create(self, collection: str, wanted: Json, known_absent: bool = False) -> Json:
-        """The object of that name, made if it is not there."""
+        """The object with that name, created if it does not exist."""
         path = f"{collection}/{wanted['metadata']['name']}"
         existing = None if known_absent else self._found(path)
         if existing is not None:
@@ -223,7 +223,7 @@ class KubernetesCluster:
             self.orders.remove(pod)
 
     def _find(self, ref: RunRef) -> Json | None:
-        """The run's own pod; None if there is none, or another's of that name."""
+        """The run's own pod; None if there is none or the name belongs to another object."""
         pod = self.api.get(_pod(ref))
         return pod if pod is not None and is_ours(pod, ref) else None
 
@@ -250,7 +250,7 @@ class KubernetesCluster:
         return tuple(map(_outside_pod, resource_claims.with_claims(self.api, foreign)))
 
     def _started(self, pod: Json) -> bool:
-        """Whether it is a run of this portal: its claim counts it."""
+        """Whether the pod is a run of this portal, and so counted by its claim."""
         meta = pod["metadata"]
         return SUBMISSION in (meta.get("annotations") or {}) and manifests.is_selected(meta, self.options)
 
@@ -308,7 +308,7 @@ class KubernetesCluster:
         return tuple(volume_pods.kept_volume(claim) for claim in listed)
 
     def discard(self, volume: VolumeRef) -> None:
-        """The claim goes once no pod uses it; what happens to the disk is its storage class's to say."""
+        """Deletes the claim once no pod uses it; the storage class decides what happens to the disk."""
         volume_pods.put_away(self.api, self.options, volume)
         path = f"/api/v1/namespaces/{volume.namespace}/persistentvolumeclaims/{volume.name}"
         claim = self.api.get(path)
@@ -354,7 +354,7 @@ class KubernetesCluster:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """As much of a pod that the portal did not start as tells whether anything moved."""
+    """What of an outside pod has to be compared to see that it changed."""
 
     node: str
     standing: bool
@@ -371,7 +371,8 @@ def _outside_pod(pod: Json) -> OutsidePod:
 
 
 def _seen(pod: Json) -> Observed | None:
-    """None for what is not to be judged by one pod alone: it has siblings, or claims that tell more."""
+    """The run that a single pod shows; None if it cannot be judged by one pod (it has siblings, or claims that tell
+    more)."""
     ours = SUBMISSION in (pod["metadata"].get("annotations") or {})
     alone = not job_status.is_owned(pod) and not pod["spec"].get("resourceClaims")
     return pod_status.observed(pod) if ours and alone else None
@@ -383,7 +384,7 @@ def _tell(tell: Callable[[Observed | None], None], run: Observed | None, gone: b
 
 
 def _named(ref: RunRef) -> Json:
-    """As much of a pod that has ended as its log and its removal need."""
+    """The parts of an ended pod that its log and its removal need."""
     return {"metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.ended}}
 
 

@@ -1,4 +1,4 @@
-"""A command in a container, through the API server: no port is opened and no network policy is in the way.
+"""Executes a command in a container through the API server: no open port, no network policy needed.
 
 The protocol is v5.channel.k8s.io on a WebSocket: the first byte of each message is its channel.
 """
@@ -23,7 +23,7 @@ websocket.setdefaulttimeout(CONNECT_TIMEOUT * 3)  # the handshake's: create_webs
 
 
 class Exec:
-    """Raises Unreachable wherever the connection, the container or the command fails."""
+    """One execution. Raises Unreachable if the connection, the container or the command fails."""
 
     def __init__(
         self, api: Api, pod: str, container: str, command: Sequence[str], timeout: float = READ_TIMEOUT
@@ -51,7 +51,7 @@ class Exec:
             raise Unreachable(f"exec: the connection broke: {error}") from error
 
     def line(self) -> bytes:
-        """What it says up to the first end of a line."""
+        """The first line of its stdout."""
         output = b""
         for piece in self.output():
             output += piece
@@ -61,7 +61,7 @@ class Exec:
         return first
 
     def output(self) -> Iterator[bytes]:
-        """The rest of its stdout, until it has ended well."""
+        """The rest of its stdout, until it has exited successfully."""
         if self._rest:
             rest, self._rest = self._rest, b""
             yield rest

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Reflector(Generic[T]):
-    """`tell(what was read, gone)` for every object that is new, reads otherwise than before, or is gone (its last state)."""
+    """Calls `tell(object, gone)` for every object that is new, changed, or gone (with its last state)."""
 
     def __init__(
         self, api: Api, path: str, selector: str, read: Callable[[Json], T], tell: Callable[[T, bool], None],
@@ -63,7 +63,7 @@ class Reflector(Generic[T]):
                 self.tell(reads, False)
 
     def _watch(self) -> bool:
-        """Whether the stream was of use: one that ends at once, again and again, must not become a busy loop."""
+        """Whether the stream was useful: one that keeps ending at once must not cause a busy loop."""
         useful = False
         for event in self.api.watch(self.path, self.version, SECONDS, **self.query):
             if event["type"] == "ERROR":
@@ -89,6 +89,6 @@ class Reflector(Generic[T]):
 
 
 def follow(*followers: Reflector[Any]) -> None:
-    """Each in a thread of its own. They may hang in a read when their stop comes, so nobody waits for them."""
+    """Runs each in a daemon thread. A stop does not wait for them, because they may hang in a read."""
     for follower in followers:
         threading.Thread(target=follower.run, name=f"watch-{follower.path}", daemon=True).start()

@@ -31,7 +31,8 @@ def is_owned(thing: Json) -> bool:
 
 
 def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
-    """One for each submission: of its owner, its pods, or what is left of both. `said_ready`: services that did."""
+    """One Observed for each submission, from its owner, its pods, or what is left of both. `said_ready`: services
+    whose pod has PORTAL_READY_FILE."""
     owner: dict[str, Json] = {}
     pods_of: dict[str, list[Json]] = {}
     for thing in owners:
@@ -47,7 +48,7 @@ def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = 
 
 
 def observed(owner: Json | None, own_pods: Sequence[Json]) -> Observed | None:
-    """None when it is being forgotten."""
+    """The run as its owner and pods show it; None if it is already being removed."""
     meta = (owner or own_pods[0])["metadata"]
     notes, kind = meta["annotations"], meta["labels"][KIND]
     name = meta["name"] if owner else (meta.get("ownerReferences") or [meta])[0]["name"]
@@ -66,7 +67,7 @@ def _without_hash(name: str, owner: Json | None) -> str:
 
 
 def _forgotten(pod: Json) -> bool:
-    """The driver has taken its finalizer away: others hold it for a moment longer."""
+    """Whether the driver has removed its finalizer; others may keep the object a moment longer."""
     meta = pod["metadata"]
     return bool(meta.get("deletionTimestamp")) and FINALIZER not in (meta.get("finalizers") or ())
 
@@ -84,7 +85,7 @@ def _gang(job: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) 
         workload_id=notes[WORKLOAD],
         attempt=int((job or own_pods[0])["metadata"]["labels"][ATTEMPT]),
         phase=gang.phase,
-        stopping=asked and all(rank.told for rank in ranks if rank.phase in LIVE),
+        stopping=asked and all(rank.stop_requested for rank in ranks if rank.phase in LIVE),
         exit_code=gang.exit_code,
         reason=gang.reason,
         message=gang.message[:500],
@@ -111,12 +112,12 @@ def _rank(number: int, pod: Json | None, job: Json | None, asked: bool) -> Rank:
     if pod is None:
         if job is not None and not asked:
             return Rank(number, Phase.PENDING, reason=_unmade(job))
-        return Rank(number, Phase.LOST, told=asked, reason="Stopped" if asked else "Deleted")
+        return Rank(number, Phase.LOST, stop_requested=asked, reason="Stopped" if asked else "Deleted")
     run = pod_status.observed(pod)
     return Rank(
         number,
         run.phase,
-        told=STOPPED_AT in pod["metadata"]["annotations"],
+        stop_requested=STOPPED_AT in pod["metadata"]["annotations"],
         node=run.node,
         cards=run.cards,
         exit_code=run.exit_code,
@@ -128,7 +129,7 @@ def _rank(number: int, pod: Json | None, job: Json | None, asked: bool) -> Rank:
 
 
 def _unmade(job: Json) -> str:
-    """Why its controller makes no pods, if it says so."""
+    """The reason its controller gives for not creating pods."""
     failed = (c for c in job["status"].get("conditions") or () if c["type"] == "Failed" and c["status"] == "True")
     return next((str(condition.get("reason", "")) for condition in failed), "")
 
@@ -139,7 +140,7 @@ def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, not
     newest = max(own_pods, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), _age(pod)), default=None)
     rank = Rank(0, Phase.PENDING) if newest is None else _instance(newest)
     if newest is None and asked:
-        rank = Rank(0, Phase.FAILED, told=True, reason="Stopped")
+        rank = Rank(0, Phase.FAILED, stop_requested=True, reason="Stopped")
     return Observed(
         ref=ref,
         workload_id=notes[WORKLOAD],

@@ -1,4 +1,4 @@
-"""Gangs and services on Kubernetes: their Job or Deployment is what is made, stopped and forgotten; pods follow."""
+"""Gangs and services on Kubernetes: the driver creates, stops and removes their Job or Deployment; pods follow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def collection(kind: str, namespace: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """`create(collection, wanted)` gives the object of that name, made if it is not there."""
+    """`create(collection, wanted)` returns the object with that name, created if it does not exist."""
 
     api: Api
     options: Options
@@ -46,7 +46,7 @@ class Owners:
         return owners
 
     def find(self, ref: RunRef) -> Json | None:
-        """The run's own; None if there is none, or another's of that name."""
+        """The run's own object; None if there is none or the name belongs to another one."""
         owner = self.api.get(f"{collection(ref.kind, ref.namespace)}/{ref.name}")
         return owner if owner is not None and is_ours(owner, ref) else None
 
@@ -57,7 +57,7 @@ class Owners:
         return [pod for pod in pods if is_ours(pod, ref)]
 
     def pod(self, ref: RunRef, rank: int = 0) -> Json:
-        """Of a service the newest. Raises NoSuchRun."""
+        """The rank's pod; of a service the newest. Raises NoSuchRun."""
         pods = self.pods(ref, rank if ref.kind == GANG else None)
         if not pods:
             raise NoSuchRun(f"no pod of rank {rank} of {ref.name}")
@@ -95,7 +95,7 @@ class Owners:
                 self.orders.patch(f"/api/v1/namespaces/{spec.ref.namespace}/pods/{pod['metadata']['name']}", patch)
 
     def stop(self, ref: RunRef, grace: int) -> None:
-        """The owner is told first: after that its controller makes no pod that would live on."""
+        """Stops the owner first, so that its controller creates no new pod."""
         owner = self.find(ref)
         if owner is None:
             return

@@ -33,8 +33,11 @@ class Homes:
     _classes: bool = False
 
     def keep(self, home: Home, *, fresh: bool = False) -> None:
-        """`fresh`: the quota there turned away what the plan admitted. Raises Unreachable; Refused("name_taken") for a
-        namespace of somebody else."""
+        """Applies the namespace and its objects; `fresh`: even if they are known to be up to date, because the quota
+        refused a pod.
+
+        Raises Unreachable; Refused("name_taken") for a namespace of somebody else.
+        """
         known = self._kept.get(home.namespace)
         if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
             return
@@ -46,8 +49,10 @@ class Homes:
         self._kept[home.namespace] = (home, time.monotonic())
 
     def _count_anew(self, home: Home) -> None:
-        """A pod whose creation the API server gave up in the middle stays counted in the quota until that is counted anew:
-        every five minutes, or when its limits change. So they do, for the moment until they are as they should be."""
+        """Makes the API server recount the ResourceQuota by changing its limits for a moment.
+
+        A pod whose creation was aborted stays counted otherwise until the next recount, up to five minutes later.
+        """
         if time.monotonic() - self._counted.get(home.namespace, -COUNTED) < COUNTED:
             return
         self._counted[home.namespace] = time.monotonic()
@@ -55,12 +60,12 @@ class Homes:
         self._apply(namespace_limits.quota(replace(home, hard=more), self.options))
 
     def forget(self, name: str) -> None:
-        """It is going away, or is gone."""
+        """Forgets a namespace that is gone or being deleted."""
         self._open = {place for place in self._open if place[0] != name}
         self._kept.pop(name, None)
 
     def open(self, name: str, department: str, *, unrestricted: bool = False) -> None:
-        """The namespace and the priority class, made if they are not there."""
+        """Creates the namespace and the priority class if they do not exist."""
         if (name, department, unrestricted) in self._open:
             return
         wanted = manifests.namespace(name, department, self.options, unrestricted=unrestricted)

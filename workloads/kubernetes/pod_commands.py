@@ -1,4 +1,4 @@
-"""What the driver asks of one pod, whoever made it: tell it when it has to go, stop it, forget it."""
+"""What the driver does to one pod: announce the reclaim time, stop it, remove it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path_of(pod: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Each is harmless when repeated, for what is gone, and for another object of that name (the uid differs)."""
+    """Each order may be repeated, and is harmless for a pod that is gone or another one with that name (other uid)."""
 
     api: Api
 
@@ -48,14 +48,14 @@ class Orders:
             self.delete(path_of(pod), meta["uid"], max(1, grace))
 
     def remove(self, pod: Json) -> None:
-        """Takes the portal's finalizer away, and that one only: a controller may be taking its own just now."""
+        """Removes the portal's finalizer and no other: a controller may be removing its own at this moment."""
         uid = pod["metadata"]["uid"]
         without = {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
         self.patch(path_of(pod), {"metadata": without}, STRATEGIC_PATCH)
         self.delete(path_of(pod), uid, 0)
 
     def tell_secrets(self, secret: Json | None) -> None:
-        """Made without looking first: the portal's account may create secrets and read none. A pod waits for its own."""
+        """Creates the Secret without reading it first: the portal's account may create secrets but not read them."""
         if secret is None:
             return
         answer = self.api.call("POST", f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets", secret)

@@ -23,13 +23,13 @@ LAST_STEP = dt.timedelta(seconds=10)
 
 
 def time(text: str | None) -> dt.datetime | None:
-    """None also for the epoch: containerd says so of a container that never started."""
+    """The time; None for the epoch, which containerd reports for a container that never started."""
     moment = dt.datetime.fromisoformat(text) if text else None
     return moment if moment and moment.timestamp() > 0 else None
 
 
 def is_over(pod: Json) -> bool:
-    """No container of it runs or will run: terminal, or deleted before a node had it."""
+    """Whether no container of the pod runs or will run: terminal, or deleted before it was scheduled."""
     unscheduled = not pod["spec"].get("nodeName")
     return pod["status"].get("phase") in ("Succeeded", "Failed") or (
         unscheduled and bool(pod["metadata"].get("deletionTimestamp"))
@@ -37,7 +37,7 @@ def is_over(pod: Json) -> bool:
 
 
 def observed(pod: Json) -> Observed:
-    """What one pod of ours is doing. Raises KeyError for a pod that lacks our annotations."""
+    """The state of one pod of ours. Raises KeyError if it lacks our annotations."""
     meta, status = pod["metadata"], pod["status"]
     notes = meta["annotations"]
     stopping = bool(meta.get("deletionTimestamp")) or STOPPED_AT in notes
@@ -65,8 +65,11 @@ def observed(pod: Json) -> Observed:
 
 
 def _taken_by(pod: Json) -> str:
-    """Who took the pod away, if neither the portal did nor it had ended before: PreemptionByScheduler,
-    EvictionByEvictionAPI, DeletionByTaintManager, NodeShutdown, Deleted, …; "" where nobody took it."""
+    """Who evicted or deleted the pod: PreemptionByScheduler, EvictionByEvictionAPI, DeletionByTaintManager,
+    NodeShutdown, Deleted, …
+
+    "" if nobody did, or it had ended before, or the portal did it.
+    """
     status = pod["status"]
     if STOPPED_AT in pod["metadata"]["annotations"]:
         return ""
@@ -110,7 +113,8 @@ def _deleted_by_others(pod: Json) -> bool:
 
 
 def _ended_before(pod: Json, moment: dt.datetime) -> bool:
-    """By itself: SIGTERM and SIGKILL are how others end it, whatever the times say."""
+    """Whether it had ended by itself before `moment`: containers ended by SIGTERM or SIGKILL count as ended by
+    others."""
     ends = [
         container["state"]["terminated"]
         for container in pod["status"].get("containerStatuses") or ()
@@ -150,7 +154,7 @@ def unschedulable_since(pod: Json) -> dt.datetime | None:
 
 
 def waiting_for(pod: Json) -> tuple[str, str]:
-    """Why it does not start, and the words for it; ("", "") for one that is on its way."""
+    """(reason, message) why the pod does not start; ("", "") if it is starting."""
     container: Json = next(iter(pod["status"].get("containerStatuses") or ()), {})
     waiting = (container.get("state") or {}).get("waiting") or {}
     if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
@@ -166,7 +170,7 @@ def waiting_for(pod: Json) -> tuple[str, str]:
 
 
 def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
-    """The most telling of the many places where a pod says why; ("", "") for one that simply runs or ran."""
+    """(reason, message): the most telling of those the pod has; ("", "") if it runs or ran normally."""
     status, meta = pod["status"], pod["metadata"]
     if STOPPED_AT in meta["annotations"] and (is_over(pod) or status.get("reason") == "DeadlineExceeded"):
         return "Stopped", ""

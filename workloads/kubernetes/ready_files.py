@@ -23,7 +23,7 @@ AT_ONCE, WITHIN = (
 
 
 def said_ready(api: Api, listed: Iterable[Json], options: Options) -> frozenset[str]:
-    """The submissions whose pod has it. Harmless: what cannot be asked has not said anything."""
+    """Submissions whose pod has the file. A pod that cannot be asked counts as not ready."""
     asked = {_submission(pod): pod for pod in listed if _has_notice(pod)} if options.ready_probe_seconds else {}
     if not asked:
         return frozenset()
@@ -54,7 +54,8 @@ def _has_file(api: Api, pod: Json) -> bool:
 
 
 def take_back(api: Api, pod: Json) -> None:
-    """After a notice was withdrawn: what answered it must not answer the next one. An image without `rm` keeps it."""
+    """Deletes the file after a notice was withdrawn, so that it does not answer the next one. Needs `rm` in the
+    image."""
     if _runs(pod):
         _succeeds(api, pod, ("rm", "-f", READY_FILE))
 

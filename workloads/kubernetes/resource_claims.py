@@ -1,4 +1,4 @@
-"""Dynamic resource allocation as the Kubernetes driver needs it: slices for nodes, claims for pods, objects beside pods.
+"""Dynamic resource allocation: ResourceSlices of nodes, ResourceClaims of pods, and objects beside pods.
 
 A cluster without the API group (before Kubernetes 1.34), or that does not let the portal read it, has none of it.
 """
@@ -46,7 +46,7 @@ def with_claims(api: Api, pods: list[Json]) -> list[Json]:
 
 
 def ensure(api: Api, wanted: Json, owner: Json) -> None:
-    """An object that goes with its owner (a reference); one that several runs share is owned by all, and goes with the last.
+    """Creates an object owned by `owner`, or adds the owner to a shared one, which is deleted with its last owner.
 
     Raises Refused, Unreachable.
     """

@@ -1,4 +1,4 @@
-"""The files of a claim, by a small pod that mounts it and runs volume_program.py. Nothing of it is left to be kept.
+"""Files of a claim, through a small pod that mounts it and runs volume_program.py. The pod keeps no state.
 
 It is made when somebody looks, ends when nobody has looked for IDLE seconds, in any case after DEADLINE, and has no
 finalizer: whoever kills the portal anywhere leaves at most a pod that ends by itself. While a run of the workload is on a
@@ -33,7 +33,7 @@ PROGRAM = Path(volume_program.__file__).read_text()
 
 @dataclass(frozen=True, slots=True)
 class PodFiles:
-    """`make_claim` makes sure that namespace and claim are there."""
+    """`make_claim` creates namespace and claim if needed."""
 
     api: Api
     options: Options
@@ -122,19 +122,20 @@ class PodFiles:
 
 
 def make_way(api: Api, options: Options, volume: VolumeRef, node: str) -> None:
-    """Before a run starts on `node`: a claim that one node holds cannot be mounted on another."""
+    """Deletes a file pod on another node before a run starts on `node`, because a claim may be mountable on one node
+    only."""
     pod = api.get(pod_path(volume))
     if pod is not None and files.is_helper(pod, options) and pod_status.node_of(pod) != node:
         _delete(api, pod_path(volume), pod)
 
 
 def put_away(api: Api, options: Options, volume: VolumeRef) -> None:
-    """A claim that is used is not deleted."""
+    """Deletes the file pod: a claim in use is not deleted."""
     make_way(api, options, volume, node="-")
 
 
 def clear_away(api: Api, options: Options) -> None:
-    """Pods that have shown files and ended by themselves: nothing else removes them."""
+    """Deletes file pods that have ended: nothing else does."""
     listed, _ = api.list("/api/v1/pods", labelSelector=f"{manifests.selector(options)},{manifests.ROLE}=files")
     for pod in listed:
         if pod_status.is_over(pod):

@@ -1,1 +1,1 @@
-"""The nodes of clusters: what they offer, what others use of them, and how they are changed."""
+"""Nodes of clusters: what they offer, what is used outside quota, and how their modes are changed."""

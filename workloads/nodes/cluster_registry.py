@@ -1,4 +1,5 @@
-"""Adding and changing clusters. A connection is tested before it is kept; its secret is never given out again."""
+"""Adding and changing clusters. Connections are tested before they are stored, and their secrets are never shown
+again."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
 def try_connection(
     *, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None
 ) -> tuple[NodeInfo, ...]:
-    """The test alone; nothing is kept. Raises NoConnection, NotVisible for anybody but operators."""
+    """Tests a connection without storing it. Raises NoConnection, NotVisible for anybody but operators."""
     actor.require_operator()
     kind = ClusterKind.KUBERNETES
     return nodes_of(Cluster(name=name, kind=kind, connection=encrypt(kubeconfig), options=options or {}))
@@ -72,7 +73,7 @@ def change_cluster(
     active: bool | None = None,
     seen: str = "",
 ) -> Cluster:
-    """None leaves a value as it is. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
+    """Changes a cluster; None leaves a value. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     before = {"active": cluster.active, "options": cluster.options}
     if kubeconfig is not None:
@@ -91,7 +92,7 @@ def change_cluster(
 
 
 def breaks_of(cluster: Cluster) -> list[Break]:
-    """What switching the cluster off takes from whom."""
+    """What disabling the cluster breaks."""
     claims = Claim.objects.filter(pool__group__cluster=cluster)
     running = claims.filter(state__in=["holding", "leaving"]).exclude(workload="").count()
     waiting = claims.filter(state="pending").exclude(workload="").count()
@@ -119,7 +120,7 @@ def breaks_of(cluster: Cluster) -> list[Break]:
 
 
 def mark_of(cluster: Cluster) -> str:
-    """What a form about it carries."""
+    """The version mark that a form about the cluster carries."""
     return versions.mark(_shown(cluster))
 
 
@@ -133,7 +134,7 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
 
 
 def pinned(cluster: Cluster, node: Node) -> dict[str, str]:
-    """What the operator has said of a node; "": its marks decide."""
+    """What the operator has pinned for a node: system and product; "": detected."""
     return {name: cluster.options.get(key, {}).get(node.name, "") for key, name in PINS.items()}
 
 
@@ -143,8 +144,10 @@ PINS = {"pins": "system", "products": "product"}  # {option of the cluster: what
 def pin_node(
     *, actor: Actor, node: Node, system: str | None = None, product: str | None = None, seen: str = ""
 ) -> Node:
-    """Says which system a node runs and what product its cards are, or with "" that its marks decide; None leaves it.
-    Raises Invalid (field system or product), Conflict, NotVisible for anybody else."""
+    """Pins a node's sharing system and card product; "": detect it, None: leave it.
+
+    Raises Invalid (field system or product), Conflict, NotVisible for anybody but operators.
+    """
     actor.require_operator()
     cluster = node.cluster
     pins = {"system": system, "product": product}

@@ -89,7 +89,7 @@ def _facts(node: Node) -> dict[str, object]:
 
 
 def _cards(node: Node, indexes: set[int]) -> list[tuple[Any, ...]]:
-    """Those that are listed no more stay, sick, so that what is missing still shows: they are no news."""
+    """Present cards; cards that are no longer listed stay as unhealthy, which is no change."""
     rows = (card for card in node.cards.all() if card.index in indexes or card.healthy)
     return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
 
@@ -103,7 +103,7 @@ def _reported_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, .
 
 
 def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.datetime) -> None:
-    """One node, under the locks of all pools that win or lose by it: it may have less to give than a moment ago."""
+    """Writes one node under the locks of all pools whose capacity it changes, because it may have less than before."""
     old = Pool.objects.filter(cards__node__cluster=cluster, cards__node__name=info.name)
     groups = {*old.values_list("group", flat=True), *(pool.group_id for pool in pools.values())}
     with durable():
@@ -142,7 +142,7 @@ def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
 
 
 def _lost(node: Node, now: dt.datetime) -> bool:
-    """The cluster lists it no more. What it held stays claimed until its runs are known to be gone."""
+    """Marks a node that the cluster no longer lists. Its claims remain until their runs are known to have ended."""
     groups = sorted(set(node.cards.filter(pool__isnull=False).values_list("pool__group", flat=True)))
     with durable():
         for group_id in groups:

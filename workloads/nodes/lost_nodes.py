@@ -1,6 +1,5 @@
-"""Nodes that do not answer. What runs there may still run: it is given up only when the operator says so, by the option
-`lost_after` of the cluster, by the taint node.kubernetes.io/out-of-service, or by removing the node.
-"""
+"""Nodes that do not answer. Their runs may still be running, so they are given up only on the operator's word: the
+cluster's option `lost_after`, the taint node.kubernetes.io/out-of-service, or removing the node."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ NOT_READY = "not ready since "  # of the inventory's notes; what follows is the 
 
 
 def given_up(cluster: Cluster, *, now: dt.datetime) -> frozenset[str]:
-    """Names of the nodes without a sign of life for longer than the operator waits."""
+    """Names of the nodes that have been silent for longer than the operator's option allows."""
     patience = cluster.options.get("lost_after", 0)
     if not patience:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Pods that the portal did not start: what they have of a node and its cards is no capacity while they are there.
+"""Pods that the portal did not start: what they use of a node and its cards is no capacity while they exist.
 
 Each look at the cluster says all of them anew, and only what differs is written: a look that is lost or killed anywhere is
 made up for by the next. Nothing here ever touches such a pod.
@@ -26,7 +26,7 @@ FOR_GOOD = ("DaemonSet", "Node")  # who made a pod that is on every node, or a p
 
 
 def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
-    """Writes what pods outside the quotas have. Returns the number of nodes where that changed."""
+    """Records what outside pods use. Returns the number of nodes where that changed."""
     there: dict[str, list[base.OutsidePod]] = defaultdict(list)
     for pod in pods:
         there[pod.node].append(pod)
@@ -43,7 +43,7 @@ def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """What is outside on one node: of the machine, by card (units, percent of compute), and by (uid, pool) the pods."""
+    """Outside use of one node: of the node itself, by card (units, percent of compute), and by (uid, pool) the pods."""
 
     beside: dict[str, Any]
     cards: dict[int, tuple[int, int]]
@@ -57,7 +57,7 @@ def _known(node: Node) -> Seen:
 
 
 def _ours(cluster: Cluster) -> Mapping[tuple[str, int], int]:
-    """(node, card) → units that the portal's own work occupies there, or has reserved."""
+    """(node, card) → units that the portal's own work occupies or has reserved there."""
     used = Counter[tuple[str, int]]()
     for claim in Claim.objects.filter(pool__group__cluster=cluster, state__in=LIVE_CLAIMS):
         places = (claim.reserved or {}).get("places") if claim.state not in OCCUPYING else claim.placement
@@ -113,7 +113,7 @@ def _parts(cluster: Cluster, node: Node, pod: base.OutsidePod, pools: Mapping[st
 
 
 def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int]) -> dict[str, Any]:
-    """What all of them together have of the machine: every pod counts that its kubelet runs."""
+    """CPU, memory and pods that outside pods use together; every pod of the kubelet counts."""
     total: dict[str, float] = {}
     for pod in pods:
         for name, amount in requests(pod.pod).items():
@@ -131,7 +131,7 @@ def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int
 
 
 def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
-    """CPU and memory of those that stand there for good, which comes with no card."""
+    """CPU and memory of permanent pods (DaemonSets), which do not come with any card."""
     cpu = memory = 0.0
     for pod in pods:
         if pod.owner_kind in FOR_GOOD:

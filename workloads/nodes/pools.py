@@ -1,4 +1,4 @@
-"""Which pool a node's cards belong to: the one of their product and sharing system on that cluster.
+"""Which pool a node's cards belong to: that of their product and sharing system on their cluster.
 
 A kind of capacity seen for the first time makes a pool of its own, which nobody is promised anything of yet; or waits
 for its operator to make one, where the cluster's option `new_pools` is "ask".
@@ -42,13 +42,13 @@ def pools_of(cluster: Cluster) -> dict[Key, Pool]:
 
 
 def servable(info: NodeInfo) -> tuple[Offer, ...]:
-    """Offers that a pool can be made of; cards of MIG whose profiles nobody knows are none."""
+    """Offers that can form a pool; MIG cards with unknown profiles cannot."""
     return tuple(offer for offer in info.offers if offer.unit != "slice" or offer.mig)
 
 
 def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
-    """The pools of what one node offers; `known` grows by those that are made. Pools that share the node share a group,
-    for they are planned together."""
+    """The pools of a node's offers, created if needed and added to `known`. Pools that share a node get one group,
+    because they are planned together."""
     by_key: dict[Key, Pool] = {}
     for offer in servable(info):
         key = key_of(offer)
@@ -127,7 +127,7 @@ def _free_name(offer: Offer, cluster: Cluster) -> str:
 
 
 def _into_one_group(pools: list[Pool]) -> None:
-    """Two kinds of cards turned out to share a machine: from now on one pass plans both."""
+    """Merges the groups of pools that turned out to share a node."""
     groups = sorted({pool.group_id for pool in pools})
     with durable():
         for group_id in groups:
@@ -139,8 +139,8 @@ def _into_one_group(pools: list[Pool]) -> None:
 
 
 def note_shares(cluster: Cluster) -> None:
-    """How much CPU and memory come with a card of each pool: an even share of what a node has beside what stands there for
-    good, of the node where that is least."""
+    """Records how much CPU and memory come with a card of each pool: an even share of the node with the least, after
+    permanent pods."""
     nodes = Node.objects.filter(cluster=cluster, present=True, held_back="", drained=False)
     least: dict[int, list[tuple[int | None, int | None]]] = {}
     for node in nodes.prefetch_related("cards"):
@@ -166,8 +166,10 @@ def units_by_pool(node: Node) -> dict[int, int]:
 
 
 def carry_over(before: dict[int, int], after: dict[int, int]) -> None:
-    """Nominal capacity goes with the cards: a pool gains what is new in it, and loses what went to another. What merely
-    vanished stays nominal: it is missing. Called under the locks of all their groups."""
+    """Moves nominal capacity with the cards: a pool gains new cards and loses those that moved to another pool.
+
+    Missing cards stay in the nominal capacity. Called under the locks of all groups.
+    """
     for pool, units in after.items():
         if units > before.get(pool, 0):
             Pool.objects.filter(pk=pool).update(nominal=F("nominal") + units - before.get(pool, 0))

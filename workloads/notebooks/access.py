@@ -1,4 +1,5 @@
-"""Who may sit at a notebook or a service: a one-use ticket from the portal, exchanged on its own origin for a cookie.
+"""Access to notebooks and services: a one-use ticket from the portal is exchanged for a cookie on the notebook's own
+origin.
 
 Each request shows the cookie, and the right is asked for again (at most RECHECK seconds old): signed in, still a member
 who may submit, the author or the notebook is shared, and this attempt still runs; a service is its whole department's.
@@ -76,7 +77,7 @@ class FromElsewhere(Problem):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who a ticket or cookie was given to, for which attempt. `session` is the portal session it ends with."""
+    """Whom a ticket or cookie was issued to, for which attempt. It ends with the portal session `session`."""
 
     user: int
     session: str
@@ -91,7 +92,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Seat:
-    """Where it listens, and what is told it beside the request; neither is ever shown to the browser."""
+    """The server's address, and headers added to each request; neither is ever shown to the browser."""
 
     host: str
     port: int
@@ -107,7 +108,7 @@ def origin_of(workload: str) -> str:
 @require_POST
 @login_required
 def open_notebook(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """The button "Open": to the notebook's own origin, with a ticket in the address that works once."""
+    """The "Open" button: redirects to the notebook's origin with a ticket that works once."""
     actor = actor_of(request)
     row = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
     if row is None:
@@ -128,7 +129,7 @@ def issue_ticket(actor: Actor, session: str, workload: str) -> str:
 
 
 def redeem(ticket: str) -> Holder:
-    """Raises NoTicket, also the second time: only one caller's delete finds it."""
+    """The ticket's holder. Raises NoTicket, also the second time: only one caller's delete succeeds."""
     key = f"notebook-ticket:{ticket}"
     holder = cache.get(key)
     if not holder or not cache.delete(key):
@@ -166,7 +167,7 @@ def running_attempt(actor: Actor, workload: str) -> Attempt:
 
 
 def seat_of(cookie: str) -> Seat:
-    """Asks the database and the cluster, or believes what they said a moment ago. Raises Problem."""
+    """The address to connect to, checked in the database and the cluster, or cached for moments. Raises Problem."""
     now = time.monotonic()
     asked, answer = _answers.get(cookie, (-RECHECK, NoTicket()))
     if now - asked >= RECHECK:
@@ -201,7 +202,7 @@ def _find_seat(holder: Holder) -> Seat:
 
 
 def forwarded_headers(attempt: Attempt, user: User) -> tuple[tuple[bytes, bytes], ...]:
-    """A notebook is opened by its secret; a service also learns who asks."""
+    """Headers added to each request: the notebook's secret, and for a service also the user's name."""
     secret = tokens_of(attempt)["notebook"].encode()
     if attempt.workload.kind == Kind.NOTEBOOK:
         return ((b"authorization", b"token " + secret),)

@@ -146,7 +146,7 @@ async def pass_request(scope: Scope, receive: Receive, send: Send, seat: Seat, c
 
 
 async def while_seated(parts: AsyncIterator[bytes], cookie: str) -> AsyncIterator[bytes]:
-    """The answer as it comes; one that goes on for long breaks off when the reader's right has ended."""
+    """The response's parts; a long response is cut when the reader's right has ended."""
     watching = asyncio.create_task(watch(cookie))
     try:
         while True:
@@ -189,7 +189,7 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 
 
 def own_cookies(given: Iterable[str]) -> list[str]:
-    """What the notebook may set: for its own host only, and none of our names."""
+    """The cookies that the notebook may set: for its own host, and none with the portal's names."""
     own = []
     for text in given:
         try:

@@ -1,4 +1,4 @@
-"""WebSockets to a notebook server, both ways. The right is asked for again while they are open."""
+"""WebSockets to a notebook server, in both directions. The right is checked again while they are open."""
 
 from __future__ import annotations
 

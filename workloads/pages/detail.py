@@ -245,7 +245,7 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
         shown = list(events[:200])
         for event in shown:
-            event.told = event_details(event)  # type: ignore[attr-defined]
+            event.details = event_details(event)  # type: ignore[attr-defined]
         return {"events": shown, "decisions": decisions[:50]}
     if tab == "spec":
         body = as_api_call.body_of(request_of(workload))

@@ -49,7 +49,7 @@ class AmountFields(forms.Form):
         return gettext("“%(text)s” is interpreted as %(becomes)s here.") % values
 
     @property
-    def told(self) -> str:
+    def acknowledged(self) -> str:
         """What `became` holds once the person was told."""
         return f"{str(self.data.get('units_per_pod') or '').strip()} → {self.becomes}" if self.becomes else ""
 

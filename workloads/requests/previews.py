@@ -34,7 +34,7 @@ class NoSuchExport(Problem):
 class RankPreview:
     rank: int
     role: str
-    told: dict[str, str]
+    variables: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class Rank:
 
     rank: int
     phase: Phase
-    told: bool = False
+    stop_requested: bool = False
     node: str = ""
     cards: tuple[str, ...] = ()
     exit_code: int | None = None

@@ -64,7 +64,7 @@ def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered
 
 def broken_of(ranks: Sequence[Rank]) -> list[Rank]:
     """Those that failed or were taken away without being told to go; who was first, first."""
-    bad = [rank for rank in ranks if rank.phase in (Phase.FAILED, Phase.LOST) and not rank.told]
+    bad = [rank for rank in ranks if rank.phase in (Phase.FAILED, Phase.LOST) and not rank.stop_requested]
     never = dt.datetime.max.replace(tzinfo=dt.UTC)
     return sorted(bad, key=lambda rank: (rank.finished_at or never, rank.rank))
 
@@ -75,7 +75,7 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         {
             "rank": each.rank,
             "phase": each.phase.value,
-            "told": each.told,
+            "told": each.stop_requested,
             "node": each.node,
             "cards": list(each.cards),
             "exit_code": each.exit_code,

@@ -66,7 +66,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_named(driver: 
     driver.ensure(gang(code))
     run = ended(driver)
     assert (run.phase, run.exit_code) == (Phase.FAILED, 3)
-    assert [(r.exit_code, r.told) for r in run.ranks] == [(143, True), (3, False)]
+    assert [(r.exit_code, r.stop_requested) for r in run.ranks] == [(143, True), (3, False)]
 
 
 def test_the_chiefs_end_is_the_end_of_the_parameter_servers(driver: EmbeddedCluster) -> None:  # noqa: F811

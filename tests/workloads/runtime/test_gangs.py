@@ -17,7 +17,9 @@ P, R, S, F, L = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, Pha
 def rank(number: int, phase: Phase, code: int | None = None, after: int = 0, *, told: bool = False) -> Rank:
     ended = NOW + dt.timedelta(seconds=after) if phase in (S, F, L) else None
     began = None if phase is P else NOW
-    return Rank(number, phase, told=told, exit_code=code, started_at=began, finished_at=ended, node=f"n{number}")
+    return Rank(
+        number, phase, stop_requested=told, exit_code=code, started_at=began, finished_at=ended, node=f"n{number}"
+    )
 
 
 CASES = [

@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 class Ring:
-    """Rank 0 in the middle: it takes what every other rank says, and tells all of them the same."""
+    """A star around rank 0: it receives every other rank's values and sends the same answer to all."""
 
     def __init__(self) -> None:
         address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -50,7 +50,8 @@ class Ring:
         raise SystemExit(f"rank {RANK}: nobody answers at {address}")
 
     def together(self, own: dict[str, Any]) -> dict[str, Any]:
-        """Every rank gives its gradient and whether it has to leave; all get the mean, and whether anybody has to."""
+        """Each rank sends its gradient, loss and whether it has to stop; all receive the mean, and whether any has to
+        stop."""
         if RANK:
             self.tell(own)
             return dict(json.loads(self.peers[0].readline()))

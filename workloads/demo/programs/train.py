@@ -54,7 +54,7 @@ def train_one(step: int, weights: list[float]) -> float:
 
 
 def notice() -> str:
-    """When the cards go back, or "" as long as nobody needs them."""
+    """The time at which the cards will be reclaimed, or ""."""
     path = os.environ.get("PORTAL_RECLAIM_AT_FILE", "")
     try:
         return Path(path).read_text().strip() if path else ""

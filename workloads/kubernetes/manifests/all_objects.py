@@ -1,4 +1,4 @@
-"""All objects of a run together, as a person is shown them."""
+"""All Kubernetes objects of a run, for display."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Json = dict[str, Any]
 
 
 def objects(spec: RunSpec, options: Options) -> list[Json]:
-    """All that the driver makes for a run, in the order it makes them, with the patch of each rank of a gang at the end:
-    what a person is shown. Raises Unsupported."""
+    """All objects that the driver creates for a run, in that order, then the patch of each rank of a gang. Raises
+    Unsupported."""
     if spec.kind == "distributed":
         made = job(spec, options)
         pins = [pin(spec, rank, options) for rank in range(spec.pods)]

@@ -45,7 +45,7 @@ def probe(spec: RunSpec) -> Json:
 
 
 def route(spec: RunSpec, owner: Json, options: Options) -> Json | None:
-    """What leads from outside to the Service: as the cluster's options name it, or None."""
+    """The Ingress or HTTPRoute to the Service, depending on the cluster's options; None without either."""
     host = host_of(spec.workload_id, options)
     if not host:
         return None
@@ -75,11 +75,11 @@ def route(spec: RunSpec, owner: Json, options: Options) -> Json | None:
 
 
 def host_of(workload_id: str, options: Options) -> str:
-    """Stays the same through all attempts."""
+    """The host name of the service; the same for all attempts."""
     return f"{workload_id}.{options.service_domain}" if options.service_domain else ""
 
 
 def url_of(workload_id: str, options: Options) -> str:
-    """Where people outside reach it; empty where the cluster leads nobody in and the portal's own proxy does."""
+    """The service's public address; "" if the cluster has no way in and the portal's proxy is used."""
     host = host_of(workload_id, options)
     return f"{options.service_scheme}://{host}/" if host else ""

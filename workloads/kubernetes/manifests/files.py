@@ -1,4 +1,5 @@
-"""The pod that shows a working directory's files: it mounts the claim, has no network to speak of, no GPU and no account."""
+"""The pod that gives access to a working directory's files: it mounts the claim and has no GPU, no account and no
+network access."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def is_helper(pod: Json, options: Options) -> bool:
 
 
 def pod(volume: VolumeRef, options: Options, program: str, node: str = "") -> Json:
-    """On `node` if it is given; else rather where the workload's runs may be, because the first pod that uses a claim
-    may decide where its disk is."""
+    """The pod, on `node` if given; else preferably where the workload's runs may be, because the first pod that uses
+    a claim may decide where its disk is."""
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return {
         "apiVersion": "v1",

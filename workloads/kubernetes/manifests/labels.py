@@ -1,4 +1,4 @@
-"""Names and marks on everything of ours, and how another portal's things are told apart."""
+"""Labels and annotations of the portal's objects, and how they are told from another portal's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def label(text: str) -> str:
 
 
 def selector(options: Options) -> str:
-    """Everything of ours, and nothing of another portal's."""
+    """Selects all objects of this portal, and none of another one's."""
     return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
 
 
@@ -46,7 +46,7 @@ def is_selected(meta: Mapping[str, Any], options: Options) -> bool:
 
 
 def volume_labels(volume: VolumeRef, options: Options) -> dict[str, str]:
-    """Of what belongs to the workload, not to one of its attempts."""
+    """Labels of objects that belong to the workload rather than to one attempt."""
     return {
         INSTANCE: label(options.instance),
         MANAGED_BY: PREFIX,

@@ -1,4 +1,4 @@
-"""What stands in a department's namespace beside its runs: a second lock on GPUs, defaults, and a wall to the others.
+"""Objects in a department's namespace beside its runs: a second lock on GPUs, defaults, and network isolation.
 
 The lock must never refuse what the plan admitted. So it limits a resource only where the amount that pods ask for is in
 a fixed proportion to the units that the plan counts (`proportions`), in every pool of the cluster that uses it.
@@ -51,7 +51,7 @@ def _limits(system: sharing.System, request: sharing.Request, settings: sharing.
 
 
 def hard(parts: Iterable[tuple[Mapping[str, Fraction | None], int]]) -> dict[str, int]:
-    """Proportions and the units at most, pool by pool → what a ResourceQuota says, which is silent of what has none."""
+    """The `hard` values of a ResourceQuota, from (proportions, units at most) of each pool."""
     totals: dict[str, Fraction] = {}
     without: set[str] = set()
     for proportion, units in parts:
@@ -67,7 +67,7 @@ def marks(home: Home, options: Options) -> dict[str, str]:
 
 
 def furniture(home: Home, options: Options) -> tuple[Json, ...]:
-    """Everything that stands in the namespace whatever runs there."""
+    """All objects that the namespace has whatever runs in it."""
     return (
         quota(home, options),
         _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
@@ -109,8 +109,11 @@ _DNS: Json = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "po
 
 
 def _wall(home: Home, options: Options) -> Json:
-    """In come the department's own pods and the portal (notebooks), and what the operator lets in. Out it goes to the same,
-    to name servers, to the world outside of private networks, and to what the operator opens."""
+    """The network policy.
+
+    Inbound: the department's own pods, the portal (notebooks) and what the operator allows. Outbound: the same, name
+    servers, addresses outside of private networks, and what the operator allows.
+    """
     friends = [options.portal_namespace, *options.ingress_namespaces]
     own = {INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}  # both of its namespaces
     sources: list[Json] = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": own}}]
@@ -129,7 +132,8 @@ def _wall(home: Home, options: Options) -> Json:
 
 
 def _block(cidr: str, closed: Iterable[IPv4Network | IPv6Network]) -> Json:
-    """Every address of `cidr` but those of the closed networks, of which Kubernetes takes only such as lie inside."""
+    """All addresses of `cidr` except those of the closed networks; Kubernetes accepts only exceptions inside of
+    `cidr`."""
     inside = [net for net in closed if net.version == ip_network(cidr).version and net.subnet_of(ip_network(cidr))]  # type: ignore[arg-type]
     outer = [str(net) for net in inside if not any(net != other and net.subnet_of(other) for other in inside)]  # type: ignore[arg-type]
     return {"ipBlock": {"cidr": cidr, **({"except": outer} if outer else {})}}

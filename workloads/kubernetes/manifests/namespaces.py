@@ -21,6 +21,6 @@ def namespace(name: str, department: str, options: Options, *, unrestricted: boo
 
 
 def marks_of(department: str, options: Options, *, unrestricted: bool = False) -> dict[str, str]:
-    """By which a namespace is known to be this department's, and this one of its two."""
+    """Labels that identify the department's namespace, and which of its two it is."""
     marks = {MANAGED_BY: PREFIX, INSTANCE: label(options.instance), DEPARTMENT: label(department)}
     return marks | ({LEVEL: UNRESTRICTED} if unrestricted else {})

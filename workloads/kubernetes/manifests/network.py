@@ -1,4 +1,4 @@
-"""Services: a name for what listens."""
+"""Services: names for listening pods."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unsupported(Exception):
-    """A run this cluster kind cannot express; `problems` as sharing.validate gives them, or one sentence."""
+    """This kind of cluster cannot run it; `problems` as sharing.validate returns them, or one sentence."""
 
     detail: str
     problems: tuple[sharing.Problem, ...] = field(default=())
@@ -102,7 +102,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
 
 
 def beside(spec: RunSpec, options: Options) -> tuple[Json, ...]:
-    """What its sharing system needs beside the pod, in its namespace; a pod waits for what it names. Raises Unsupported."""
+    """The object that the sharing system needs beside the pod, which waits for it. Raises Unsupported."""
     marks = labels(spec, options)
     return tuple(
         {**wanted, "metadata": {**wanted["metadata"], "namespace": spec.ref.namespace, "labels": marks}}
@@ -111,7 +111,8 @@ def beside(spec: RunSpec, options: Options) -> tuple[Json, ...]:
 
 
 def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
-    """What the pool's sharing system adds. A pod without GPU must not see all of them: CUDA images ask for `all`."""
+    """Applies the sharing system's patch. A pod without GPU must be kept from seeing all of them: CUDA images ask for
+    `all`."""
     if not spec.units_per_pod:
         return sharing.PodPatch(env={"NVIDIA_VISIBLE_DEVICES": "void"})
     system = sharing.SYSTEMS.get(spec.sharing)
@@ -189,7 +190,7 @@ def ready_probe(spec: RunSpec, options: Options) -> Json:
 
 
 def _base(product: str) -> str:
-    """The card's product, however the card is shared or cut."""
+    """The card's product, regardless of sharing or MIG."""
     return product.partition("-MIG-")[0].removesuffix("-SHARED")
 
 

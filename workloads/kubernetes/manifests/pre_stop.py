@@ -1,4 +1,4 @@
-"""Who is told when a container has to end, where a shell script is its main process. Pure.
+"""Which processes get SIGTERM when a container ends and its main process is a shell script. Pure.
 
 The kubelet sends SIGTERM to the main process only. A shell dies of it at once, and the container with it: what the script
 runs is killed in the middle of saving. A program of its own in front of every command would need an image that has it,

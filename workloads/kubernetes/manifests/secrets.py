@@ -1,4 +1,4 @@
-"""What a run must know and nobody may read in its pod: the user's secret variables, and the token that opens it."""
+"""The Secret of a run: the user's secret variables, and the token that opens a notebook."""
 
 from __future__ import annotations
 

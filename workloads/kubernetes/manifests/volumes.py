@@ -1,4 +1,4 @@
-"""Volumes: the working directory, what a department or a person keeps, the file that tells of reclaim, shared memory."""
+"""Volumes: working directory, shared volumes, the file with the reclaim time, shared memory."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def shared_mounts(spec: RunSpec) -> list[Json]:
 
 
 def shared_paths(spec: RunSpec) -> dict[str, str]:
-    """The variables that say where they are."""
+    """Environment variables with the paths of shared volumes."""
     return {DIRECTORY_VARIABLE[each.whose]: MOUNTED_AT[each.whose] for each in spec.shared_volumes}

@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
 
 def violations() -> list[str]:
-    """From one picture of the database, whatever is written meanwhile."""
+    """All violations, from one consistent snapshot of the database."""
     alone = not connection.in_atomic_block
     with transaction.atomic():
         if connection.vendor == "postgresql" and alone:

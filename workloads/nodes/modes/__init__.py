@@ -1,1 +1,1 @@
-"""Changing how a node shares its cards: a workflow that may be killed at any line and goes on from its row."""
+"""Changing how a node shares its cards: a workflow whose state is in its row, so that it survives a kill at any line."""

@@ -1,4 +1,4 @@
-"""What operators do about a node's mode: begin a change, and call it off. Each is one transaction with its audit row."""
+"""Starting and cancelling a change of a node's mode. Each is one transaction with its audit entry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def keeper_of(node: Node) -> Keeper:
 
 
 def check_start(node: Node, target: Target) -> None:
-    """What `start` would refuse anyway is refused before anybody is asked. Raises Invalid, NoKeeper, ChangeUnderWay."""
+    """Raises what `start` would raise: Invalid, NoKeeper, ChangeUnderWay. For a check before asking for confirmation."""
     check_target(node, target)
     keeper_of(node)
     if live(node) is not None:
@@ -58,9 +58,9 @@ def check_start(node: Node, target: Target) -> None:
 
 
 def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
-    """Takes the node out of service and tells whoever runs there; the rest goes by itself.
+    """Takes the node out of service and begins the notice of its workloads; the reconciler does the rest.
 
-    Raises NotVisible for anybody but operators, Invalid (what cannot be meant), NoKeeper, ChangeUnderWay.
+    Raises NotVisible for anybody but operators, Invalid, NoKeeper, ChangeUnderWay.
     """
     actor.require_operator()
     check_target(node, target)
@@ -97,7 +97,7 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
 
 
 def cancel(*, actor: Actor, change: ModeChange) -> ModeChange:
-    """Calls it off: before anything is written those who were told may stay; after that it is written back.
+    """Cancels a change: before anything is written the workloads may stay; after that the node is changed back.
 
     Raises NotVisible for anybody but operators, TooLate.
     """

@@ -1,4 +1,4 @@
-"""Carries a change of mode from stage to stage. The shell around mode_lifecycle.due.
+"""Moves mode changes from stage to stage. The shell around mode_lifecycle.due.
 
 The row is the truth: each stage is one compare-and-set, what is written to the cluster may be written again, and no
 transaction is open while the cluster is asked. A process killed between two lines leaves work that the next tick finds.
@@ -35,13 +35,13 @@ ROUNDS = 8  # more stages in a row than any change has
 
 
 class StageFailed(Exception):
-    """A stage of one or several changes ended in an error that nobody foresaw."""
+    """A stage of one or several changes ended with an unexpected error."""
 
 
 def advance_all(*, now: dt.datetime | None = None) -> int:
-    """Every live change as far as it goes. Returns how many moved.
+    """Advances every live change as far as possible; returns how many moved.
 
-    Raises StageFailed, after all had their turn, if a stage of any ended in an error: the scheduled job is not well then.
+    Raises StageFailed after all have had their turn, so that the scheduled job is shown as failed.
     """
     moved, failed = 0, []
     for change in ModeChange.objects.filter(finished_at=None).select_related("node__cluster"):
@@ -56,8 +56,11 @@ def advance_all(*, now: dt.datetime | None = None) -> int:
 
 
 def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
-    """True if the change reached another stage. Raises StageFailed where a stage ended in an error that is no answer of
-    the cluster: by then it stands on the change's page, and the stage's deadline and a cancellation have counted."""
+    """Advances one change; True if it reached another stage.
+
+    Raises StageFailed on an unexpected error, which is then shown on the change's page; the stage's deadline and a
+    cancellation have been applied by then.
+    """
     moved, trouble = False, None
     for _ in range(ROUNDS):
         at = now or timezone.now()
@@ -91,7 +94,7 @@ def _overdue(change: ModeChange, now: dt.datetime) -> bool:
 
 
 def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
-    """Does what the stage asks for, as far as it can be done now, and says what is known then."""
+    """Does what the stage requires, as far as possible now, and returns what is known afterwards."""
     stage = Stage(change.stage)
     cancelled = change.cancel_requested_at is not None
     overdue = _overdue(change, now)
@@ -124,12 +127,12 @@ def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
 
 
 def live(node: Node) -> ModeChange | None:
-    """The one that is under way."""
+    """The node's change that is under way; None if there is none."""
     return ModeChange.objects.filter(node=node, finished_at=None).first()
 
 
 def still_there(change: ModeChange) -> list[Claim]:
-    """What it waits for."""
+    """The claims it waits for."""
     return list(on_node(change.node)) if change.stage == Stage.DRAINING else []
 
 
@@ -139,7 +142,7 @@ def groups_of(node: Node) -> list[int]:
 
 
 def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
-    """Tells whoever is on the node and was not told. True while somebody is there."""
+    """Begins the notice of claims that have none yet. True while the node is not empty."""
     with durable():
         for group_id in groups_of(change.node):
             locked_group(group_id)
@@ -153,13 +156,13 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
 
 
 def outside_there(change: ModeChange) -> int:
-    """Pods with a GPU that the portal did not start, for which it waits as well."""
+    """Outside pods with a GPU, which it waits for too."""
     return OutsidePod.objects.filter(node=change.node).count() if change.stage == Stage.DRAINING else 0
 
 
 def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.datetime | None:
-    """By when the node must be empty; None while somebody is there who must not be stopped, such as `others`: pods outside
-    the quota, which the portal never touches."""
+    """When the node must be empty; None if something on it must not be stopped, such as `others`: outside pods, which
+    the portal never touches."""
     if others or not all(claim.preemptible for claim in left):
         return None
     ends = [(claim.leave_by or now) + dt.timedelta(seconds=claim.grace) for claim in left]
@@ -170,7 +173,7 @@ def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.
 
 
 def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
-    """The next thing to write of this stage; True once all is written. Every part looks before it writes."""
+    """Writes the next part of this stage; True when all parts are written. Each part is checked before it is written."""
     node, back = change.node.name, change.stage == Stage.REVERTING
     target = Target.from_json(change.target)
     entry = None if back else recipe(target, change.before["labels"]).entry
@@ -197,7 +200,7 @@ def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
 
 
 def _state(change: ModeChange, *, now: dt.datetime) -> str:
-    """What mig-manager says of this change; "" where it has no part in it, or has not looked yet."""
+    """mig-manager's state of this change; "" if it is not involved or has not looked yet."""
     if not any(name.startswith("nvidia.com/mig.") for name in change.labels):
         return ""
     state = str(change.node.labels.get(MIG_STATE, ""))
@@ -226,7 +229,7 @@ def _is_as_before(change: ModeChange) -> bool:
 
 
 def _say(change: ModeChange, message: str) -> None:
-    """Puts what the change waits for on its page. While it goes back, the reason why it does stays in front."""
+    """Shows what the change waits for. While it is being reverted, the reason for that comes first."""
     text = message
     if change.stage == Stage.REVERTING and message not in change.message:
         text = f"{change.message}; {message}" if change.message else message
@@ -241,7 +244,7 @@ def _say(change: ModeChange, message: str) -> None:
 
 
 def record_event(change: ModeChange, event: Event, *, now: dt.datetime, message: str = "") -> bool:
-    """One compare-and-set and all that follows from it. False if somebody else was faster."""
+    """Applies an event to the change by compare-and-set, with all consequences. False if another process was faster."""
     try:
         stage = step(Stage(change.stage), event)
     except NotPossible:

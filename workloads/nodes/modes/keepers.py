@@ -1,4 +1,4 @@
-"""Who changes a node on a cluster: its labels, and the configurations that plugins read."""
+"""The interface for changing a node: its labels, and the configurations that plugins read."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Keeper(Protocol):
     def write_config(self, which: str, data: Mapping[str, str]) -> None: ...
 
     def restarted(self, which: str, node: str, since: dt.datetime) -> bool:
-        """Has what reads the configuration on this node started anew since then; asks it to. True where nothing reads
-        it there."""
+        """Restarts what reads the configuration on this node; True once it has restarted since then, or if nothing
+        reads it there."""
         ...
 
 

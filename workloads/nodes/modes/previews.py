@@ -1,4 +1,4 @@
-"""What a change of mode would mean, before it is begun: who must leave, what is written, what the pools lose and gain."""
+"""Preview of a mode change: who must leave, what is written, and what pools lose and gain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from workloads.sharing.mig import table_of as table_of_product
 
 @dataclass(frozen=True, slots=True)
 class Leaver:
-    """One who runs on the node; `by`: when SIGTERM would come. None: it must not be stopped, the change waits for it."""
+    """A claim on the node; `by`: when SIGTERM would be sent. None: it must not be stopped, so the change waits for
+    it."""
 
     claim: Claim
     by: dt.datetime | None
@@ -91,7 +92,7 @@ BEST_EACH, BEST_ALIKE = "best-each", "best-alike"
 
 
 def modes_of(node: Node) -> list[str]:
-    """What it may be made: MIG only where its product's profiles are known."""
+    """Modes the node can have; MIG only if the product's profiles are known."""
     return [mode for mode in MODES if mode != "mig" or table_of(node)]
 
 
@@ -99,7 +100,8 @@ def target_of(
     node: Node, *, mode: str, replicas: int = 0, rename: bool = True, config: str = "",
     layouts: Sequence[Mapping[str, int]] = (),
 ) -> Target:  # fmt: skip
-    """What an operator means. A proposal is made anew from the queue as it is now. Raises Invalid (mode, config)."""
+    """The target that an operator's choice means; a proposal is computed from the present queue. Raises Invalid
+    (mode, config)."""
     table = table_of(node)
     if mode not in modes_of(node):
         raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=mode)
@@ -121,7 +123,7 @@ def target_of(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A pool that loses capacity with the node; `short`: how much more is promised of it than is left."""
+    """A pool that loses capacity; `short`: how many guaranteed units would exceed what is left."""
 
     pool: Pool
     before: int
@@ -140,8 +142,7 @@ def losses(node: Node, target: Target) -> list[Loss]:
 
 
 def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
-    """What beginning the change takes from whom: who is told to leave, who starts later without the node, and of which
-    pools more is promised than is left. Whoever must not be stopped is waited for."""
+    """What the change breaks: who has to leave, who starts later, and pools with more guaranteed than is left."""
     leaving = [claim for claim in on_node(node) if claim.preemptible and claim.state == ClaimState.HOLDING]
     text = _("%(pool)s would have %(left)s, which is %(short)s less than guaranteed to departments.")
     short = [
@@ -159,7 +160,7 @@ def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
 
 
 def check_target(node: Node, target: Target) -> None:
-    """Raises Invalid for what this node can never become."""
+    """Raises Invalid if the node cannot have this mode."""
     if target.mode not in MODES:
         raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=target.mode)
     if target.mode in ("timeslicing", "mps") and not 2 <= target.replicas <= 128:
