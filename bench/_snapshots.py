@@ -90,7 +90,7 @@ def some_of(nodes: tuple[Node, ...], units: int) -> tuple[Node, ...]:
     return tuple(node for index, node in enumerate(nodes) if int((index + 1) * share) > int(index * share))
 
 
-def lent_out(candidates: int, takers: int) -> Snapshot:
+def lent_out(candidates: int, preemptors: int) -> Snapshot:
     """Departments of 100 claims each that borrow half of what they use, and one that lent all of it."""
     chance = random.Random(42)
     sizes = [chance.choice([1, 1, 1, 2, 2, 4, 8]) for _ in range(candidates)]
@@ -105,7 +105,7 @@ def lent_out(candidates: int, takers: int) -> Snapshot:
             Claim(ClaimId(f"h{n:05}"), department, GPU, units, ClaimState.HOLDING, started - 60, started_at=started,
                   priority=chance.choice([0, 0, 1]))
         )  # fmt: skip
-    claims += (Claim(ClaimId(f"p{n:02}"), owner, GPU, 1 + n % 16, ClaimState.PENDING, n) for n in range(takers))
+    claims += (Claim(ClaimId(f"p{n:02}"), owner, GPU, 1 + n % 16, ClaimState.PENDING, n) for n in range(preemptors))
     borrowers = [Department(name, quotas={GPU: Quota(units // 2)}) for name, units in used.items()]
     lent = sum(sizes) - sum(units // 2 for units in used.values())
     tenants = (Department(owner, quotas={GPU: Quota(lent)}), *borrowers)

@@ -17,7 +17,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import lent_out
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.preemption import choose
 from quotas.engine.types import Claim, ClaimState, Snapshot
@@ -53,17 +53,17 @@ def measure(candidates: int) -> None:
 def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
     """CPU milliseconds of each choice of a pass, and of the baseline's."""
     (pool,) = snapshot.pools
-    books = Books(snapshot, pool, *rooms_of(snapshot))
+    state = PassState(snapshot, pool, *rooms_of(snapshot))
     spent: list[float] = []
     plain: list[float] = []
-    for claim in books.pending:
+    for claim in state.pending:
         began = time.process_time()
-        chosen = choose(books, claim)
+        chosen = choose(state, claim)
         spent.append((time.process_time() - began) * 1000)
         if chosen is None:
             raise SystemExit(f"no victims for {claim.id}")
-        books.tell(chosen.victims)
-        books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
+        state.preempt(chosen.victims)
+        state.reserve(claim, chosen.places, state.need(claim, chosen.places), chosen.victims)
         began = time.process_time()
         newest_first(snapshot, claim.units)
         plain.append((time.process_time() - began) * 1000)

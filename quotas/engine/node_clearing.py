@@ -14,9 +14,9 @@ from operator import ge
 from typing import Any
 
 from quotas.engine.mig_layouts import Profile, profile_of
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import NOWHERE, Host, Slot, Vector, spot_on
-from quotas.engine.preemption_rules import Fairness, Taker, lacking_anywhere, lacking_of_pool, permitted
+from quotas.engine.preemption_rules import Fairness, Preemptor, lacking_anywhere, lacking_of_pool, permitted
 from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.victim_search import Cost, makes_room
@@ -31,22 +31,27 @@ class Allowances:
     single claims after ever more of a department is gone. So the search can drop at once what takes too much from somebody.
 
     What may be taken from the accounts that the candidates could exhaust: departments, and in a tree those above them up to
-    where the paths of taker and victim meet. Victims go in the order of their size, so all but the largest count before it
+    where the paths of preemptor and victim meet. Victims go in the order of their size, so all but the largest count before it
     goes; it may overshoot. `reach` are the candidates that may go at all; with `nearer_gone` also those that may only once
-    those nearer to the taker, and its own, have gone."""
+    those nearer to the preemptor, and its own, have gone."""
 
     def __init__(
-        self, books: Books, taker: Taker, claims: Iterable[Claim], fairness: Fairness, nearer_gone: bool = False
+        self,
+        state: PassState,
+        preemptor: Preemptor,
+        claims: Iterable[Claim],
+        fairness: Fairness,
+        nearer_gone: bool = False,
     ) -> None:
-        self._books, self._taker, self._fairness = books, taker, fairness
-        self._charges = books.standing.charges
+        self._state, self._preemptor, self._fairness = state, preemptor, fairness
+        self._charges = state.charges
         claims = tuple(claims)
-        above = _ancestors(taker.account)
-        self._paths = {d: _below(books.ledger.accounts[d], above) for d in {claim.department for claim in claims}}
+        above = _ancestors(preemptor.account)
+        self._paths = {d: _below(state.ledger.accounts[d], above) for d in {claim.department for claim in claims}}
         levels = _levels(above, self._paths)
         self.reach: list[Claim] = []
         self._limits: list[dict[int, int]] = []
-        self._whole: list[int | None] = []
+        self._above_guarantee: list[int | None] = []
         self._slots: dict[DepartmentId, list[int]] = {department: [] for department in self._paths}
         gone: list[tuple[DepartmentId, int]] = []
         for level in sorted(set(levels.values())):
@@ -55,9 +60,9 @@ class Allowances:
             if nearer_gone:
                 gone += [(claim.department, -self._charges[claim.id]) for claim in near]
                 for entry in gone[-len(near) :]:
-                    books.ledger.lend(*entry)
+                    state.ledger.lend(*entry)
         for department, units in gone:
-            books.ledger.lend(department, -units)
+            state.ledger.lend(department, -units)
         self._of = {claim.id: self._taken(claim) for claim in self.reach}
         self.nothing: Taken = ((0, 0),) * len(self._limits)
 
@@ -68,9 +73,9 @@ class Allowances:
         accounts: dict[DepartmentId, Account] = {}
         for claim in claims:
             kind = claim.department, self._charges[claim.id], claim.priority
-            own = claim.department == self._taker.account.id
+            own = claim.department == self._preemptor.account.id
             if kind not in known:
-                known[kind] = own or permitted(self._books, self._taker, (claim,), self._fairness)
+                known[kind] = own or permitted(self._state, self._preemptor, (claim,), self._fairness)
             if known[kind]:
                 self.reach.append(claim)
                 for account in () if own else self._paths[claim.department]:
@@ -90,15 +95,15 @@ class Allowances:
             for department in {claim.department for claim in claims}:
                 self._slots[department].append(len(self._limits))
             self._limits.append(before)
-            self._whole.append(promised)
+            self._above_guarantee.append(promised)
 
     def _most_before(self, account: Account, claim: Claim, most: int) -> int:
         """How much of the account may have gone, of `most` that could, and the claim may still go."""
 
         def may_go(gone: int) -> bool:
-            self._books.ledger.lend(account.id, -gone)
-            allowed = permitted(self._books, self._taker, (claim,), self._fairness)
-            self._books.ledger.lend(account.id, gone)
+            self._state.ledger.lend(account.id, -gone)
+            allowed = permitted(self._state, self._preemptor, (claim,), self._fairness)
+            self._state.ledger.lend(account.id, gone)
             return allowed
 
         if may_go(most):
@@ -117,15 +122,17 @@ class Allowances:
         """What is taken with one claim."""
         return self._of[claim]
 
-    def bear(self, taken: Taken, strict: bool) -> bool:
-        """Whether so much may be taken; `strict`: and leaves every department what it is promised."""
-        for (units, before), limits, whole in zip(taken, self._limits, self._whole, strict=True):
-            if units and (before > limits.get(units - before, 0) or (strict and whole is not None and units > whole)):
+    def allow(self, taken: Taken, keep_guarantees: bool) -> bool:
+        """Whether so much may be taken; `keep_guarantees`: and leaves every department what it is promised."""
+        for (units, before), limits, whole in zip(taken, self._limits, self._above_guarantee, strict=True):
+            if units and (
+                before > limits.get(units - before, 0) or (keep_guarantees and whole is not None and units > whole)
+            ):
                 return False
         return True
 
 
-def both(one: Taken, other: Taken) -> Taken:
+def sum_taken(one: Taken, other: Taken) -> Taken:
     """What is taken with two sets that have no claim in common."""
     if not one:
         return one
@@ -154,7 +161,7 @@ def _below(account: Account, above: list[DepartmentId]) -> list[Account]:
 
 
 def _levels(above: list[DepartmentId], paths: dict[DepartmentId, list[Account]]) -> dict[DepartmentId, int]:
-    """How far up the path of each department meets the taker's; its own claims come first of all."""
+    """How far up the path of each department meets the preemptor's; its own claims come first of all."""
     turn = {id: turn for turn, id in enumerate(above)}
     tops = {department: path[-1].parent for department, path in paths.items() if department != above[0]}
     return dict.fromkeys(paths, -1) | {d: turn[top.id] for d, top in tops.items() if top is not None}
@@ -168,14 +175,14 @@ Gives = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class Option:
     """Victims and what they give: at the end so many pods, on the way there cards or units, and CPU and the like beside them.
-    `several` are those of them that also stand elsewhere; `units` what they give of what is lacking wherever they stand."""
+    `elsewhere` are those of them that also stand elsewhere; `units` what they give of what is lacking wherever they stand."""
 
     gives: Gives
     victims: frozenset[ClaimId]
     units: int
     price: int
     taken: Taken
-    several: frozenset[ClaimId]
+    elsewhere: frozenset[ClaimId]
     merits: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -184,19 +191,20 @@ class Option:
 
 
 @dataclass(slots=True)
-class Market:
-    """The candidates, what each costs, and which of them stand in `several` cells. `lacking` units must go wherever they stand,
-    for the right to a place. `strict`: no department falls below its guarantee. No more than `width` partial sets are kept
-    beside each other, the cheapest, and half as many that take least; `tired` says that there were more."""
+class Candidates:
+    """The claims that may go, the price of each, and which of them stand in several parts (`elsewhere`). `lacking` units must go
+    wherever they stand, for the right to a place. With `keep_guarantees` no department falls below its guarantee. At most `width`
+    partial sets are kept beside each other, the cheapest, and half as many that take least; `truncated` says that there were
+    more."""
 
-    books: Books
+    state: PassState
     allowances: Allowances
     prices: Mapping[ClaimId, int]
-    several: frozenset[ClaimId]
+    elsewhere: frozenset[ClaimId]
     lacking: int
-    strict: bool
+    keep_guarantees: bool
     width: int
-    tired: bool = False
+    truncated: bool = False
 
     def nothing(self, *gives: int) -> Option:
         """No victims, and what is there without them."""
@@ -207,36 +215,36 @@ class Market:
         victims = frozenset(victims)
         taken = self.allowances.nothing
         for id in victims:
-            taken = both(taken, self.allowances.of(id))
-        if not self.allowances.bear(taken, self.strict):
+            taken = sum_taken(taken, self.allowances.of(id))
+        if not self.allowances.allow(taken, self.keep_guarantees):
             return None
-        units = min(self.lacking, sum(self.books.standing.charges[id] for id in victims)) if self.lacking else 0
-        return Option(gives, victims, units, sum(self.prices[id] for id in victims), taken, victims & self.several)
+        units = min(self.lacking, sum(self.state.charges[id] for id in victims)) if self.lacking else 0
+        return Option(gives, victims, units, sum(self.prices[id] for id in victims), taken, victims & self.elsewhere)
 
     def union(self, one: Option, other: Option, gives: Gives) -> Option | None:
         """Both, if so much may be taken."""
         victims = one.victims | other.victims
         if not one.victims.isdisjoint(other.victims):
             return self.option(gives, victims)
-        taken = both(one.taken, other.taken)
-        if not self.allowances.bear(taken, self.strict):
+        taken = sum_taken(one.taken, other.taken)
+        if not self.allowances.allow(taken, self.keep_guarantees):
             return None
         units = min(self.lacking, one.units + other.units)
-        return Option(gives, victims, units, one.price + other.price, taken, one.several | other.several)
+        return Option(gives, victims, units, one.price + other.price, taken, one.elsewhere | other.elsewhere)
 
     def best(self, options: Iterable[Option]) -> list[Option]:
         """The options without those that another is at least as good as."""
         kept: list[Option] = []
         spare: list[Option] = []
         for option in sorted(options, key=_order):
-            merits, several = option.merits, option.several
+            merits, elsewhere = option.merits, option.elsewhere
             for other in kept:
-                if all(map(ge, other.merits, merits)) and other.several >= several:
+                if all(map(ge, other.merits, merits)) and other.elsewhere >= elsewhere:
                     break
             else:
                 (kept if len(kept) < self.width else spare).append(option)
         if spare:
-            self.tired = True
+            self.truncated = True
             spare.sort(
                 key=lambda one: (*[-given for given in one.gives], sum(units for units, _ in one.taken), one.price)
             )
@@ -249,18 +257,18 @@ def _order(option: Option) -> tuple[int, ...]:
 
 
 class Clearable:
-    """One node, the candidates there, and the taker's shape. `free` pods fit as it is, `most` would if all these went."""
+    """One node, the candidates there, and the preemptor's shape. `free` pods fit as it is, `most` would if all these went."""
 
-    def __init__(self, market: Market, claim: Claim, host: Host, candidates: Sequence[Claim], most: int) -> None:
-        self._market, self._claim, self._host = market, claim, host
+    def __init__(self, candidates: Candidates, claim: Claim, host: Host, claims: Sequence[Claim], most: int) -> None:
+        self._candidates, self._claim, self._host = candidates, claim, host
         beside = [(host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside]
         self._asked_beside = [(slot, amount) for slot, amount in beside if slot is not None]
-        self._row = market.books.free_later.row
-        self._vectors = {one.id: market.books.vectors[one.id] for one in candidates}
-        self._claims = sorted(candidates, key=lambda one: (market.prices[one.id], one.id))
+        self._row = candidates.state.free_later.row
+        self._vectors = {one.id: candidates.state.vectors[one.id] for one in claims}
+        self._claims = sorted(claims, key=lambda one: (candidates.prices[one.id], one.id))
         self.free = self._pods(most)
         self._move(1)
-        self.most = self._pods(most) if candidates else self.free
+        self.most = self._pods(most) if claims else self.free
         self._move(-1)
 
     def _move(self, times: int) -> None:
@@ -275,7 +283,7 @@ class Clearable:
             spot = spot_on(self._host, self._claim, self._row)
             if spot is None:
                 break
-            vector = self._market.books.space.taken(self._claim, (spot.placed,), 0)
+            vector = self._candidates.state.space.taken(self._claim, (spot.placed,), 0)
             taken.append(vector)
             for slot, amount in vector.items():
                 self._row[slot] -= amount
@@ -288,26 +296,26 @@ class Clearable:
         """What clears the node for one pod more than fit already, for two more, and so on."""
         if self.most <= self.free:
             return []
-        market, each, caps = self._market, self._each, self._caps
-        here, cells = self._cells()
-        states = [market.nothing(here, *(0 for _ in caps[1:]))]
-        for cell in cells:
+        candidates, each, caps = self._candidates, self._parts_per_pod, self._caps
+        here, parts = self._parts()
+        states = [candidates.nothing(here, *(0 for _ in caps[1:]))]
+        for part in parts:
             more = []
             for state in states:
-                for option in cell:
-                    union = market.union(state, option, self._sum(state, option, caps))
+                for option in part:
+                    union = candidates.union(state, option, self._sum(state, option, caps))
                     if union is not None:
                         more.append(union)
-            states = market.best([*states, *more])
+            states = candidates.best([*states, *more])
         found = []
         for pods in range(self.free + 1, self.most + 1):
             for state in states:
                 if state.gives[0] >= pods * each:
-                    found += self._with_the_machine(state, pods)
-        return market.best(found)
+                    found += self._with_beside(state, pods)
+        return candidates.best(found)
 
     def _sum(self, state: Option, option: Option, caps: Gives) -> Gives:
-        """What both give: beside the cards of those that stand on several once."""
+        """What both give: beside the cards of those that stand on elsewhere once."""
         amount = min(state.gives[0] + option.gives[0], caps[0])
         if not any(caps[1:]):
             return amount, *state.gives[1:]
@@ -321,13 +329,13 @@ class Clearable:
     @property
     def _caps(self) -> Gives:
         """No more is of use: cards or instances, and what a pod needs beside them."""
-        return (self.most * self._each, *self._lacking_beside(self.most))
+        return (self.most * self._parts_per_pod, *self._lacking_beside(self.most))
 
     def _lacking_beside(self, pods: int) -> Gives:
         """What the node lacks beside the cards for so many pods."""
         return tuple([max(0, pods * amount - self._row[slot]) for slot, amount in self._asked_beside])
 
-    def _with_the_machine(self, state: Option, pods: int) -> list[Option]:
+    def _with_beside(self, state: Option, pods: int) -> list[Option]:
         """The victims, and whoever else must go for what so many pods need beside the cards."""
         lacking = self._lacking_beside(pods)
         given = {one.id: self._beside((one.id,)) for one in self._claims if one.id not in state.victims}
@@ -337,75 +345,75 @@ class Clearable:
 
     def _covers(self, start: Option, given: Mapping[ClaimId, Gives], need: Gives, caps: Gives) -> list[Option]:
         """The sets that give what is needed together with the start. More than `caps` is of no use."""
-        market = self._market
+        candidates = self._candidates
         if _enough(start.gives, need):
             return [start]
         done: list[Option] = []
         states = [start]
         for id, gives in given.items():
-            alone = market.option(gives, (id,)) if any(gives) else None
+            alone = candidates.option(gives, (id,)) if any(gives) else None
             if alone is None:
                 continue
             more: list[Option] = []
             for state in states:
                 total = tuple([min(a + b, cap) for a, b, cap in zip(state.gives, gives, caps, strict=True)])
-                union = market.union(state, alone, total) if total != state.gives else None
+                union = candidates.union(state, alone, total) if total != state.gives else None
                 if union is not None:
                     (done if _enough(total, need) else more).append(union)
-            states = market.best([*states, *more])
-        return market.best(done)
+            states = candidates.best([*states, *more])
+        return candidates.best(done)
 
     # Cells ------------------------------------------------------------------------------------------------------------
 
     @property
-    def _each(self) -> int:
-        """What a pod takes of the cells: whole cards, or one place."""
+    def _parts_per_pod(self) -> int:
+        """What a pod takes of the parts: whole cards, or one place."""
         host, on_card = self._host, self._claim.on_card
         if host.pool.mig is not None or not host.whole or (host.shared and on_card <= host.whole):
             return 1
         return on_card // host.whole
 
-    def _cells(self) -> tuple[int, list[list[Option]]]:
-        """What is free of the cells, and what each of them can be cleared for."""
+    def _parts(self) -> tuple[int, list[list[Option]]]:
+        """What is free of the parts, and what each of them can be cleared for."""
         host, row = self._host, self._row
         profile = profile_of(host.pool.mig, self._claim.profile)
         if profile is not None and host.node.instances is not None:
             slot = host.instances.get(self._claim.profile or "", 0)
-            return row[slot], self._one_by_one([slot])
+            return row[slot], self._part_per_claim([slot])
         if profile is not None:
-            return self._together([self._cuts(profile, card) for card in range(len(host.slices))])
+            return self._part_per_card([self._mig_card(profile, card) for card in range(len(host.slices))])
         if host.shared and self._claim.on_card <= host.whole:
-            return self._together([self._parts(card) for card in range(len(host.cards))])
+            return self._part_per_card([self._shared_card(card) for card in range(len(host.cards))])
         if host.whole <= 1:
-            return row[host.stretch].count(host.whole), self._one_by_one(host.cards)
-        return self._together([self._emptied(card) for card in range(len(host.cards))])
+            return row[host.stretch].count(host.whole), self._part_per_claim(host.cards)
+        return self._part_per_card([self._emptied_card(card) for card in range(len(host.cards))])
 
-    def _one_by_one(self, slots: Sequence[Slot]) -> list[list[Option]]:
+    def _part_per_claim(self, slots: Sequence[Slot]) -> list[list[Option]]:
         """Each claim gives whole cards, or instances."""
-        cells = []
+        parts = []
         for one in self._claims:
             vector = self._vectors[one.id]
-            option = self._market.option((sum([vector.get(slot, 0) for slot in slots]),), (one.id,))
+            option = self._candidates.option((sum([vector.get(slot, 0) for slot in slots]),), (one.id,))
             if option is not None and (option.gives[0] or any(self._beside((one.id,)))):
-                cells.append([option])
-        return cells
+                parts.append([option])
+        return parts
 
-    def _together(self, cells: Iterable[tuple[int, list[Option]]]) -> tuple[int, list[list[Option]]]:
-        """What is free of all the cells, and what those give that are more than that."""
-        cells = list(cells)
-        return sum(free for free, _ in cells), [options for _, options in cells if options]
+    def _part_per_card(self, parts: Iterable[tuple[int, list[Option]]]) -> tuple[int, list[list[Option]]]:
+        """What is free of all the parts, and what those give that are more than that."""
+        parts = list(parts)
+        return sum(free for free, _ in parts), [options for _, options in parts if options]
 
     def _on_card(self, slots: Iterable[Slot]) -> list[Claim]:
         """The candidates that take something of these."""
         slots = tuple(slots)
         return [one for one in self._claims if any(slot in self._vectors[one.id] for slot in slots)]
 
-    def _parts(self, card: int) -> tuple[int, list[Option]]:
-        """A card that others share, for one pod or several beside each other."""
-        host, claim, row, market = self._host, self._claim, self._row, self._market
+    def _shared_card(self, card: int) -> tuple[int, list[Option]]:
+        """A card that others share, for one pod or elsewhere beside each other."""
+        host, claim, row, candidates = self._host, self._claim, self._row, self._candidates
         units, cores = host.cards[card], host.cores[card] if host.cores else None
         asked, compute = claim.on_card, (claim.cores_per_pod or 0) if cores is not None else 0
-        space, total = market.books.space.capacity, (row[units], 0 if cores is None else row[cores])
+        space, total = candidates.state.space.capacity, (row[units], 0 if cores is None else row[cores])
         free = _times(total, (asked, compute))
         here = self._on_card([units, *([] if cores is None else [cores])])
         given = {
@@ -415,13 +423,13 @@ class Clearable:
         found: list[Option] = []
         for pods in range(free + 1, min(space[units] // asked, self.most) + 1):
             need = max(0, pods * asked - total[0]), max(0, pods * compute - total[1])
-            covers = self._covers(market.nothing(0, 0), given, need, need)
+            covers = self._covers(candidates.nothing(0, 0), given, need, need)
             if not covers:
                 break
             found += [replace(option, gives=(pods - free,)) for option in covers]
         return free, found
 
-    def _emptied(self, card: int) -> tuple[int, list[Option]]:
+    def _emptied_card(self, card: int) -> tuple[int, list[Option]]:
         """A card that others share, all of it."""
         host, claim, row = self._host, self._claim, self._row
         units, cores = host.cards[card], host.cores[card] if host.cores else None
@@ -432,32 +440,32 @@ class Clearable:
         here = self._on_card([units, *([] if cores is None else [cores])])
         left += sum(self._vectors[one.id].get(units, 0) for one in here)
         spare += 0 if cores is None else sum(self._vectors[one.id].get(cores, 0) for one in here)
-        option = self._market.option((1,), [one.id for one in here])
+        option = self._candidates.option((1,), [one.id for one in here])
         return 0, [option] if left == host.whole and spare >= compute and option is not None else []
 
-    def _cuts(self, profile: Profile, card: int) -> tuple[int, list[Option]]:
+    def _mig_card(self, profile: Profile, card: int) -> tuple[int, list[Option]]:
         """A card that MIG cuts freely: the starts at which instances may stand beside each other, without those in the way."""
-        market, row, stretch, media = self._market, self._row, self._host.slices[card], self._host.media[card]
+        candidates, row, stretch, media = self._candidates, self._row, self._host.slices[card], self._host.media[card]
         holders = {
             slot: [one.id for one in self._on_card([slot])] for slot in (*range(stretch.start, stretch.stop), media)
         }
-        ends: dict[int, list[Option]] = {0: [market.nothing(0)]}
+        ends: dict[int, list[Option]] = {0: [candidates.nothing(0)]}
         for start in sorted(profile.starts):
             slots = [*range(stretch.start + start, min(stretch.start + start + profile.size, stretch.stop))]
             slots += [media] if profile.media else []
             busy = [slot for slot in slots if row[slot] < 1]
-            in_the_way = market.option((1,), {id for slot in busy for id in holders[slot]})
+            in_the_way = candidates.option((1,), {id for slot in busy for id in holders[slot]})
             if in_the_way is None or not all(holders[slot] for slot in busy):
                 continue
             before = [option for end, options in ends.items() if end <= start for option in options]
-            with_it = [market.union(one, in_the_way, (one.gives[0] + 1,)) for one in before]
+            with_it = [candidates.union(one, in_the_way, (one.gives[0] + 1,)) for one in before]
             if profile.media:
                 with_it = [one for one in with_it if one is not None and one.gives[0] == 1]
             ends.setdefault(start + profile.size, []).extend([one for one in with_it if one is not None])
         options = [option for found in ends.values() for option in found]
         free = max(option.gives[0] for option in options if not option.victims)
         better = [option for option in options if option.gives[0] > free]
-        return free, market.best([replace(option, gives=(option.gives[0] - free,)) for option in better])
+        return free, candidates.best([replace(option, gives=(option.gives[0] - free,)) for option in better])
 
 
 def _enough(gives: Gives, need: Gives) -> bool:
@@ -481,8 +489,8 @@ Victims = tuple[Claim, ...]
 
 
 def clear(
-    books: Books,
-    taker: Taker,
+    state: PassState,
+    preemptor: Preemptor,
     claims: Sequence[Claim],
     fairness: Fairness,
     cost: Cost,
@@ -491,106 +499,110 @@ def clear(
     """The best set found that makes a place on these nodes (None: on any), or None if there is none. The order of preference is
     gone through level by level: spare its own, leave everybody what is promised, take the lowest priorities; within a level
     the least lost work."""
-    clearing = Clearing(books, taker, fairness, cost, books.hosts.values() if hosts is None else hosts)
-    found = clearing.cheapest(claims, strict=False, widths=(NARROW, WIDE))
+    clearing = Clearing(state, preemptor, fairness, cost, state.hosts.values() if hosts is None else hosts)
+    found = clearing.cheapest(claims, keep_guarantees=False, widths=(NARROW, WIDE))
     if not found:
         return found
-    mine = taker.account.id
-    if taker.inside and all(victim.department != mine for victim in found):
+    mine = preemptor.account.id
+    if preemptor.inside and all(victim.department != mine for victim in found):
         claims = [claim for claim in claims if claim.department != mine]
     if not cost(found)[2] and max(victim.priority for victim in found) == min(claim.priority for claim in claims):
         return found
-    return clearing.lowest(claims, strict=True) or clearing.lowest(claims, strict=False) or found
+    return clearing.lowest(claims, keep_guarantees=True) or clearing.lowest(claims, keep_guarantees=False) or found
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """One taker's search."""
+    """One preemptor's search."""
 
-    books: Books
-    taker: Taker
+    state: PassState
+    preemptor: Preemptor
     fairness: Fairness
     cost: Cost
     hosts: Collection[Host]
 
-    def lowest(self, claims: Sequence[Claim], strict: bool) -> Victims | None:
+    def lowest(self, claims: Sequence[Claim], keep_guarantees: bool) -> Victims | None:
         """The cheapest set of the lowest priorities that have one."""
         ceilings = sorted({claim.priority for claim in claims})
         low, high = 0, len(ceilings) - 1
-        best = self.cheapest(claims, strict)
+        best = self.cheapest(claims, keep_guarantees)
         while best is not None and low < high:
             middle = (low + high) // 2
-            found = self.cheapest([claim for claim in claims if claim.priority <= ceilings[middle]], strict)
+            found = self.cheapest([claim for claim in claims if claim.priority <= ceilings[middle]], keep_guarantees)
             if found is None:
                 low = middle + 1
             else:
                 best, high = found, middle
         return best
 
-    def cheapest(self, claims: Sequence[Claim], strict: bool, widths: Iterable[int] = (NARROW,)) -> Victims | None:
+    def cheapest(
+        self, claims: Sequence[Claim], keep_guarantees: bool, widths: Iterable[int] = (NARROW,)
+    ) -> Victims | None:
         """The cheapest set of these, or None. In a tree, and for who would borrow, some may only go after others; and hardly ever
         more units are lacking, for the right to a place or of the pool as a whole, than those who stand there give."""
-        books, taker = self.books, self.taker
-        for nearer_gone in (False, True) if not books.ledger.flat or not taker.inside else (False,):
-            allowances = Allowances(books, taker, sorted(claims, key=_id), self.fairness, nearer_gone)
-            if makes_room(books, taker, allowances.reach) is None:
+        state, preemptor = self.state, self.preemptor
+        for nearer_gone in (False, True) if not state.ledger.flat or not preemptor.inside else (False,):
+            allowances = Allowances(state, preemptor, sorted(claims, key=_id), self.fairness, nearer_gone)
+            if makes_room(state, preemptor, allowances.reach) is None:
                 continue
-            prices = _prices(books, taker, allowances.reach)
-            for width, lacking in product(widths, (0, max(0, lacking_anywhere(books, taker)))):
-                ways, tired = _ways(books, taker, self.hosts, allowances, prices, strict, width, lacking)
-                found = self._first(ways, allowances.reach, prices, lacking > 0)
+            prices = _prices(state, preemptor, allowances.reach)
+            for width, lacking in product(widths, (0, max(0, lacking_anywhere(state, preemptor)))):
+                sets, truncated = _sets(
+                    state, preemptor, self.hosts, allowances, prices, keep_guarantees, width, lacking
+                )
+                found = self._first(sets, allowances.reach, prices, lacking > 0)
                 if found is not None:
                     return found
-                if not ways and not tired:
+                if not sets and not truncated:
                     break
         return None
 
     def _first(
-        self, ways: Iterable[Option], claims: Sequence[Claim], prices: Mapping[ClaimId, int], complete: bool
+        self, sets: Iterable[Option], claims: Sequence[Claim], prices: Mapping[ClaimId, int], complete: bool
     ) -> Victims | None:
         """The best of the sets that may go and make room; if none does and they may be completed, one that has been."""
-        sets = sorted((self._claims(option.victims) for option in ways), key=self._cost)
-        for victims in sets[:TRIED]:
-            allowed = permitted(self.books, self.taker, victims, self.fairness)
-            if allowed and makes_room(self.books, self.taker, victims) is not None:
+        by_cost = sorted((self._claims(option.victims) for option in sets), key=self._cost)
+        for victims in by_cost[:TRIED]:
+            allowed = permitted(self.state, self.preemptor, victims, self.fairness)
+            if allowed and makes_room(self.state, self.preemptor, victims) is not None:
                 return victims
-        completed = (self._completed(victims, claims, prices) for victims in sets[:COMPLETED] if complete)
+        completed = (self._completed(victims, claims, prices) for victims in by_cost[:COMPLETED] if complete)
         return next((victims for victims in completed if victims is not None), None)
 
     def _cost(self, victims: Victims) -> Any:
         return self.cost(victims) if victims else ()
 
     def _claims(self, ids: Iterable[ClaimId]) -> Victims:
-        return tuple(self.books.claims[id] for id in sorted(ids))
+        return tuple(self.state.claims[id] for id in sorted(ids))
 
     def _completed(self, victims: Victims, claims: Sequence[Claim], prices: Mapping[ClaimId, int]) -> Victims | None:
-        """The victims, and whoever else must go for the right to their places: those nearer to the taker, and its own, may give
-        the right to others."""
-        books, taker, charges = self.books, self.taker, self.books.standing.charges
-        allowed = permitted(books, taker, victims, self.fairness)
-        lacking, given = lacking_of_pool(books, taker), sum(charges[victim.id] for victim in victims)
+        """The victims, and whoever else must go for the right to their places: those nearer to the preemptor, and its own, may
+        give the right to others."""
+        state, preemptor, charges = self.state, self.preemptor, self.state.charges
+        allowed = permitted(state, preemptor, victims, self.fairness)
+        lacking, given = lacking_of_pool(state, preemptor), sum(charges[victim.id] for victim in victims)
         rest = [claim for claim in claims if claim not in victims]
         for claim in sorted(rest, key=lambda claim: (prices[claim.id], claim.id)):
             more = (*victims, claim)
-            allowed_with_it = permitted(books, taker, more, self.fairness)
+            allowed_with_it = permitted(state, preemptor, more, self.fairness)
             if allowed and not allowed_with_it:
                 continue
             victims, given, allowed = more, given + charges[claim.id], allowed_with_it
-            if allowed and given >= lacking and makes_room(books, taker, victims) is not None:
+            if allowed and given >= lacking and makes_room(state, preemptor, victims) is not None:
                 return victims
         return None
 
 
-def _prices(books: Books, taker: Taker, claims: Iterable[Claim]) -> dict[ClaimId, int]:
+def _prices(state: PassState, preemptor: Preemptor, claims: Iterable[Claim]) -> dict[ClaimId, int]:
     """What each costs in the order of preference, as one number: sums compare as the order does."""
-    ledger, fair, prices = books.ledger, books.settings.fair_sharing, dict[ClaimId, int]()
+    ledger, fair, prices = state.ledger, state.settings.fair_sharing, dict[ClaimId, int]()
     shares = sorted({_share(ledger[claim.department]) for claim in claims}, reverse=True) if fair else []
     turn = {share: n for n, share in enumerate(shares)}
     for claim in claims:
-        last = (claim.department == taker.account.id) == taker.inside
+        last = (claim.department == preemptor.account.id) == preemptor.inside
         spread = claim.units * turn[_share(ledger[claim.department])] if fair else 0
         price = 0
-        for part in (claim.units if last else 0, spread, books.lost_work(claim), 1, claim.units):
+        for part in (claim.units if last else 0, spread, state.lost_work(claim), 1, claim.units):
             price = price * DIGIT + part
         prices[claim.id] = price
     return prices
@@ -607,40 +619,43 @@ def _share(account: Account) -> Share:
 # Putting nodes together -----------------------------------------------------------------------------------------------
 
 
-def _ways(
-    books: Books,
-    taker: Taker,
+def _sets(
+    state: PassState,
+    preemptor: Preemptor,
     nodes: Collection[Host],
     allowances: Allowances,
     prices: dict[ClaimId, int],
-    strict: bool,
+    keep_guarantees: bool,
     width: int,
     lacking: int,
 ) -> tuple[list[Option], bool]:
     """Sets that give all pods a place; and whether there may be others."""
     on_node: dict[str, list[Claim]] = {}
-    cells: dict[ClaimId, set[object]] = {}
+    parts: dict[ClaimId, set[object]] = {}
     by_card = not all(host.whole <= 1 or host.node.instances is not None for host in nodes)
     for one in allowances.reach:
         for placed in one.placement or ():
             there = on_node.setdefault(placed.node, [])
             if not there or there[-1] is not one:
                 there.append(one)
-            cells.setdefault(one.id, set()).update(
+            parts.setdefault(one.id, set()).update(
                 [(placed.node, c) for c in placed.cards] if by_card else [placed.node]
             )
-    several = frozenset(id for id, places in cells.items() if len(places) > 1)
-    market = Market(books, allowances, prices, several, lacking, strict, width)
-    alone = (market.option((0,), (id,)) for id in prices) if lacking else ()
+    elsewhere = frozenset(id for id, places in parts.items() if len(places) > 1)
+    candidates = Candidates(state, allowances, prices, elsewhere, lacking, keep_guarantees, width)
+    alone = (candidates.option((0,), (id,)) for id in prices) if lacking else ()
     anywhere = [[option] for option in alone if option is not None]
     found: list[Option] = []
-    for hosts in _domains(nodes, taker.claim):
-        here = [Clearable(market, taker.claim, host, on_node.get(host.name, ()), taker.claim.pods) for host in hosts]
-        need = taker.claim.pods - sum(node.free for node in here)
+    for hosts in _domains(nodes, preemptor.claim):
+        here = [
+            Clearable(candidates, preemptor.claim, host, on_node.get(host.name, ()), preemptor.claim.pods)
+            for host in hosts
+        ]
+        need = preemptor.claim.pods - sum(node.free for node in here)
         if need <= sum(node.most - node.free for node in here):
             options = [*(node.options() for node in here if need > 0), *anywhere]
-            found += _put_together(market, options, max(0, need), found)
-    return found, market.tired
+            found += _put_together(candidates, options, max(0, need), found)
+    return found, candidates.truncated
 
 
 def _domains(hosts: Collection[Host], claim: Claim) -> Iterable[list[Host]]:
@@ -654,13 +669,15 @@ def _domains(hosts: Collection[Host], claim: Claim) -> Iterable[list[Host]]:
     return domains.values()
 
 
-def _put_together(market: Market, nodes: Iterable[list[Option]], need: int, known: Iterable[Option]) -> list[Option]:
-    """Sets that give so many pods, each node cleared in one of its ways, and all units that are lacking; as far as enough sets
+def _put_together(
+    candidates: Candidates, nodes: Iterable[list[Option]], need: int, known: Iterable[Option]
+) -> list[Option]:
+    """Sets that give so many pods, each node cleared in one of its sets, and all units that are lacking; as far as enough sets
     are not `known` that cost less."""
-    states = [market.nothing(0)]
+    states = [candidates.nothing(0)]
     done: list[Option] = []
     prices = sorted(option.price for option in known)[:CHEAP]
-    for options in _worth_trying(market, nodes, need):
+    for options in _worth_trying(candidates, nodes, need):
         more: list[Option] = []
         dearest = prices[CHEAP - 1] if len(prices) >= CHEAP else None
         for state in states:
@@ -668,27 +685,27 @@ def _put_together(market: Market, nodes: Iterable[list[Option]], need: int, know
                 if dearest is not None and state.price + option.price >= dearest:
                     continue
                 pods = min(need, state.gives[0] + option.gives[0])
-                union = market.union(state, option, (pods,))
+                union = candidates.union(state, option, (pods,))
                 if union is not None:
-                    (done if pods == need and union.units == market.lacking else more).append(union)
-        done = market.best(done)
+                    (done if pods == need and union.units == candidates.lacking else more).append(union)
+        done = candidates.best(done)
         prices = sorted([*prices, *[option.price for option in done]])[:CHEAP]
-        states = market.best([*states, *more])
+        states = candidates.best([*states, *more])
     return done
 
 
-def _worth_trying(market: Market, nodes: Iterable[list[Option]], need: int) -> list[list[Option]]:
-    """The ways to clear each node, the cheapest nodes first. Of ways that give the same, and take the same from everybody, no
+def _worth_trying(candidates: Candidates, nodes: Iterable[list[Option]], need: int) -> list[list[Option]]:
+    """The sets to clear each node, the cheapest nodes first. Of sets that give the same, and take the same from everybody, no
     more are looked at than one set could use."""
-    ways = sorted(
+    sets = sorted(
         ((option, turn) for turn, options in enumerate(nodes) for option in options),
-        key=lambda way: (way[0].price, way[1]),
+        key=lambda each: (each[0].price, each[1]),
     )
     seen: Counter[object] = Counter()
     worth: dict[int, list[Option]] = {}
-    for option, turn in ways:
-        kind = option.gives, option.units, option.taken, option.several
+    for option, turn in sets:
+        kind = option.gives, option.units, option.taken, option.elsewhere
         seen[kind] += 1
-        if seen[kind] <= need + (-(-market.lacking // option.units) if option.units else 0):
+        if seen[kind] <= need + (-(-candidates.lacking // option.units) if option.units else 0):
             worth.setdefault(turn, []).append(option)
     return [*worth.values()]

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
-from quotas.engine.placement import Common, Host, Places, Room, Slot, Vector, find_places, fits
+from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Vector, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Settings, Snapshot
@@ -36,13 +36,13 @@ class Departures:
         self._told_for: dict[ClaimId, set[ClaimId]] = {}
         self.awaited: dict[ClaimId, set[ClaimId]] = {}
         self._awaits: dict[ClaimId, set[ClaimId]] = {}
-        self.for_nobody: set[ClaimId] = set()
+        self.unclaimed: set[ClaimId] = set()
         self._line: list[Turn] = []
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
         self.leaving[leaver.id] = leaver
-        self.for_nobody.add(leaver.id)
+        self.unclaimed.add(leaver.id)
         insort(self._line, self._turn(leaver))
         if leaver.held_for is not None:
             self._told_for.setdefault(leaver.held_for, set()).add(leaver.id)
@@ -51,7 +51,7 @@ class Departures:
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
-        self.for_nobody.discard(leaver.id)
+        self.unclaimed.discard(leaver.id)
         del self._line[bisect_left(self._line, self._turn(leaver))]
         holder = self.holder.pop(leaver.id, None)
         if holder is not None:
@@ -75,25 +75,25 @@ class Departures:
         for leaver in self._held_by.pop(claim.id, ()):
             del self.holder[leaver]
 
-    def begin(self, claim: Claim) -> None:
+    def hold_added(self, claim: Claim) -> None:
         """The claim has a hold from now on."""
-        self.for_nobody -= self._held_by.get(claim.id, set())
+        self.unclaimed -= self._held_by.get(claim.id, set())
 
-    def end(self, claim: Claim) -> None:
+    def hold_removed(self, claim: Claim) -> None:
         """The claim has no hold, for a while or for good."""
-        self.for_nobody |= self._held_by.get(claim.id, set())
+        self.unclaimed |= self._held_by.get(claim.id, set())
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
         return [self.leaving[leaver] for leaver in sorted(self._held_by.get(claim.id, ()))]
 
-    def nearest(self, claim: Claim, among: Collection[ClaimId] | None = None) -> Iterator[Claim]:
+    def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> Iterator[Claim]:
         """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then those who
         leave for nobody, then the others; each by the time it is gone."""
         mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
         leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
         yield from self._in_turn(leaving & mine)
-        nobodys = (leaving & self.for_nobody) - mine
+        nobodys = (leaving & self.unclaimed) - mine
         yield from self._in_turn(nobodys)
         if among is not None:
             yield from self._in_turn(leaving - mine - nobodys)
@@ -118,33 +118,35 @@ class Hold:
 
     claim: Claim
     charged: int
-    later: Vector
-    coming: Vector = field(default_factory=dict)
-    now: Vector = field(default_factory=dict)
-    start: int | None = None
+    need: Vector
+    from_leavers: Vector = field(default_factory=dict)
+    free_part: Vector = field(default_factory=dict)
+    starts_by: int | None = None
     starving: bool = False
-    old: bool = False
+    unsettled: bool = False
     node: str | None = None
     drawn: int = 0
-    needed: dict[ClaimId, int] = field(default_factory=dict)
+    needed_at: dict[ClaimId, int] = field(default_factory=dict)
 
-    def needs(self, slot: Slot, amount: int) -> int:
+    def needs_of(self, slot: Slot, amount: int) -> int:
         """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
-        return max(0, self.later.get(slot, 0) - self.now.get(slot, 0) - self.coming.get(slot, 0) + amount)
+        return max(0, self.need.get(slot, 0) - self.free_part.get(slot, 0) - self.from_leavers.get(slot, 0) + amount)
 
 
-class Books:
+class PassState:
     """See the module. The free vectors may be shared with the other pools of the group.
 
-    `unsettled` counts, by department, what reservations of the snapshot charge that were not looked at yet; `strict` has those
-    that must stay inside the guarantee, `reserved` all reservations.
+    By department, `unsettled` has the units of reservations of the snapshot that were not looked at yet, `reserved` all
+    reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
 
     `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
-    collects departments other than the taker's whose usage has changed. `young` has those whose minimum runtime is not over.
+    collects departments other than the preemptor's whose usage has changed. `young` has those whose minimum runtime is not over.
     `impossible` are those that can never run.
     """
 
-    def __init__(self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_for_all: Common) -> None:
+    def __init__(
+        self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
+    ) -> None:
         mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
@@ -153,15 +155,16 @@ class Books:
         stay = sum(self.stranded.get(claim.id, 0) for claim in holding)
         self.ledger = Ledger(pool, snapshot.departments, stay)
         self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
+        self.charges = self.standing.charges
         self.recalled = dict(self.standing.left)
         self._lost_work: dict[ClaimId, int] = {}
         self._policies: dict[DepartmentId, Policy] = {}
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.holds: dict[ClaimId, Hold] = {}
-        self.strict: dict[DepartmentId, dict[ClaimId, None]] = {}
+        self.inside_only: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.unsettled: dict[DepartmentId, int] = {}
-        self.free_now, self.free_later, self._free_for_all = free_now, free_later, free_for_all
+        self.free_now, self.free_later, self._free_in_both = free_now, free_later, free_in_both
         self.claims = {claim.id: claim for claim in mine}
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
@@ -170,9 +173,9 @@ class Books:
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
         self.openings = 0
         self.impossible: set[ClaimId] = set()
-        self.ways: dict[tuple[Any, str], tuple[int, Any]] = {}
+        self.node_costs: dict[tuple[Any, str], tuple[int, Any]] = {}
         self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
-        self.told: dict[ClaimId, Claim] = {}
+        self.preempted: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.drawn: dict[ClaimId, Mapping[ClaimId, int]] = {}
         self.moved: set[DepartmentId] = set()
@@ -180,12 +183,12 @@ class Books:
         self.hosts = self.space.hosts[pool.id]
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
-        self.holding_now: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
-        self.held_now = 0
+        self.holds_of_free: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
+        self.units_held = 0
         self.young: set[ClaimId] = set()
         self.some_recalls = False
         held: Vector = {}
-        charges = self.standing.charges
+        charges = self.charges
         self.ledger.fill((claim.department, charges[claim.id]) for claim in mine if claim.id in charges)
         for claim in mine:
             if claim.state is ClaimState.HOLDING:
@@ -201,7 +204,7 @@ class Books:
                 self.unsettle(claim)
 
     def _enter_holding(self, claim: Claim, held: Vector) -> None:
-        vector = self.vectors[claim.id] = self._occupied(claim, self.standing.charges[claim.id])
+        vector = self.vectors[claim.id] = self._occupied(claim, self.charges[claim.id])
         self._settle_in(claim)
         self._count_user(claim, claim.units)
         if young_until(claim, self.now) > self.now:
@@ -219,7 +222,7 @@ class Books:
     def _enter_leaving(self, claim: Claim) -> None:
         self._leave(claim)
         vector = self.vectors[claim.id] = self._occupied(claim, claim.units)
-        self.standing.charges[claim.id] = claim.units
+        self.charges[claim.id] = claim.units
         self.free_now.add(vector, -1)
 
     def _leave(self, claim: Claim) -> None:
@@ -274,18 +277,22 @@ class Books:
 
     def may_not_borrow(self, claim: Claim) -> bool:
         """Whether the claim has to stay inside the guarantee, by what it is or since another has to."""
-        return claim.must_stay_inside or self.inside_first(claim) is not None
+        return claim.must_stay_inside or self.guarantee_kept_for(claim) is not None
 
-    def inside_first(self, claim: Claim) -> ClaimId | None:
+    def guarantee_kept_for(self, claim: Claim) -> ClaimId | None:
         """Of the claim's department, or of one above it, a claim that must stay inside the guarantee and has a title to units of
         it: were others to borrow before it starts, it would not be inside any more."""
-        return next((id for id in self._strict_of(claim.department) if id != claim.id), None) if self.strict else None
+        return (
+            next((id for id in self._inside_only_upwards(claim.department) if id != claim.id), None)
+            if self.inside_only
+            else None
+        )
 
-    def _strict_of(self, department: DepartmentId) -> Iterator[ClaimId]:
+    def _inside_only_upwards(self, department: DepartmentId) -> Iterator[ClaimId]:
         """Those of the department and of the ones above it that must stay inside the guarantee, and have a title."""
         account = self.ledger.accounts[department]
         while account.parent is not None:
-            yield from self.strict.get(account.id, ())
+            yield from self.inside_only.get(account.id, ())
             account = account.parent
 
     def reserved_behind(self, claim: Claim) -> bool:
@@ -298,15 +305,15 @@ class Books:
         hold, department = self.holds[claim.id], claim.department
         self.ledger.lend(department, -hold.charged)
         before = self.unsettled.get(department, 0)
-        self.unsettled[department] = before - (hold.charged if hold.old else 0)
+        self.unsettled[department] = before - (hold.charged if hold.unsettled else 0)
         allowed = self.entitled(claim)
         self.unsettled[department] = before
         self.ledger.lend(department, hold.charged)
         return not allowed
 
-    def breaks_its_word(self, department: DepartmentId) -> bool:
+    def breaks_guarantee(self, department: DepartmentId) -> bool:
         """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
-        return any(self.lost_its_right(self.holds[id].claim) for id in self._strict_of(department))
+        return any(self.lost_its_right(self.holds[id].claim) for id in self._inside_only_upwards(department))
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
@@ -349,7 +356,7 @@ class Books:
         if self.ledger.available(department) < units or self.above_cap(leaver):
             return False
         self.ledger.lend(department, units)
-        broken = self.breaks_its_word(department)
+        broken = self.breaks_guarantee(department)
         self.ledger.lend(department, -units)
         return not (broken or self.depending_on(leaver, units))
 
@@ -362,9 +369,9 @@ class Books:
         standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
         return line_of(ledger, standing, self.settings.fair_sharing)
 
-    def stands_behind(self, claim: Claim, taker: Claim) -> bool:
-        """Whether a claim comes after the taker in line."""
-        return self.line[claim.id] > self.line[taker.id]
+    def stands_behind(self, claim: Claim, preemptor: Claim) -> bool:
+        """Whether a claim comes after the preemptor in line."""
+        return self.line[claim.id] > self.line[preemptor.id]
 
     @cached_property
     def empty(self) -> Room:
@@ -389,10 +396,10 @@ class Books:
         yield self.empty
 
     @property
-    def free_for_all(self) -> Room:
+    def free_in_both(self) -> Room:
         """What is free now and nobody who waits for others counts on: two may wait for the same leaver, of whom one needs
         its cards, and the other its CPU beside those that are free."""
-        return self._free_for_all.as_they_are()
+        return self._free_in_both.refreshed()
 
     def places(self, claim: Claim, free: Room, units: int | None = None) -> Places | None:
         """Places for the claim in what is free; those it has reserved if it still can. It may be asked as if it charged other
@@ -411,7 +418,7 @@ class Books:
         wanted, account = 0 if claim.is_recall else self.asked(claim), self.ledger[claim.department].parent
         while account is not None and wanted:
             for recall in self.standing.recalls.get(account.id, ()):
-                units = min(wanted, self.standing.charges[recall.id])
+                units = min(wanted, self.charges[recall.id])
                 if units:
                     drawn[recall.id] = units
                     wanted -= units
@@ -426,7 +433,7 @@ class Books:
     def _give_way(self, drawn: Mapping[ClaimId, int], times: int) -> None:
         for id, units in drawn.items():
             department = self.claims[id].department
-            self.standing.charges[id] -= times * units
+            self.charges[id] -= times * units
             self.recalled[department] -= times * units
             self.ledger.add(department, -times * units)
             self.free_now.add({self.pool_slot: times * units})
@@ -446,7 +453,7 @@ class Books:
         if drawn:
             self.drawn[claim.id] = drawn
 
-    def starts_without_right(self) -> list[Claim]:
+    def started_without_right(self) -> list[Claim]:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all; the last comes first."""
         return [
             claim
@@ -458,12 +465,12 @@ class Books:
     def starts_above_guarantee(self, claim: Claim) -> bool:
         """Whether a claim that is to start does not stay inside the guarantee beside those of its department who hold or are to
         start before it. What others have only reserved since does not count: they come after it."""
-        mine, charges, started = claim.department, self.standing.charges, [*self.started]
+        mine, charges, started = claim.department, self.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
         return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].subtree
 
-    def take_back(self, claim: Claim) -> None:
+    def unadmit(self, claim: Claim) -> None:
         """The claim does not start after all."""
         vector = self.vectors.pop(claim.id)
         charged = vector[self.pool_slot]
@@ -479,7 +486,7 @@ class Books:
         """The claim has a title to `places`: of what it will `need` there, what `waiting_on` occupy is coming, and the rest is
         held now."""
         charged, node = need[self.pool_slot], places[0].node if len(places) == 1 else None
-        hold = Hold(claim, charged, later=need, node=node)
+        hold = Hold(claim, charged, need=need, node=node)
         for leaver in waiting_on:
             self.wait_for(hold, leaver)
         if charged < claim.units and claim.department in self.recalled:
@@ -494,35 +501,35 @@ class Books:
         """What the leaver gives is coming for the hold, too."""
         self.departures.hold(leaver, hold.claim)
         for slot, amount in self.vectors[leaver.id].items():
-            hold.coming[slot] = hold.coming.get(slot, 0) + amount
+            hold.from_leavers[slot] = hold.from_leavers.get(slot, 0) + amount
 
     def put(self, hold: Hold) -> None:
         """Enter a hold. Of what is free now it takes what it needs and what is there."""
-        free, coming = self.free_now.row, hold.coming
-        hold.now = {
-            slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.later.items()
+        free, coming = self.free_now.row, hold.from_leavers
+        hold.free_part = {
+            slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.need.items()
         }
         self.holds[hold.claim.id] = hold
-        self.departures.begin(hold.claim)
+        self.departures.hold_added(hold.claim)
         if hold.claim.must_stay_inside:
-            self.strict.setdefault(hold.claim.department, {})[hold.claim.id] = None
-        self.held_now += hold.now[self.pool_slot]
-        if hold.now[self.pool_slot] > 0:
-            self.holding_now[hold.claim.id] = None
+            self.inside_only.setdefault(hold.claim.department, {})[hold.claim.id] = None
+        self.units_held += hold.free_part[self.pool_slot]
+        if hold.free_part[self.pool_slot] > 0:
+            self.holds_of_free[hold.claim.id] = None
         self.ledger.add(hold.claim.department, hold.charged)
-        self.free_now.add(hold.now, -1)
-        self.free_later.add(hold.later, -1)
+        self.free_now.add(hold.free_part, -1)
+        self.free_later.add(hold.need, -1)
 
     def lift(self, hold: Hold) -> None:
         """Take a hold out again, for a while or for good."""
         del self.holds[hold.claim.id]
-        self.departures.end(hold.claim)
-        self.strict.get(hold.claim.department, {}).pop(hold.claim.id, None)
-        self.held_now -= hold.now[self.pool_slot]
-        self.holding_now.pop(hold.claim.id, None)
+        self.departures.hold_removed(hold.claim)
+        self.inside_only.get(hold.claim.department, {}).pop(hold.claim.id, None)
+        self.units_held -= hold.free_part[self.pool_slot]
+        self.holds_of_free.pop(hold.claim.id, None)
         self.ledger.remove(hold.claim.department, hold.charged)
-        self.free_now.add(hold.now)
-        self.free_later.add(hold.later)
+        self.free_now.add(hold.free_part)
+        self.free_later.add(hold.need)
 
     @contextmanager
     def without_its_hold(self, claim: Claim) -> Iterator[None]:
@@ -531,30 +538,36 @@ class Books:
         if hold is None:
             yield
             return
-        held = hold.now[self.pool_slot]
+        held = hold.free_part[self.pool_slot]
         self.ledger.lend(claim.department, -hold.charged)
-        self.held_now -= held
-        with self.free_now.also([hold.now]), self.free_later.also([hold.later]):
+        self.units_held -= held
+        with self.free_now.also([hold.free_part]), self.free_later.also([hold.need]):
             yield
-        self.held_now += held
+        self.units_held += held
         self.ledger.lend(claim.department, hold.charged)
 
     def unsettle(self, claim: Claim) -> None:
         """Mark a reservation to be looked at again."""
         hold = self.holds[claim.id]
-        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (0 if hold.old else hold.charged)
-        hold.old = True
+        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (
+            0 if hold.unsettled else hold.charged
+        )
+        hold.unsettled = True
 
     def settle(self, claim: Claim) -> None:
         """The reservation was looked at."""
         hold = self.holds[claim.id]
-        self.unsettled[claim.department] -= hold.charged if hold.old else 0
-        hold.old = False
+        self.unsettled[claim.department] -= hold.charged if hold.unsettled else 0
+        hold.unsettled = False
 
     def renew(self, claim: Claim) -> None:
         """A reservation of the snapshot stays as it is, as if it were made now."""
         self.settle(claim)
-        for entries in (self.reserved[claim.department], self.strict.get(claim.department, {}), self.holding_now):
+        for entries in (
+            self.reserved[claim.department],
+            self.inside_only.get(claim.department, {}),
+            self.holds_of_free,
+        ):
             if claim.id in entries:
                 del entries[claim.id]
                 entries[claim.id] = None
@@ -562,7 +575,7 @@ class Books:
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
         hold = self.holds[claim.id]
-        if hold.old:
+        if hold.unsettled:
             self.settle(claim)
         self.lift(hold)
         if hold.drawn:
@@ -571,7 +584,7 @@ class Books:
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
 
-    def tell(self, victims: tuple[Claim, ...]) -> None:
+    def preempt(self, victims: tuple[Claim, ...]) -> None:
         """The victims are told to leave: for rights they are gone, their places are coming."""
         for victim in victims:
             del self.holding[victim.department][victim.id]
@@ -579,38 +592,38 @@ class Books:
                 self.on_node[placed.node].pop(victim.id, None)
             self.openings += 1
             self.moved.add(victim.department)
-            self.told[victim.id] = victim
+            self.preempted[victim.id] = victim
             self._leave(victim)
-            self._stirred(victim)
+            self._mark_nodes_changed(victim)
             self._count_user(victim, -victim.units)
         self.go(victims)
 
-    def untell(self, victim: Claim) -> None:
+    def unpreempt(self, victim: Claim) -> None:
         """A victim told in this pass is not needed after all. If that is more than is left, others have counted on it."""
-        del self.told[victim.id]
+        del self.preempted[victim.id]
         self.departures.stay(victim)
         for machine in self._machines(victim):
             self.leaving_on[machine].discard(victim.id)
         self._settle_in(victim)
-        self._stirred(victim)
+        self._mark_nodes_changed(victim)
         self.moved.add(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
-        broken = self.breaks_its_word(victim.department) or self.starts_without_right()
+        broken = self.breaks_guarantee(victim.department) or self.started_without_right()
         self.openings += bool(too_little or too_much or broken)
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""
         for claim in claims:
-            self.ledger.remove(claim.department, self.standing.charges[claim.id])
+            self.ledger.remove(claim.department, self.charges[claim.id])
             self.free_later.add(self.vectors[claim.id])
 
     def stay(self, claims: Iterable[Claim]) -> None:
         """Count claims that leave as if they stayed."""
         for claim in claims:
-            self.ledger.add(claim.department, self.standing.charges[claim.id])
+            self.ledger.add(claim.department, self.charges[claim.id])
             self.free_later.add(self.vectors[claim.id], -1)
 
     @contextmanager
@@ -623,7 +636,7 @@ class Books:
     @contextmanager
     def by_right_as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
         """The same for the quotas alone, wherever the claims stand."""
-        charges, times = self.standing.charges, 1 if gone else -1
+        charges, times = self.charges, 1 if gone else -1
         for claim in claims:
             self.ledger.lend(claim.department, -times * charges[claim.id])
         try:
@@ -637,7 +650,7 @@ class Books:
         account = self.ledger.accounts[claim.department]
         return max(0, claim.units - max(0, account.usage - account.guaranteed))
 
-    def note_moved(self) -> None:
+    def note_changed_spare(self) -> None:
         """Stopping the claims of a department costs more, or less, when its usage comes nearer to its guarantee: note so on
         their nodes."""
         for department in self._moved:
@@ -646,20 +659,20 @@ class Books:
             if self._spare.get(department) != spare:
                 self._spare[department] = spare
                 for claim in claims:
-                    self._stirred(claim)
+                    self._mark_nodes_changed(claim)
         self._moved.clear()
 
-    def _stirred(self, claim: Claim) -> None:
+    def _mark_nodes_changed(self, claim: Claim) -> None:
         """Something about the claim has changed, be it not what is free where it stands."""
         for placed in claim.placement or ():
             if placed.node in self.hosts:
                 self.free_later.note(self.hosts[placed.node])
 
     def close(self) -> None:
-        """Nothing is asked any more. What is remembered refers to the books, and to the rooms: it goes at once, without
+        """Nothing is asked any more. What is remembered refers to the state, and to the rooms: it goes at once, without
         anybody looking for garbage among thousands of entries."""
-        self.ways.clear()
-        for room in (self.free_now, self.free_later, self._free_for_all, self.__dict__.get("empty")):
+        self.node_costs.clear()
+        for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()
 

@@ -523,7 +523,7 @@ class Room:
         return known
 
 
-class Common(Room):
+class FreeInBoth(Room):
     """What is free in both of two rooms."""
 
     def __init__(self, one: Room, other: Room) -> None:
@@ -531,7 +531,7 @@ class Common(Room):
         self._one, self._other = one.row, other.row
         self._moved = one.watch(), other.watch()
 
-    def as_they_are(self) -> "Common":
+    def refreshed(self) -> "FreeInBoth":
         """The same, with what has changed in the two since; not while `also` lends something of it."""
         one, other, row = self._one, self._other, self.row
         for moved in self._moved:
@@ -541,11 +541,11 @@ class Common(Room):
         return self
 
 
-def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, Common]:
+def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, FreeInBoth]:
     """All that the pools of the snapshot have, to become what is free now, what is free later, and what both have."""
     space = Space(snapshot.pools, snapshot.departments)
     now, later = Room(space), Room(space)
-    return now, later, Common(now, later)
+    return now, later, FreeInBoth(now, later)
 
 
 # Finding places -------------------------------------------------------------------------------------------------------

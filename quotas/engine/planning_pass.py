@@ -16,7 +16,7 @@ Why a claim waits is said when all have their answers; so are the lenders of wha
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, rooms_of
 from quotas.engine.preemption import Chosen, choose, still_needed, still_needs_all
 from quotas.engine.preemption_rules import may_call_back
@@ -43,14 +43,14 @@ def decide(snapshot: Snapshot) -> Plan:
     """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
     rooms = rooms_of(snapshot)
     pools = sorted(snapshot.pools, key=lambda pool: pool.id)
-    passes = [PoolPass(Books(snapshot, pool, *rooms)) for pool in pools]
+    passes = [PoolPass(PassState(snapshot, pool, *rooms)) for pool in pools]
     for planned in passes:
         planned.run()
         planned.explain()
-    decisions = [decision for done in passes for decision in decided(done.books, done.answers, done.charged)]
-    stay = [claim for done in passes for claim in withdrawn(done.books, done.answers)]
+    decisions = [decision for done in passes for decision in decided(done.state, done.answers, done.charged)]
+    stay = [claim for done in passes for claim in withdrawn(done.state, done.answers)]
     for done in passes:
-        done.books.close()
+        done.state.close()
     return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(stay)))
 
 
@@ -63,15 +63,15 @@ AGAIN = Decision(ClaimId(""), DecisionKind.WAIT)
 
 
 class PoolPass:
-    """The pass over one pool: its books, and the answers in the order in which they were given."""
+    """The pass over one pool: its state, and the answers in the order in which they were given."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
-        self._holds = Holds(books)
+    def __init__(self, state: PassState) -> None:
+        self.state = state
+        self._holds = Holds(state)
         self.answers: dict[ClaimId, Decision] = {}
         self.charged: dict[ClaimId, int] = {}
         self._pending_of: dict[DepartmentId, list[Claim]] = {}
-        for claim in books.pending:
+        for claim in state.pending:
             self._pending_of.setdefault(claim.department, []).append(claim)
         self._openings: int | None = None
         self._released: set[ClaimId] = set()
@@ -79,15 +79,15 @@ class PoolPass:
 
     def run(self) -> None:
         """Steps 1, 2 and 6."""
-        books = self.books
-        if books.pool.cluster_unreachable_since is not None:
-            for claim in sorted(books.pending, key=lambda claim: claim.id):
+        state = self.state
+        if state.pool.cluster_unreachable_since is not None:
+            for claim in sorted(state.pending, key=lambda claim: claim.id):
                 self.answers[claim.id] = self._wait(claim)
             return
-        self.answers.update(impossible(books))
-        books.impossible.update(self.answers)
+        self.answers.update(impossible(state))
+        state.impossible.update(self.answers)
         for claim in [claim for claim in self._held() if claim.id in self.answers]:
-            books.give_up(claim)
+            state.give_up(claim)
         before: dict[ClaimId, Decision] | None = None
         rounds, last = 0, False
         while not last:
@@ -95,10 +95,10 @@ class PoolPass:
             self._forget_those_who_wait()
             last = rounds == ROUNDS or self.answers == before  # some change their places and change them back
             before = dict(self.answers)
-            self._openings = None if last else books.openings
+            self._openings = None if last else state.openings
             self._settle_reservations()
-            self._compete([claim for claim in books.pending if claim.id not in self.answers])
-            if self._openings == books.openings:
+            self._compete([claim for claim in state.pending if claim.id not in self.answers])
+            if self._openings == state.openings:
                 return
         for claim in self._take_back_without_right():  # what the last of them let stay may have been somebody's right
             self.answers[claim.id] = self._wait(claim)
@@ -106,7 +106,7 @@ class PoolPass:
     @property
     def _is_last(self) -> bool:
         """Whether no round comes after this one, as far as is known. Else who waits is asked again."""
-        return self._openings in (None, self.books.openings)
+        return self._openings in (None, self.state.openings)
 
     def _forget_those_who_wait(self) -> None:
         self._holds.clear()
@@ -115,8 +115,8 @@ class PoolPass:
             del self.answers[id]
 
     def _settle_reservations(self) -> None:
-        """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those told."""
-        books = self.books
+        """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those preempted for it."""
+        state = self.state
         self._take_back_without_right()
         self._give_up_without_right()
         held = self._held()
@@ -129,11 +129,11 @@ class PoolPass:
             self._released.clear()
             before = [self.answers.get(claim.id) for claim in reserved]
             for claim in reserved:
-                books.unsettle(claim)
+                state.unsettle(claim)
             self._compete(reserved, settling=True)
             changed = before != [self.answers.get(claim.id) for claim in reserved]
             reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
-        self._untell(books.told)
+        self._unpreempt(state.preempted)
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
         decision = self.answers.get(claim.id)
@@ -141,15 +141,15 @@ class PoolPass:
 
     def _held(self) -> list[Claim]:
         """Those who have a reservation."""
-        return [claim for claim in self.books.pending if claim.id in self.books.holds]
+        return [claim for claim in self.state.pending if claim.id in self.state.holds]
 
     def _take_back_without_right(self) -> list[Claim]:
         """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
-        books, taken = self.books, list[Claim]()
-        for claim in books.starts_without_right():
-            free = books.ledger.available(claim.department)
-            if (free < 0 or claim.must_stay_inside) and books.starts_above_guarantee(claim):
-                books.take_back(claim)
+        state, taken = self.state, list[Claim]()
+        for claim in state.started_without_right():
+            free = state.ledger.available(claim.department)
+            if (free < 0 or claim.must_stay_inside) and state.starts_above_guarantee(claim):
+                state.unadmit(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
                 taken.append(claim)
@@ -158,31 +158,31 @@ class PoolPass:
     def _give_up_without_right(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
-        books, root = self.books, self.books.ledger.root
+        state, root = self.state, self.state.ledger.root
         if root.usage <= root.subtree:
             return
         for claim in self._last_first():
-            if root.usage > root.subtree and books.lost_its_right(claim):
+            if root.usage > root.subtree and state.lost_its_right(claim):
                 self.answers.pop(claim.id, None)
-                books.give_up(claim)
+                state.give_up(claim)
 
     def _last_first(self) -> list[Claim]:
         """Those who have a reservation, in the order in which they give it up where the pool does not bear all of them."""
         held = sorted(self._held(), key=queue_order, reverse=True)
-        held.sort(key=lambda claim: (claim.must_stay_inside, self.books.ledger.inside(claim.department, 0)))
+        held.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
         return held
 
-    def _untell(self, victims: Iterable[ClaimId]) -> None:
-        """Of those told in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
+    def _unpreempt(self, victims: Iterable[ClaimId]) -> None:
+        """Of those preempted in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
         depends on it may call it back, too."""
-        books = self.books
-        told = [books.told[id] for id in victims]
-        for victim in told:
+        state = self.state
+        preempted = [state.preempted[id] for id in victims]
+        for victim in preempted:
             self._give_up_what_comes_before(victim)
-        for victim in [victim for victim in told if not books.departures.awaited.get(victim.id)]:
-            heir = next((claim for claim in self._depending_on(victim) if may_call_back(books, claim, victim)), None)
+        for victim in [victim for victim in preempted if not state.departures.awaited.get(victim.id)]:
+            heir = next((claim for claim in self._depending_on(victim) if may_call_back(state, claim, victim)), None)
             if heir is None:
-                books.untell(victim)
+                state.unpreempt(victim)
             else:
                 self._wait_for(heir, victim)
 
@@ -190,141 +190,143 @@ class PoolPass:
         """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
         give up first if the pool did not bear all reservations any more. That one would only have to call back as many units
         anew, others would move to what these leave, and let theirs stay in turn: that does not end."""
-        books, root, units = self.books, self.books.ledger.root, self.books.standing.charges[victim.id]
-        depending = books.depending_on(victim, units)
+        state, root, units = self.state, self.state.ledger.root, self.state.charges[victim.id]
+        depending = state.depending_on(victim, units)
         if root.usage > root.subtree:
             return depending
-        books.ledger.lend(victim.department, units)
+        state.ledger.lend(victim.department, units)
         losing = self._last_first() if root.usage > root.subtree else ()
-        first = next((claim for claim in losing if books.lost_its_right(claim)), None)
-        books.ledger.lend(victim.department, -units)
+        first = next((claim for claim in losing if state.lost_its_right(claim)), None)
+        state.ledger.lend(victim.department, -units)
         return depending if first is None or first in depending else [*depending, first]
 
     def _give_up_what_comes_before(self, victim: Claim) -> None:
-        """Whoever counts on a victim that comes before it in its own department competes anew if that one is not told for
+        """Whoever counts on a victim that comes before it in its own department competes anew if that one is not preempted for
         another any more: else it would go for a claim that it stops itself as soon as it waits again."""
-        books = self.books
-        if victim.id in books.departures.holder:
+        state = self.state
+        if victim.id in state.departures.holder:
             return
-        for id in sorted(books.departures.awaited.get(victim.id, ())):
-            claim = books.holds[id].claim if id in books.holds else victim
+        for id in sorted(state.departures.awaited.get(victim.id, ())):
+            claim = state.holds[id].claim if id in state.holds else victim
             if claim.department == victim.department and queue_order(claim) > queue_order(victim):
                 self.answers.pop(id, None)
-                books.give_up(claim)
-                books.openings += 1
+                state.give_up(claim)
+                state.openings += 1
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
-        self.books.wait_for(self.books.holds[claim.id], leaver)
-        self.books.openings += 1
-        decision = self.answers[claim.id]  # nobody is told before all reservations of the snapshot are settled
-        waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.books.gone_by(leaver))
+        self.state.wait_for(self.state.holds[claim.id], leaver)
+        self.state.openings += 1
+        decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled
+        waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.state.gone_by(leaver))
         self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
 
     def _stays_as_it_is(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again."""
-        books, decision = self.books, self.answers.get(claim.id)
-        if decision is None or not_any_more(books, claim, itself_counted=True) is not None:
+        state, decision = self.state, self.answers.get(claim.id)
+        if decision is None or not_any_more(state, claim, itself_counted=True) is not None:
             return False
-        if books.lost_its_right(claim) or could_start(books, claim):
+        if state.lost_its_right(claim) or could_start(state, claim):
             return False
-        return needs_all(books, claim, [id for id in decision.waiting_on if may_stay(books, id)])
+        return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
 
     def _compete(self, claims: list[Claim], settling: bool = False) -> None:
         """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
-        books = self.books
-        competition = Competition(books.ledger, claims, books.settings.fair_sharing, books.asked)
+        state = self.state
+        competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
         while (claim := competition.next()) is not None:
-            told = books.departures.of(claim) if settling else []
+            leavers = state.departures.of(claim) if settling else []
             before = self.answers.get(claim.id)
             decision = self._settle(claim) if settling else self._answer(claim)
             if decision is not None:
                 self.answers[claim.id] = decision
             new = decision is not None and not settling and decision.decision is not DecisionKind.WAIT
-            if decision is None or (new and books.reserved_behind(claim)):
-                books.openings += 1  # what it held may let others start, what it takes now be in their way
+            if decision is None or (new and state.reserved_behind(claim)):
+                state.openings += 1  # what it held may let others start, what it takes now be in their way
             if before is not None and decision is not None:
                 self._released.update({*before.waiting_on} - {*decision.waiting_on})
-            if told:
-                self._untell([leaver.id for leaver in told if leaver.id in books.told])
+            if leavers:
+                self._unpreempt([leaver.id for leaver in leavers if leaver.id in state.preempted])
             competition.again(claim.department)
-            for department in books.moved:
+            for department in state.moved:
                 if department != claim.department:
                     competition.again(department)
-            books.moved.clear()
+            state.moved.clear()
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
     def _settle(self, claim: Claim) -> Decision | None:
         """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
-        books, before = self.books, self.answers.get(claim.id)
-        if claim.id not in books.holds:
+        state, before = self.state, self.answers.get(claim.id)
+        if claim.id not in state.holds:
             return None  # it counted on whom another needs no more
         if before is not None:  # made in this pass: kept where it is, like those of the snapshot
             if self._stays_as_it_is(claim):
-                books.settle(claim)
+                state.settle(claim)
                 return before
             del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         elif (kept := self._kept(claim)) is not None:
             return kept
-        waited_for = before.waiting_on if before else [leaver.id for leaver in books.departures.of(claim)]
-        books.give_up(claim)
-        left = [books.departures.leaving[id] for id in waited_for if id in books.departures.for_nobody]
-        told = [leaver for leaver in left if may_stay(books, leaver.id) and leaver.held_for in (None, claim.id)]
-        if not_any_more(books, claim, itself_counted=False) is not None:
+        waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
+        state.give_up(claim)
+        left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
+        leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
+        if not_any_more(state, claim, itself_counted=False) is not None:
             return None
-        while told and (needed := self._needed(claim, told)) is not None:
-            dropped = [leaver for leaver in told if leaver not in needed.victims]
-            if not any(books.departures.awaited.get(leaver.id) for leaver in dropped):
+        while leavers and (needed := self._needed(claim, leavers)) is not None:
+            dropped = [leaver for leaver in leavers if leaver not in needed.victims]
+            if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserved(claim, needed.places, needed.victims)
-            told = list(needed.victims)  # what others wait for leaves in any case, and is not the claim's any more
-        with books.as_if([leaver for leaver in told if leaver.id in books.told], gone=False):  # it does without them
+            leavers = list(needed.victims)  # what others wait for leaves in any case, and is not the claim's any more
+        with state.as_if(
+            [leaver for leaver in leavers if leaver.id in state.preempted], gone=False
+        ):  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
 
-    def _needed(self, claim: Claim, told: Collection[Claim]) -> Chosen | None:
+    def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
         """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
-        used, reserved = self._behind(claim, told)
+        used, reserved = self._behind(claim, leavers)
         for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
-            needed = still_needed(self.books, claim, told, used + reserved - giving_way, giving_way)
+            needed = still_needed(self.state, claim, leavers, used + reserved - giving_way, giving_way)
             if needed is not None and needed.victims:
                 return needed
         return None
 
     def _kept(self, claim: Claim) -> Decision | None:
         """A reservation of the snapshot as it is: most are, where little has changed."""
-        books, told = self.books, self.books.departures.of(claim)
-        if not told or any(
-            leaver.held_for not in (None, claim.id) or not may_stay(books, leaver.id) for leaver in told
+        state, leavers = self.state, self.state.departures.of(claim)
+        if not leavers or any(
+            leaver.held_for not in (None, claim.id) or not may_stay(state, leaver.id) for leaver in leavers
         ):
             return None
-        if not_any_more(books, claim, itself_counted=True) is not None:
+        if not_any_more(state, claim, itself_counted=True) is not None:
             return None
-        if not still_needs_all(books, claim, told, sum(self._behind(claim, told))):
+        if not still_needs_all(state, claim, leavers, sum(self._behind(claim, leavers))):
             return None
         own, borrowed = self._charge(claim)
-        books.renew(claim)
-        return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), told)
+        state.renew(claim)
+        return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), leavers)
 
-    def _behind(self, claim: Claim, told: Iterable[Claim]) -> tuple[int, int]:
-        """Units that claims of its department use that come after it and started since those were `told` who leave for it, and
+    def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
+        """Units that claims of its department use that come after it and started since the `leavers` were preempted for it, and
         units that such claims have reserved."""
-        books, order = self.books, queue_order(claim)
-        before = [leaver for leaver in told if leaver.id not in books.told]
+        state, order = self.state, queue_order(claim)
+        before = [leaver for leaver in leavers if leaver.id not in state.preempted]
         used = 0
         if before:
-            since = min(told_at(leaver, books.pool, books.settings, books.now) for leaver in before)
-            holding = books.holding.get(claim.department, {}).values()
+            since = min(told_at(leaver, state.pool, state.settings, state.now) for leaver in before)
+            holding = state.holding.get(claim.department, {}).values()
             later = (other for other in holding if queue_order(other) > order and entered_at(other) >= since)
-            used = sum(books.standing.charges[other.id] for other in later)
+            used = sum(state.charges[other.id] for other in later)
         behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
-        started = [id for id in behind if id in self.answers and id not in books.holds]
-        reserved = sum(books.holds[id].charged for id in behind if id in books.holds)
+        started = [id for id in behind if id in self.answers and id not in state.holds]
+        reserved = sum(state.holds[id].charged for id in behind if id in state.holds)
         return used + sum(self.charged.get(id, 0) for id in started), reserved
 
     def _answer(self, claim: Claim) -> Decision:
         """Steps 3 to 5."""
-        if not_now(self.books, claim) is not None:
+        if not_now(self.state, claim) is not None:
             return self._wait(claim)
         return (
             self._holds.passing(claim, self._start)
@@ -334,23 +336,23 @@ class PoolPass:
 
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
-        books = self.books
-        drawn = books.draw(claim) if books.some_recalls else {}
-        places = books.places(claim, books.free_for_all) if books.entitled(claim) else None
+        state = self.state
+        drawn = state.draw(claim) if state.some_recalls else {}
+        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
         if places is None:
-            books.put_back(drawn)
+            state.put_back(drawn)
             return None
         own, borrowed = self._charge(claim)
-        books.admit(claim, places, drawn)
+        state.admit(claim, places, drawn)
         self._holds.count_on_end(claim)
         if borrowed:
-            books.openings += 1  # its department may be taken from now, by who was asked before
+            state.openings += 1  # its department may be taken from now, by who was asked before
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked = self.charged[claim.id] = self.books.asked(claim)
-        own = self.books.own_after(claim)
+        asked = self.charged[claim.id] = self.state.asked(claim)
+        own = self.state.own_after(claim)
         return own + claim.units - asked, asked - own
 
     def _reserve(self, claim: Claim) -> Decision | None:
@@ -359,32 +361,32 @@ class PoolPass:
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
-        books = self.books
-        places = books.places(claim, books.free_later) if books.entitled(claim) else None
+        state = self.state
+        places = state.places(claim, state.free_later) if state.entitled(claim) else None
         return None if places is None else self._reserved(claim, places, ())
 
     def _take(self, claim: Claim) -> Decision | None:
         """Step 4, second half."""
-        chosen = choose(self.books, claim)
+        chosen = choose(self.state, claim)
         if chosen is None:
             return None
-        self.books.tell(chosen.victims)
+        self.state.preempt(chosen.victims)
         return self._reserved(claim, chosen.places, chosen.victims)
 
     def _reserved(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and whoever else stands there."""
-        books = self.books
+        state = self.state
         own, borrowed = self._charge(claim)
-        need = books.need(claim, places)
-        waiting_on = leavers_needed(books, claim, need, needed)
-        books.reserve(claim, places, need, waiting_on)
+        need = state.need(claim, places)
+        waiting_on = leavers_needed(state, claim, need, needed)
+        state.reserve(claim, places, need, waiting_on)
         return self._reclaim(claim, own, borrowed, places, waiting_on)
 
     def _reclaim(
         self, claim: Claim, own: int, borrowed: int, places: Places, waiting_on: Collection[Claim]
     ) -> Decision:
         """It starts once those have gone."""
-        books = self.books
+        state = self.state
         return Decision(
             claim.id,
             DecisionKind.RECLAIM,
@@ -392,7 +394,7 @@ class PoolPass:
             borrowed,
             placement=places or None,
             waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
-            by=max((books.gone_by(leaver) for leaver in waiting_on), default=books.now),
+            by=max((state.gone_by(leaver) for leaver in waiting_on), default=state.now),
         )
 
     def _wait(self, claim: Claim) -> Decision:
@@ -405,11 +407,11 @@ class PoolPass:
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
         """Step 5, for a claim whose limits would let it start."""
-        books = self.books
+        state = self.state
         decision = self._wait(claim)
-        if books.inside(claim):
+        if state.inside(claim):
             self._holds.make(claim, starving=False)
-        elif books.now - claim.waiting_since > books.settings.starvation_after and not claim.must_stay_inside:
+        elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
             self._holds.make(claim, starving=True)
         return decision
 
@@ -418,31 +420,31 @@ class PoolPass:
     def explain(self) -> None:
         """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
         number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
-        books = self.books
-        for claim in books.pending:
+        state = self.state
+        for claim in state.pending:
             decision = self.answers[claim.id]
             if decision.decision is DecisionKind.WAIT:
-                with books.without_its_hold(claim):
+                with state.without_its_hold(claim):
                     self.answers[claim.id] = replace(decision, reasons=self._reasons(claim))
             elif decision.decision is DecisionKind.IMPOSSIBLE:
-                self.answers[claim.id] = replace(decision, reasons=impossible_now(books, claim, decision.reasons))
+                self.answers[claim.id] = replace(decision, reasons=impossible_now(state, claim, decision.reasons))
 
     def _reasons(self, claim: Claim) -> tuple[Reason, ...]:
-        reasons = waiting_reasons(self.books, claim)
-        held_up = self.books.pool.cluster_unreachable_since is not None or not_now(self.books, claim) is not None
+        reasons = waiting_reasons(self.state, claim)
+        held_up = self.state.pool.cluster_unreachable_since is not None or not_now(self.state, claim) is not None
         returning = None if held_up else self._returning(claim)
         return (returning, *reasons) if returning else reasons
 
     def _returning(self, claim: Claim) -> LentOutReturning | None:
         """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
-        books = self.books
-        if not books.young or not books.inside(claim):
+        state = self.state
+        if not state.young or not state.inside(claim):
             return None
-        chosen = choose(books, claim, patient=True)
+        chosen = choose(state, claim, ignore_min_runtime=True)
         if chosen is None or not chosen.victims:  # what it lacks may have come free since it was answered
             return None
         return LentOutReturning(
-            tuple(victim.id for victim in chosen.victims), max(books.gone_by(victim) for victim in chosen.victims)
+            tuple(victim.id for victim in chosen.victims), max(state.gone_by(victim) for victim in chosen.victims)
         )
 
 
@@ -452,20 +454,20 @@ Answers = Mapping[ClaimId, Decision]
 """In the order in which they were given."""
 
 
-def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> list[Decision]:
+def decided(state: PassState, answers: Answers, charged: Mapping[ClaimId, int]) -> list[Decision]:
     """The answers, complete. `charged` is what those who use units now or have a title to them count in the ledger."""
-    asking = {claim.id: claim for claim in books.pending}
+    asking = {claim.id: claim for claim in state.pending}
     lending = any(decision.borrowed for decision in answers.values())
-    borrowed = _lenders(books, answers, _entries(books, answers, charged, asking)) if lending else {}
-    told: dict[ClaimId, list[ClaimId]] = {}
+    borrowed = _lenders(state, answers, _entries(state, answers, charged, asking)) if lending else {}
+    victims_for: dict[ClaimId, list[ClaimId]] = {}
     waiting = {leaver: id for id, decision in answers.items() for leaver in decision.waiting_on}
-    for victim in sorted(books.told):  # for its holder; if that one gave up, for who waits for the same victim
-        told.setdefault(books.departures.holder.get(victim, waiting[victim]), []).append(victim)
-    hints = Consolidation(books)
+    for victim in sorted(state.preempted):  # for its holder; if that one gave up, for who waits for the same victim
+        victims_for.setdefault(state.departures.holder.get(victim, waiting[victim]), []).append(victim)
+    hints = Consolidation(state)
     complete: list[Decision] = []
     for id, decision in answers.items():
         reasons = hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons
-        lent, victims = borrowed.get(id, {}), tuple(told.get(id, ()))
+        lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
         if lent or victims or decision.borrowed or reasons is not decision.reasons:
             units, of_others = decision.own + decision.borrowed, sum(lent.values())  # as it is once all are answered
             decision = Decision(
@@ -476,40 +478,43 @@ def decided(books: Books, answers: Answers, charged: Mapping[ClaimId, int]) -> l
     return complete
 
 
-def _lenders(books: Books, answers: Answers, entries: Iterable[Entry]) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
+def _lenders(
+    state: PassState, answers: Answers, entries: Iterable[Entry]
+) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
     """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
-    waiting = [hold for id, hold in books.holds.items() if answers[id].decision is DecisionKind.WAIT]
+    waiting = [hold for id, hold in state.holds.items() if answers[id].decision is DecisionKind.WAIT]
     for hold in waiting:
-        books.ledger.lend(hold.claim.department, -hold.charged)
-    found = lenders(books.ledger, entries)
+        state.ledger.lend(hold.claim.department, -hold.charged)
+    found = lenders(state.ledger, entries)
     for hold in waiting:
-        books.ledger.lend(hold.claim.department, hold.charged)
+        state.ledger.lend(hold.claim.department, hold.charged)
     return found
 
 
 def _entries(
-    books: Books, answers: Answers, charged: Mapping[ClaimId, int], asking: Mapping[ClaimId, Claim]
+    state: PassState, answers: Answers, charged: Mapping[ClaimId, int], asking: Mapping[ClaimId, Claim]
 ) -> Iterator[Entry]:
     """Who uses units, in the order in which they came by them. Who starts and must stay inside the guarantee holds from now on,
     as in the next pass: what others of its department have reserved stands behind it."""
-    for claims in books.holding.values():
+    for claims in state.holding.values():
         for claim in claims.values():
-            yield Entry(claim.id, claim.department, books.standing.charges[claim.id], (0, entered_at(claim)))
+            yield Entry(claim.id, claim.department, state.charges[claim.id], (0, entered_at(claim)))
     for turn, id in enumerate(id for id, decision in answers.items() if decision.own + decision.borrowed):
         claim = asking[id]
         holds = answers[id].decision is DecisionKind.ADMIT and claim.must_stay_inside
-        yield Entry(id, claim.department, charged[id], (0, books.now) if holds else (1, turn))
+        yield Entry(id, claim.department, charged[id], (0, state.now) if holds else (1, turn))
 
 
-def withdrawn(books: Books, answers: Answers) -> list[ClaimId]:
-    """Step 7: told for somebody, needed by nobody, before its deadline, and within the limits with it."""
+def withdrawn(state: PassState, answers: Answers) -> list[ClaimId]:
+    """Step 7: leaving claims that were preempted for somebody, are needed by nobody now, have time left before their
+    deadline, and whose units the limits still bear."""
     needed = {leaver for decision in answers.values() for leaver in decision.waiting_on}
     stay: list[ClaimId] = []
-    if books.pool.cluster_unreachable_since is not None:
+    if state.pool.cluster_unreachable_since is not None:
         return stay
-    for leaver in sorted(books.departures.leaving.values(), key=lambda leaver: leaver.id):
-        told = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > books.now)
-        if told and leaver.id not in needed and books.may_return(leaver):
-            books.ledger.add(leaver.department, leaver.units)
+    for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
+        preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
+        if preempted and leaver.id not in needed and state.may_return(leaver):
+            state.ledger.add(leaver.department, leaver.units)
             stay.append(leaver.id)
     return stay

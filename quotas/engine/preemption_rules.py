@@ -1,4 +1,4 @@
-"""Who may be a victim: which claims the taker's policy opens to it, and which sets of them may go together.
+"""Who may be a victim: which claims the preemptor's policy opens to it, and which sets of them may go together.
 
 See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `permitted` at a whole set.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.quota_tree import Account, Ledger, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 
@@ -15,24 +15,27 @@ from quotas.engine.types import Claim, DepartmentId, Policy
 class Fairness(Enum):
     """With fair sharing, when one borrower may take from another: first the strict way, then the lenient one."""
 
-    AFTER = "the taker's share after is at most the victim department's without the victim"
-    BEFORE = "the taker's share after is less than the victim department's with the victim"
+    AFTER = "the preemptor's share after is at most the victim department's without the victim"
+    BEFORE = "the preemptor's share after is less than the victim department's with the victim"
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
-    """A pending claim that looks for victims. `patient` also counts those whose minimum runtime is not over yet. Of one
-    whose victims are `told` already the policy is not asked again, but for what it may take as a borrower; nor does it matter
-    what its department took since: `behind`."""
+class Preemptor:
+    """A pending claim that looks for victims, with the units `asked` that it would add to its department's `account`, and whether
+    that is `inside` its guarantee.
+
+    With `ignore_min_runtime` claims that their minimum runtime still protects count as victims, too. A `renewing` one has
+    preempted its victims before: its policy is not asked again, but for what it may take as a borrower, and the units that its
+    department took since for claims after it in the queue, `used_behind`, do not count against it."""
 
     claim: Claim
     account: Account
     asked: int
     policy: Policy
     inside: bool
-    patient: bool = False
-    told: bool = False
-    behind: int = 0
+    ignore_min_runtime: bool = False
+    renewing: bool = False
+    used_behind: int = 0
 
     @property
     def beyond(self) -> int:
@@ -40,66 +43,74 @@ class Taker:
         return self.asked - self.account.own_left
 
 
-def taker_of(books: Books, claim: Claim, patient: bool = False) -> Taker:
-    account, asked = books.ledger[claim.department], books.asked(claim)
-    return Taker(claim, account, asked, books.policy(claim), asked <= account.own_left, patient)
+def preemptor_of(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Preemptor:
+    account, asked = state.ledger[claim.department], state.asked(claim)
+    return Preemptor(claim, account, asked, state.policy(claim), asked <= account.own_left, ignore_min_runtime)
 
 
-def own_candidates(books: Books, taker: Taker) -> list[Claim]:
-    """The claims of its own department that are open to the taker, each taken alone."""
-    mine, most = books.holding.get(taker.account.id, {}).values(), taker.claim.priority
+def own_candidates(state: PassState, preemptor: Preemptor) -> list[Claim]:
+    """The claims of its own department that are open to the preemptor, each taken alone."""
+    mine, most = state.holding.get(preemptor.account.id, {}).values(), preemptor.claim.priority
     lower = [claim for claim in mine if claim.priority <= most]
-    return [claim for claim in lower if _within(taker, claim) and stoppable(books, taker.patient, claim)]
+    return [
+        claim
+        for claim in lower
+        if _within(preemptor, claim) and may_be_preempted(state, preemptor.ignore_min_runtime, claim)
+    ]
 
 
-def may_call_back(books: Books, claim: Claim, victim: Claim) -> bool:
+def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
     """Whether a claim with a reservation may stop one that was told to leave and would stay."""
-    taker = taker_of(books, claim)
+    preemptor = preemptor_of(state, claim)
     if victim.department == claim.department:
-        return _within(taker, victim) and stoppable(books, False, victim)
-    charges = (victim.department, books.standing.charges[victim.id]), (claim.department, -books.holds[claim.id].charged)
+        return _within(preemptor, victim) and may_be_preempted(state, False, victim)
+    charges = (victim.department, state.charges[victim.id]), (claim.department, -state.holds[claim.id].charged)
     for department, units in charges:
-        books.ledger.lend(department, units)
-    allowed = permitted(books, taker_of(books, claim), (victim,), Fairness.BEFORE) and stoppable(books, False, victim)
+        state.ledger.lend(department, units)
+    allowed = permitted(state, preemptor_of(state, claim), (victim,), Fairness.BEFORE) and may_be_preempted(
+        state, False, victim
+    )
     for department, units in charges:
-        books.ledger.lend(department, -units)
+        state.ledger.lend(department, -units)
     return allowed
 
 
-def rivals_of(books: Books, taker: Taker, own: Iterable[Claim]) -> set[DepartmentId]:
-    """The other departments that the taker may have a right to take from, at best once all of `own` are stopped: they, and
+def candidate_departments(state: PassState, preemptor: Preemptor, own: Iterable[Claim]) -> set[DepartmentId]:
+    """The other departments that the preemptor may have a right to take from, at best once all of `own` are stopped: they, and
     every node up to where the paths meet, use more than they are promised."""
-    ledger, charges, fair = books.ledger, books.standing.charges, books.settings.fair_sharing
-    net = taker.asked - sum(charges[claim.id] for claim in own)
+    ledger, charges, fair = state.ledger, state.charges, state.settings.fair_sharing
+    net = preemptor.asked - sum(charges[claim.id] for claim in own)
     if ledger.flat:
-        usage = taker.account.usage + net
-        right = right_of(taker, fair, taker.account, usage)
+        usage = preemptor.account.usage + net
+        right = right_of(preemptor, fair, preemptor.account, usage)
         if right is Right.NONE:
             return set()
-        least = share(taker.account, usage) if right is Right.FAIR else 0
-        return {id for id in ledger.above if id != taker.account.id and share(ledger[id], ledger[id].usage) >= least}
-    towards = _children_towards(taker.account)
+        least = share(preemptor.account, usage) if right is Right.FAIR else 0
+        return {
+            id for id in ledger.above if id != preemptor.account.id and share(ledger[id], ledger[id].usage) >= least
+        }
+    towards = _children_towards(preemptor.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
-    rivals: set[DepartmentId] = set()
+    departments: set[DepartmentId] = set()
     gone = 0
-    ledger.lend(taker.account.id, net)
+    ledger.lend(preemptor.account.id, net)
     for mine in towards.values():
         usage = mine.usage - gone  # were all gone that it may take from below here
-        right = right_of(taker, fair, mine, usage)
+        right = right_of(preemptor, fair, mine, usage)
         if right is not Right.NONE:
-            met = met or _where_paths_meet(ledger, towards, ledger.above - {taker.account.id})
+            met = met or _where_paths_meet(ledger, towards, ledger.above - {preemptor.account.id})
             least = share(mine, usage) if right is Right.FAIR else 0
             found = [theirs for theirs, top in met.get(mine.id, ()) if share(top, top.usage) >= least]
-            rivals.update(account.id for account in found)
+            departments.update(account.id for account in found)
             gone += sum(account.usage for account in found)
-    ledger.lend(taker.account.id, -net)
-    return rivals
+    ledger.lend(preemptor.account.id, -net)
+    return departments
 
 
 def _where_paths_meet(
     ledger: Ledger, towards: dict[str, Account], others: Iterable[DepartmentId]
 ) -> dict[str, list[tuple[Account, Account]]]:
-    """By the taker's side: the departments of which every node up to there uses more than promised, and the last such."""
+    """By the preemptor's side: the departments of which every node up to there uses more than promised, and the last such."""
     met: dict[str, list[tuple[Account, Account]]] = {}
     for department in others:
         mine, path = _paths_meet(towards, ledger[department])
@@ -108,49 +119,55 @@ def _where_paths_meet(
     return met
 
 
-def open_to(books: Books, taker: Taker, claims: Iterable[Claim], right: "Right | None" = None) -> list[Claim]:
-    """Of other departments' claims those that are open to the taker by a right (None: by any), each taken alone."""
+def open_to(
+    state: PassState, preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None" = None
+) -> list[Claim]:
+    """Of other departments' claims those that are open to the preemptor by a right (None: by any), each taken alone."""
     return [
         claim
         for claim in claims
-        if (open_by(books, right, taker, claim) if right else _reclaimable(taker, claim) or _outranked(taker, claim))
-        and stoppable(books, taker.patient, claim)
+        if (
+            open_by(state, right, preemptor, claim)
+            if right
+            else _reclaimable(preemptor, claim) or _outranked(preemptor, claim)
+        )
+        and may_be_preempted(state, preemptor.ignore_min_runtime, claim)
     ]
 
 
-def stoppable(books: Books, patient: bool, claim: Claim) -> bool:
+def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
     """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one, and who
     stands where nothing would become free."""
-    if not claim.preemptible or claim.is_recall or claim.id in books.standing.drawing or claim.id in books.stranded:
+    if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
-    return patient or claim.id not in books.young
+    return ignore_min_runtime or claim.id not in state.young
 
 
-def _within(taker: Taker, claim: Claim) -> bool:
-    """Whether the department's own claim may go for the taker."""
-    if taker.policy.within == "never":
+def _within(preemptor: Preemptor, claim: Claim) -> bool:
+    """Whether the department's own claim may go for the preemptor."""
+    if preemptor.policy.within == "never":
         return False
-    newer = claim.priority == taker.claim.priority and claim.submitted_at > taker.claim.submitted_at
-    return claim.priority < taker.claim.priority or (taker.policy.within == "lower_or_newer_equal" and newer)
+    newer = claim.priority == preemptor.claim.priority and claim.submitted_at > preemptor.claim.submitted_at
+    return claim.priority < preemptor.claim.priority or (preemptor.policy.within == "lower_or_newer_equal" and newer)
 
 
-def _reclaimable(taker: Taker, claim: Claim) -> bool:
-    """Whether the taker's department may take another's claim back, as far as priorities go."""
-    return taker.policy.reclaim == "any" or (
-        taker.policy.reclaim == "lower_priority" and claim.priority < taker.claim.priority
+def _reclaimable(preemptor: Preemptor, claim: Claim) -> bool:
+    """Whether the preemptor's department may take another's claim back, as far as priorities go."""
+    return preemptor.policy.reclaim == "any" or (
+        preemptor.policy.reclaim == "lower_priority" and claim.priority < preemptor.claim.priority
     )
 
 
-def _outranked(taker: Taker, claim: Claim) -> bool:
+def _outranked(preemptor: Preemptor, claim: Claim) -> bool:
     """Whether a claim that would borrow may take a borrower's claim, as far as priorities go."""
-    rule = taker.policy.borrow_preempt
-    if rule is None or claim.priority >= taker.claim.priority:
+    rule = preemptor.policy.borrow_preempt
+    if rule is None or claim.priority >= preemptor.claim.priority:
         return False
     return rule.max_priority is None or claim.priority <= rule.max_priority
 
 
 class Right(StrEnum):
-    """By what right the taker takes from others once it stands where it will stand."""
+    """By what right the preemptor takes from others once it stands where it will stand."""
 
     RECLAIM = "inside its guarantee, from who borrows"
     FAIR = "as a borrower with the smaller share"
@@ -158,26 +175,28 @@ class Right(StrEnum):
     NONE = "not at all"
 
 
-def right_of(taker: Taker, fair: bool, standing: Account, usage_after: int) -> Right:
-    """The right of a taker whose side of the tree, `standing`, will use `usage_after` units."""
+def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: int) -> Right:
+    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` units."""
     if usage_after <= standing.subtree:
         return Right.RECLAIM
     if fair:
         return Right.FAIR
-    return Right.NONE if taker.policy.borrow_preempt is None else Right.PRIORITY
+    return Right.NONE if preemptor.policy.borrow_preempt is None else Right.PRIORITY
 
 
-def open_by(books: Books, right: Right, taker: Taker, claim: Claim) -> bool:
-    """Whether another department's claim is open to the taker by this right: as far as priorities go and, between borrowers
-    by their shares, only if it stands behind the taker in line. That is what brings them to rest."""
+def open_by(state: PassState, right: Right, preemptor: Preemptor, claim: Claim) -> bool:
+    """Whether another department's claim is open to the preemptor by this right: as far as priorities go and, between borrowers
+    by their shares, only if it stands behind the preemptor in line. That is what brings them to rest."""
     if right is Right.FAIR:
-        return _reclaimable(taker, claim) and books.stands_behind(claim, taker.claim)
+        return _reclaimable(preemptor, claim) and state.stands_behind(claim, preemptor.claim)
     return (
-        _reclaimable(taker, claim) if right is Right.RECLAIM else right is Right.PRIORITY and _outranked(taker, claim)
+        _reclaimable(preemptor, claim)
+        if right is Right.RECLAIM
+        else right is Right.PRIORITY and _outranked(preemptor, claim)
     )
 
 
-def may_go(
+def may_lose(
     right: Right, fairness: Fairness, lender: Account, usage: int, units: int, taking: tuple[Account, int]
 ) -> bool:
     """Whether `lender`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`. Who borrows leaves
@@ -194,11 +213,11 @@ def may_go(
     return mine < share(lender, usage)
 
 
-def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fairness) -> bool:
-    """Whether the victims may go together: those nearest to the taker in the tree first, since they let it take more further
+def permitted(state: PassState, preemptor: Preemptor, victims: Iterable[Claim], fairness: Fairness) -> bool:
+    """Whether the victims may go together: those nearest to the preemptor in the tree first, since they let it take more further
     away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
-    taker's right reaches it. The ledger is the same afterwards."""
-    ledger, charges, mine = books.ledger, books.standing.charges, taker.account.id
+    preemptor's right reaches it. The ledger is the same afterwards."""
+    ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     own: list[Claim] = []
     others: list[Claim] = []
     for victim in victims:
@@ -206,15 +225,15 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
     if not others:
         return True
     others.sort(key=lambda victim: (victim.units, victim.id))
-    gone = [(mine, taker.asked - taker.behind - sum([charges[victim.id] for victim in own]))]
+    gone = [(mine, preemptor.asked - preemptor.used_behind - sum([charges[victim.id] for victim in own]))]
     ledger.lend(*gone[0])
-    towards = _children_towards(taker.account)
+    towards = _children_towards(preemptor.account)
     if not ledger.flat:
         nearest = [account.id for account in towards.values()]
         others.sort(key=lambda victim: nearest.index(_paths_meet(towards, ledger[victim.department])[0].id))
     try:
         for victim in others:
-            if not _reaches(books, taker, towards, victim, fairness):
+            if not _may_take(state, preemptor, towards, victim, fairness):
                 return False
             gone.append((victim.department, -charges[victim.id]))
             ledger.lend(*gone[-1])
@@ -224,36 +243,40 @@ def permitted(books: Books, taker: Taker, victims: Iterable[Claim], fairness: Fa
             ledger.lend(department, -units)
 
 
-def _reaches(books: Books, taker: Taker, towards: dict[str, Account], victim: Claim, fairness: Fairness) -> bool:
-    """Whether the taker, already charged in the ledger, may take this one victim now."""
-    mine, theirs = _paths_meet(towards, books.ledger[victim.department])
-    right = right_of(taker, books.settings.fair_sharing, mine, mine.usage)
-    if not (taker.told and right is not Right.PRIORITY) and not open_by(books, right, taker, victim):
+def _may_take(
+    state: PassState, preemptor: Preemptor, towards: dict[str, Account], victim: Claim, fairness: Fairness
+) -> bool:
+    """Whether the preemptor, already charged in the ledger, may take this one victim now."""
+    mine, theirs = _paths_meet(towards, state.ledger[victim.department])
+    right = right_of(preemptor, state.settings.fair_sharing, mine, mine.usage)
+    if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(state, right, preemptor, victim):
         return False
-    units = books.standing.charges[victim.id]
+    units = state.charges[victim.id]
     *below, top = theirs
     left = 1 if right is Right.RECLAIM else units  # the last one taken by right may overshoot
-    return all(account.usage - left >= account.subtree for account in below) and may_go(
+    return all(account.usage - left >= account.subtree for account in below) and may_lose(
         right, fairness, top, top.usage, units, (mine, mine.usage)
     )
 
 
-def within_reach(books: Books, taker: Taker, claims: Iterable[Claim], fairness: Fairness) -> list[Claim]:
-    """Those of the claims that may go once all have gone that are nearer to the taker. With fair sharing the others never may:
-    the more go of a department the less it borrows, and only the nearer ones let the taker take more."""
-    ledger, charges, mine = books.ledger, books.standing.charges, taker.account.id
-    towards = _children_towards(taker.account)
+def within_reach(state: PassState, preemptor: Preemptor, claims: Iterable[Claim], fairness: Fairness) -> list[Claim]:
+    """Those of the claims that may go once all have gone that are nearer to the preemptor. With fair sharing the others never
+    may: the more go of a department the less it borrows, and only the nearer ones let the preemptor take more."""
+    ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
+    towards = _children_towards(preemptor.account)
     theirs: dict[DepartmentId, list[Claim]] = {}
     for claim in claims:
         theirs.setdefault(claim.department, []).append(claim)
     found = theirs.pop(mine, [])
-    moved = [(mine, taker.asked - taker.behind - sum(charges[claim.id] for claim in found))]
+    moved = [(mine, preemptor.asked - preemptor.used_behind - sum(charges[claim.id] for claim in found))]
     ledger.lend(*moved[0])
     nearer: dict[str, list[DepartmentId]] = {}
     for department in theirs:
         nearer.setdefault(_paths_meet(towards, ledger[department])[0].id, []).append(department)
     for side in towards.values():
-        here = {other: _reached(books, taker, towards, theirs[other], fairness) for other in nearer.get(side.id, ())}
+        here = {
+            other: _takeable(state, preemptor, towards, theirs[other], fairness) for other in nearer.get(side.id, ())
+        }
         for department, open_here in here.items():
             found = found + open_here
             moved.append((department, -sum(charges[claim.id] for claim in open_here)))
@@ -263,25 +286,25 @@ def within_reach(books: Books, taker: Taker, claims: Iterable[Claim], fairness: 
     return found
 
 
-def _reached(
-    books: Books, taker: Taker, towards: dict[str, Account], claims: list[Claim], fairness: Fairness
+def _takeable(
+    state: PassState, preemptor: Preemptor, towards: dict[str, Account], claims: list[Claim], fairness: Fairness
 ) -> list[Claim]:
-    """Those of one department's claims that may go now; size, priority and whether they stand behind the taker decide."""
+    """Those of one department's claims that may go now; size, priority and whether they stand behind the preemptor decide."""
     known: dict[tuple[int, int, bool], bool] = {}
     found: list[Claim] = []
     for claim in claims:
-        kind = books.standing.charges[claim.id], claim.priority, books.stands_behind(claim, taker.claim)
+        kind = state.charges[claim.id], claim.priority, state.stands_behind(claim, preemptor.claim)
         if kind not in known:
-            known[kind] = _reaches(books, taker, towards, claim, fairness)
+            known[kind] = _may_take(state, preemptor, towards, claim, fairness)
         if known[kind]:
             found.append(claim)
     return found
 
 
-def _children_towards(taker: Account) -> dict[str, Account]:
-    """Of each account above the taker the child on the way to it, from below."""
+def _children_towards(preemptor: Account) -> dict[str, Account]:
+    """Of each account above the preemptor the child on the way to it, from below."""
     towards: dict[str, Account] = {}
-    account = taker
+    account = preemptor
     while account.parent is not None:
         towards[account.parent.id] = account
         account = account.parent
@@ -289,7 +312,7 @@ def _children_towards(taker: Account) -> dict[str, Account]:
 
 
 def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, list[Account]]:
-    """The child of the lowest common ancestor towards the taker, and the victim's path up to its own such child."""
+    """The child of the lowest common ancestor towards the preemptor, and the victim's path up to its own such child."""
     path = [victim]
     while path[-1].parent is not None and path[-1].parent.id not in towards:
         path.append(path[-1].parent)
@@ -300,11 +323,11 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
 # What is lacking --------------------------------------------------------------------------------------------------------
 
 
-def lacking_of_pool(books: Books, taker: Taker) -> int:
+def lacking_of_pool(state: PassState, preemptor: Preemptor) -> int:
     """Units that are not even free in the pool as a whole: without so many no set makes room."""
-    return taker.asked - books.free_later.row[books.pool_slot]
+    return preemptor.asked - state.free_later.row[state.pool_slot]
 
 
-def lacking_anywhere(books: Books, taker: Taker) -> int:
+def lacking_anywhere(state: PassState, preemptor: Preemptor) -> int:
     """Units that must be given wherever they stand: for the right to a place, or of the pool as a whole."""
-    return max(taker.asked - books.ledger.available(taker.account.id), lacking_of_pool(books, taker))
+    return max(preemptor.asked - state.ledger.available(preemptor.account.id), lacking_of_pool(state, preemptor))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from quotas.engine.pass_state import Books, Hold
+from quotas.engine.pass_state import Hold, PassState
 from quotas.engine.placement import (
     NO_MACHINE,
     Places,
@@ -28,20 +28,20 @@ from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
 
 
-def leavers_needed(books: Books, claim: Claim, need: Vector, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
+def leavers_needed(state: PassState, claim: Claim, need: Vector, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
     """The leaving claims that must be gone before the claim can have what it will `need`: those given as `first`, then its
     own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
-    lacking = {slot: amount - books.free_now.row[slot] for slot, amount in need.items()}
-    needed, gives = list(first), {leaver.id: books.vectors[leaver.id] for leaver in first}
+    lacking = {slot: amount - state.free_now.row[slot] for slot, amount in need.items()}
+    needed, gives = list(first), {leaver.id: state.vectors[leaver.id] for leaver in first}
     for vector in gives.values():
         _add(lacking, vector, -1)
     short = {slot for slot, amount in lacking.items() if amount > 0}
     if not short:  # as a rule the victims are enough
         return first
-    for here in (_leaving_at(books, short), None):
-        short = short if here is not None else short & {books.pool_slot}  # those may come from anywhere
-        for leaver in books.departures.nearest(claim, here) if short else ():
-            vector = books.vectors[leaver.id] if here is None else _spare(books, leaver, claim)
+    for here in (_leaving_at(state, short), None):
+        short = short if here is not None else short & {state.pool_slot}  # those may come from anywhere
+        for leaver in state.departures.in_turn_for(claim, here) if short else ():
+            vector = state.vectors[leaver.id] if here is None else _spare(state, leaver, claim)
             if leaver.id not in gives and not short.isdisjoint(vector):
                 _add(lacking, vector, -1)
                 needed.append(leaver)
@@ -57,22 +57,22 @@ def leavers_needed(books: Books, claim: Claim, need: Vector, first: tuple[Claim,
     return tuple(needed)
 
 
-def _spare(books: Books, leaver: Claim, claim: Claim) -> Vector:
+def _spare(state: PassState, leaver: Claim, claim: Claim) -> Vector:
     """What the leaver gives that the others who wait for it do not need of it."""
-    gives = books.vectors[leaver.id]
+    gives = state.vectors[leaver.id]
     others = [
-        books.holds[id] for id in books.departures.awaited.get(leaver.id, ()) if id != claim.id and id in books.holds
+        state.holds[id] for id in state.departures.awaited.get(leaver.id, ()) if id != claim.id and id in state.holds
     ]
     if not others:
         return gives
-    spare = {slot: amount - sum(hold.needs(slot, amount) for hold in others) for slot, amount in gives.items()}
+    spare = {slot: amount - sum(hold.needs_of(slot, amount) for hold in others) for slot, amount in gives.items()}
     return {slot: amount for slot, amount in spare.items() if amount > 0}
 
 
-def _leaving_at(books: Books, slots: Iterable[Slot]) -> set[ClaimId]:
+def _leaving_at(state: PassState, slots: Iterable[Slot]) -> set[ClaimId]:
     """Those who leave from the machines of these slots."""
-    machines = {books.space.at[slot] for slot in slots} - {NO_MACHINE}
-    return {leaver for machine in machines for leaver in books.leaving_on.get(machine, ())}
+    machines = {state.space.at[slot] for slot in slots} - {NO_MACHINE}
+    return {leaver for machine in machines for leaver in state.leaving_on.get(machine, ())}
 
 
 def _add(vector: Vector, other: Vector, times: int = 1) -> None:
@@ -85,58 +85,58 @@ def _add(vector: Vector, other: Vector, times: int = 1) -> None:
 # Reservations where they stand ----------------------------------------------------------------------------------------
 
 
-def could_start(books: Books, claim: Claim) -> bool:
+def could_start(state: PassState, claim: Claim) -> bool:
     """Whether there is a place now for a claim with a reservation: its own, or another."""
-    hold, free = books.holds[claim.id], books.free_now.row
-    if free[books.pool_slot] + hold.now[books.pool_slot] < hold.charged:
+    hold, free = state.holds[claim.id], state.free_now.row
+    if free[state.pool_slot] + hold.free_part[state.pool_slot] < hold.charged:
         return False
-    if not [slot for slot, amount in hold.later.items() if free[slot] + hold.now[slot] < amount]:
+    if not [slot for slot, amount in hold.need.items() if free[slot] + hold.free_part[slot] < amount]:
         return True
-    others = books.free_for_all
+    others = state.free_in_both
     if claim.pods == 1 and not claim.same_domain:
-        return has_spot(others, claim, books.pool)
-    with others.also([hold.now]):
-        return find_places(claim, books.pool, others, hold.charged) is not None
+        return has_spot(others, claim, state.pool)
+    with others.also([hold.free_part]):
+        return find_places(claim, state.pool, others, hold.charged) is not None
 
 
-def may_stay(books: Books, leaver: ClaimId) -> bool:
+def may_stay(state: PassState, leaver: ClaimId) -> bool:
     """Whether it leaves because somebody needs it to. Others leave in any case; so does, from what is not there any more, who
     gives nothing by leaving."""
-    if leaver in books.stranded and books.stranded[leaver] == books.departures.leaving[leaver].units:
+    if leaver in state.stranded and state.stranded[leaver] == state.departures.leaving[leaver].units:
         return False
-    return leaver in books.told or books.departures.leaving[leaver].held_for is not None
+    return leaver in state.preempted or state.departures.leaving[leaver].held_for is not None
 
 
-def needs_all(books: Books, claim: Claim, leavers: Collection[ClaimId]) -> bool:
+def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:
     """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
-    hold, free, slot = books.holds[claim.id], books.free_later, books.pool_slot
-    if books.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
-        given = [books.vectors[leaver][slot] for leaver in leavers]
-        surplus = max(0, books.free_now.row[slot]) + hold.now[slot] + sum(given) - hold.charged
-        return surplus < min(given, default=0) and not books.departures.for_nobody
-    if claim.pods == 1 and not claim.same_domain and not has_spot(free, claim, books.pool):
-        return not any(_fits_there(books, hold, leaver) for leaver in leavers)
-    with free.also([hold.later]):
-        return not any(_fits_beside(books, claim, books.vectors[leaver], hold.charged) for leaver in leavers)
+    hold, free, slot = state.holds[claim.id], state.free_later, state.pool_slot
+    if state.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
+        given = [state.vectors[leaver][slot] for leaver in leavers]
+        surplus = max(0, state.free_now.row[slot]) + hold.free_part[slot] + sum(given) - hold.charged
+        return surplus < min(given, default=0) and not state.departures.unclaimed
+    if claim.pods == 1 and not claim.same_domain and not has_spot(free, claim, state.pool):
+        return not any(_fits_there(state, hold, leaver) for leaver in leavers)
+    with free.also([hold.need]):
+        return not any(_fits_beside(state, claim, state.vectors[leaver], hold.charged) for leaver in leavers)
 
 
-def _fits_there(books: Books, hold: Hold, leaver: ClaimId) -> bool:
+def _fits_there(state: PassState, hold: Hold, leaver: ClaimId) -> bool:
     """Whether its own place would do beside a claim that stays, where no other is free."""
-    free, vector = books.free_later, books.vectors[leaver]
-    if free.row[books.pool_slot] < vector[books.pool_slot]:
+    free, vector = state.free_later, state.vectors[leaver]
+    if free.row[state.pool_slot] < vector[state.pool_slot]:
         return False
-    host = None if hold.node is None else books.hosts.get(hold.node)
-    if host is None or hold.needed.get(leaver) == (version := free.version(host)):
+    host = None if hold.node is None else state.hosts.get(hold.node)
+    if host is None or hold.needed_at.get(leaver) == (version := free.version(host)):
         return False
-    fits = free.spot_with(hold.claim, [host], [(hold.later, 1), (vector, -1)]) is not None
+    fits = free.spot_with(hold.claim, [host], [(hold.need, 1), (vector, -1)]) is not None
     if not fits:
-        hold.needed[leaver] = version
+        hold.needed_at[leaver] = version
     return fits
 
 
-def _fits_beside(books: Books, claim: Claim, vector: Vector, asked: int) -> bool:
-    with books.free_later.also([vector], -1):
-        return find_places(claim, books.pool, books.free_later, asked) is not None
+def _fits_beside(state: PassState, claim: Claim, vector: Vector, asked: int) -> bool:
+    with state.free_later.also([vector], -1):
+        return find_places(claim, state.pool, state.free_later, asked) is not None
 
 
 # Holds ----------------------------------------------------------------------------------------------------------------
@@ -147,14 +147,14 @@ Attempt = Callable[[Claim], Decision | None]
 class Holds:
     """The holds of a pass over one pool, in the order in which they were made."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: PassState) -> None:
+        self._state = state
         self._made: list[Hold] = []
         self._starving: Hold | None = None
-        self._nodes = [host.node for host in books.hosts.values()]
+        self._nodes = [host.node for host in state.hosts.values()]
         self._ends: list[tuple[int, ClaimId]] = sorted(
             (end, claim.id)
-            for claims in books.holding.values()
+            for claims in state.holding.values()
             for claim in claims.values()
             if (end := ends_at(claim)) is not None
         )
@@ -162,7 +162,7 @@ class Holds:
     def count_on_end(self, claim: Claim) -> None:
         """The claim starts now: who waits may wait for its end."""
         if claim.max_runtime is not None:
-            insort(self._ends, (self._books.now + claim.max_runtime, claim.id))
+            insort(self._ends, (self._state.now + claim.max_runtime, claim.id))
 
     def forget_end(self, claim: Claim) -> None:
         """It does not start after all."""
@@ -173,8 +173,8 @@ class Holds:
         are a borrower's and it is inside its guarantee."""
         holds = self._outranked(claim)
         if claim.max_runtime is not None:
-            end = self._books.now + claim.max_runtime
-            early = [hold for hold in self._made if hold.start is not None and end <= hold.start]
+            end = self._state.now + claim.max_runtime
+            early = [hold for hold in self._made if hold.starts_by is not None and end <= hold.starts_by]
             holds = [*early, *(hold for hold in holds if hold not in early)]
         return self._without(holds, claim, attempt)
 
@@ -183,30 +183,30 @@ class Holds:
         return self._without(self._outranked(claim), claim, attempt)
 
     def _outranked(self, claim: Claim) -> list[Hold]:
-        return [self._starving] if self._starving is not None and self._books.inside(claim) else []
+        return [self._starving] if self._starving is not None and self._state.inside(claim) else []
 
     def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
         """The attempt as if the holds were not there; they are put back after it."""
         if not holds:
             return attempt(claim)
         for hold in holds:
-            self._books.lift(hold)
+            self._state.lift(hold)
         decision = attempt(claim)
         for hold in holds:
-            self._books.put(hold)
+            self._state.put(hold)
         if decision is not None and any(self._lost_its_right(hold) for hold in holds):
-            self._books.openings += 1
+            self._state.openings += 1
         return decision
 
     def _lost_its_right(self, hold: Hold) -> bool:
         """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
-        account = self._books.ledger[hold.claim.department]
+        account = self._state.ledger[hold.claim.department]
         return hold.charged > 0 and account.own_left < 0
 
     def clear(self) -> None:
         """Take all holds out for good."""
         for hold in self._made:
-            self._books.lift(hold)
+            self._state.lift(hold)
         self._made.clear()
         self._starving = None
 
@@ -217,26 +217,26 @@ class Holds:
         if not self._possible(claim):
             return
         places, start = self._soonest(claim)
-        later = self._books.need(claim, places)
-        hold = Hold(claim, 0 if starving else self._books.asked(claim), later, start=start, starving=starving)
-        self._books.put(hold)
+        need = self._state.need(claim, places)
+        hold = Hold(claim, 0 if starving else self._state.asked(claim), need, starts_by=start, starving=starving)
+        self._state.put(hold)
         self._made.append(hold)
         self._starving = hold if starving else self._starving
 
     def _within_limits(self, claim: Claim) -> bool:
         """Else what its department uses keeps it from starting, not others: they need not leave anything idle for it."""
-        return self._books.ledger.within_limits(claim.department, self._books.asked(claim))
+        return self._state.ledger.within_limits(claim.department, self._state.asked(claim))
 
     def _possible(self, claim: Claim) -> bool:
         """Whether the claim's limits and the present capacity could satisfy it."""
-        books = self._books
-        ceiling = books.ledger[claim.department].present_ceiling
-        return books.asked(claim) <= ceiling and books.fits_when_empty(claim)
+        state = self._state
+        ceiling = state.ledger[claim.department].present_ceiling
+        return state.asked(claim) <= ceiling and state.fits_when_empty(claim)
 
     def _soonest(self, claim: Claim) -> tuple[Places, int | None]:
         """Where and when the claim could start as running claims reach their maximum runtime; the time is None when
         that depends on one that has none."""
-        books = self._books
+        state = self._state
         low, high = 0, len(self._ends)
         best = self._places_after(claim, high)
         if best is None:
@@ -248,19 +248,19 @@ class Holds:
                 low = middle + 1
             else:
                 best, high = places, middle
-        return best, max(books.now, self._ends[low - 1][0]) if low else books.now
+        return best, max(state.now, self._ends[low - 1][0]) if low else state.now
 
     def _places_after(self, claim: Claim, count: int) -> Places | None:
         """Places once the first `count` running claims with an end are gone; what those give who are told is free already."""
-        books = self._books
-        ended = [id for _, id in self._ends[:count] if id not in books.told]
-        with books.free_later.also(books.vectors[id] for id in ended):
-            return books.places(claim, books.free_later)
+        state = self._state
+        ended = [id for _, id in self._ends[:count] if id not in state.preempted]
+        with state.free_later.also(state.vectors[id] for id in ended):
+            return state.places(claim, state.free_later)
 
     def _anywhere(self, claim: Claim) -> Places:
         """On the nodes where most is free already, as few as will do, when nobody knows what ends first."""
-        books = self._books
-        emptiest = None if claim.is_recall else emptiest_host(books.pool, books.free_later)
+        state = self._state
+        emptiest = None if claim.is_recall else emptiest_host(state.pool, state.free_later)
         if emptiest is None:
             return ()
         places = self._places_on([emptiest.node], claim)  # as a rule that is enough
@@ -268,7 +268,7 @@ class Holds:
 
     def _on_few(self, claim: Claim) -> Places:
         """The same, where one node is not enough."""
-        free = free_units(self._books.pool, self._books.free_later)
+        free = free_units(self._state.pool, self._state.free_later)
         nodes = [self._nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
         most = 1
         while (places := self._places_on(nodes[:most], claim)) is None and most < len(nodes):
@@ -283,17 +283,17 @@ class Holds:
 
     def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
         """Places on these nodes alone, were they empty."""
-        pool = replace(self._books.pool, nodes=tuple(nodes))
+        pool = replace(self._state.pool, nodes=tuple(nodes))
         return find_places(claim, pool, Room(Space((pool,))))
 
     def _on_free_cards(self, places: Places) -> Places:
         """The same nodes, on cards that are free already rather than on busy ones; only whole cards can be swapped."""
-        books, pool = self._books, self._books.pool
-        left = {host.name: books.free_later.row[host.stretch] for host in books.in_order({p.node for p in places})}
+        state, pool = self._state, self._state.pool
+        left = {host.name: state.free_later.row[host.stretch] for host in state.in_order({p.node for p in places})}
         cards = {
             name: sorted(range(len(units)), key=lambda card: -units[card])
             for name, units in left.items()
-            if pool.mig is None and all(card.units == 1 for card in books.hosts[name].node.cards)
+            if pool.mig is None and all(card.units == 1 for card in state.hosts[name].node.cards)
         }
         return tuple(
             replace(placed, cards=tuple(sorted(cards[placed.node].pop(0) for _ in placed.cards)))

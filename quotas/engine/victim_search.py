@@ -11,9 +11,16 @@ from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, has_spot, spot_on
-from quotas.engine.preemption_rules import Fairness, Taker, lacking_anywhere, lacking_of_pool, permitted, within_reach
+from quotas.engine.preemption_rules import (
+    Fairness,
+    Preemptor,
+    lacking_anywhere,
+    lacking_of_pool,
+    permitted,
+    within_reach,
+)
 from quotas.engine.quota_tree import Account
 from quotas.engine.types import Claim, ClaimId
 from quotas.engine.units import entered_at
@@ -92,54 +99,58 @@ def _undominated(table: dict[int, Value]) -> dict[int, Value]:
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 """What a set costs; the last of it are its ids."""
-MayGo = Callable[[Sequence[Claim]], bool]
+IsPermitted = Callable[[Sequence[Claim]], bool]
 """Whether a set is permitted."""
 
 MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
 places, and so few of so many sets hardly ever hold a better one."""
 LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
-"""How many sets are looked at for one taker after the greedy ones: where units are counted or none was found, and where places
-are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
+"""How many sets are looked at for one preemptor after the greedy ones: where units are counted or none was found, and where
+places are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
 
 
-def search(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness, cost: Cost) -> tuple[Claim, ...] | None:
+def search(
+    state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness, cost: Cost
+) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
-    if books.settings.fair_sharing:
-        claims = within_reach(books, taker, claims, fairness)
-        if makes_room(books, taker, claims) is None:
+    if state.settings.fair_sharing:
+        claims = within_reach(state, preemptor, claims, fairness)
+        if makes_room(state, preemptor, claims) is None:
             return None
-    may_go = _may_go(books, taker, claims, fairness)
+    is_permitted = _may_go(state, preemptor, claims, fairness)
     found = [
         victims
-        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(books, taker, claims))
-        if (victims := _greedy(books, taker, order, may_go)) is not None
+        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(state, preemptor, claims))
+        if (victims := _greedy(state, preemptor, order, is_permitted)) is not None
     ]
     costs = {cost(victims): victims for victims in found}
-    return _improved(books, taker, claims, may_go, cost, costs[cheapest(books, taker, costs)] if costs else None)
+    return _improved(
+        state, preemptor, claims, is_permitted, cost, costs[cheapest(state, preemptor, costs)] if costs else None
+    )
 
 
-def _may_go(books: Books, taker: Taker, claims: list[Claim], fairness: Fairness) -> MayGo:
+def _may_go(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> IsPermitted:
     """Whether sets of these claims are permitted. Who may not go alone, and that are most, may not go with others either:
-    the more go the less their departments use. Only those on the taker's own side of the tree let it take more."""
-    mine = _side(taker.account)
-    near = {claim.id for claim in claims if _side(books.ledger[claim.department]) is mine}
+    the more go the less their departments use. Only those on the preemptor's own side of the tree let it take more."""
+    mine = _side(preemptor.account)
+    near = {claim.id for claim in claims if _side(state.ledger[claim.department]) is mine}
     known: dict[ClaimId, bool] = {}
 
     def alone(claim: Claim) -> bool:
         if claim.id not in known:
-            known[claim.id] = permitted(books, taker, (claim,), fairness)
+            known[claim.id] = permitted(state, preemptor, (claim,), fairness)
         return known[claim.id]
 
-    def may_go(victims: Sequence[Claim]) -> bool:
+    def is_permitted(victims: Sequence[Claim]) -> bool:
         if not any(victim.id in near for victim in victims):
             if not all(map(alone, victims)):
                 return False
             if len(victims) == 1:
                 return True
-        return permitted(books, taker, victims, fairness)
+        return permitted(state, preemptor, victims, fairness)
 
-    return may_go
+    return is_permitted
 
 
 def _side(account: Account) -> Account:
@@ -149,24 +160,29 @@ def _side(account: Account) -> Account:
     return account
 
 
-def cheapest(books: Books, taker: Taker, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
+def cheapest(state: PassState, preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
     """The least cost of these sets; of those that differ in their ids alone, that of the set whose places waste least."""
     first = min(costs)
     equal = [value for value in costs if value[:-1] == first[:-1]]
-    return min(equal, key=lambda value: (waste(books, taker, costs[value]), value[-1])) if len(equal) > 1 else first
+    return min(equal, key=lambda value: (waste(state, preemptor, costs[value]), value[-1])) if len(equal) > 1 else first
 
 
 def _improved(
-    books: Books, taker: Taker, claims: list[Claim], may_go: MayGo, cost: Cost, best: tuple[Claim, ...] | None
+    state: PassState,
+    preemptor: Preemptor,
+    claims: list[Claim],
+    is_permitted: IsPermitted,
+    cost: Cost,
+    best: tuple[Claim, ...] | None,
 ) -> tuple[Claim, ...] | None:
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
     nothing that contains it can be better."""
-    candidates = _worth_trying(books, taker, claims)
-    if best is not None and books.pool.nodes is not None and len(candidates) > MANY:
+    candidates = _worth_trying(state, preemptor, claims)
+    if best is not None and state.pool.nodes is not None and len(candidates) > MANY:
         return best
-    charges, lacking = books.standing.charges, lacking_of_pool(books, taker)
+    charges, lacking = state.charges, lacking_of_pool(state, preemptor)
     least = None if best is None else cost(best)
-    thorough = len(candidates) <= MANY and (books.pool.nodes is None or best is None)
+    thorough = len(candidates) <= MANY and (state.pool.nodes is None or best is None)
     looks = LOOKS if thorough else FEWER_LOOKS
     left = [*accumulate((charges[claim.id] for claim in reversed(candidates)), initial=0)][::-1]
     stack: list[tuple[tuple[Claim, ...], int]] = [((), 0)]
@@ -179,37 +195,37 @@ def _improved(
         stack.append((before, index + 1))
         victims, given = (*before, candidates[index]), given + charges[candidates[index].id]
         tries -= 1
-        if least is not None and _is_dearer(books, taker, victims, cost, least):
+        if least is not None and _is_dearer(state, preemptor, victims, cost, least):
             continue
         looks -= 1
-        if given < lacking or not _suffices(books, taker, victims, may_go):
+        if given < lacking or not _suffices(state, preemptor, victims, is_permitted):
             stack.append((victims, index + 1))
             continue
         value = cost(victims)
-        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(books, taker, victims, may_go):
-            least = cheapest(books, taker, {value: victims} if best is None else {least: best, value: victims})
+        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(state, preemptor, victims, is_permitted):
+            least = cheapest(state, preemptor, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
 
 
-def _is_dearer(books: Books, taker: Taker, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
+def _is_dearer(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
     """Whether no set that contains these can be better than the best so far. On nodes equals may be; with fair sharing all
     that have no more units of those that come first."""
-    if books.settings.fair_sharing:
-        first = (victim for victim in victims if (victim.department == taker.account.id) == taker.inside)
+    if state.settings.fair_sharing:
+        first = (victim for victim in victims if (victim.department == preemptor.account.id) == preemptor.inside)
         return bool(sum(victim.units for victim in first) > least[0])
     value = cost(victims)
-    return bool(value >= least if books.pool.nodes is None else value[:-1] > least[:-1])
+    return bool(value >= least if state.pool.nodes is None else value[:-1] > least[:-1])
 
 
-def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim]:
+def _worth_trying(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> list[Claim]:
     """The candidates in the order of preference; where units are only counted, of each department, size and priority no
     more than could be needed."""
-    order = next(_orders(books, taker, claims))
-    if books.pool.nodes is not None and not taker.claim.is_recall:
+    order = next(_orders(state, preemptor, claims))
+    if state.pool.nodes is not None and not preemptor.claim.is_recall:
         return order
     seen: dict[tuple[str, int, int], int] = {}
-    most, worth = _most_needed(books, taker), []
+    most, worth = _most_needed(state, preemptor), []
     for claim in order:
         kind = claim.department, claim.units, claim.priority
         seen[kind] = seen.get(kind, 0) + claim.units
@@ -218,41 +234,45 @@ def _worth_trying(books: Books, taker: Taker, claims: list[Claim]) -> list[Claim
     return worth
 
 
-def _most_needed(books: Books, taker: Taker) -> int:
+def _most_needed(state: PassState, preemptor: Preemptor) -> int:
     """So many units may have to go: more than are asked where the pool or a limit was passed before."""
-    return max(taker.asked, taker.beyond, lacking_anywhere(books, taker))
+    return max(preemptor.asked, preemptor.beyond, lacking_anywhere(state, preemptor))
 
 
-def _suffices(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
-    return may_go(victims) and makes_room(books, taker, victims) is not None and needs_own(books, taker, victims)
+def _suffices(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
+    return (
+        is_permitted(victims)
+        and makes_room(state, preemptor, victims) is not None
+        and needs_own(state, preemptor, victims)
+    )
 
 
-def needs_own(books: Books, taker: Taker, victims: Collection[Claim]) -> bool:
-    """Whether the taker needs each of its own claims among the victims to make room. With fair sharing who borrows beside
+def needs_own(state: PassState, preemptor: Preemptor, victims: Collection[Claim]) -> bool:
+    """Whether the preemptor needs each of its own claims among the victims to make room. With fair sharing who borrows beside
     others' claims stops no own work that would start again on what is freed, only to look as if it borrowed less."""
-    mine = [victim for victim in victims if victim.department == taker.account.id]
-    if not books.settings.fair_sharing or taker.told or not mine or len(mine) == len(victims):
+    mine = [victim for victim in victims if victim.department == preemptor.account.id]
+    if not state.settings.fair_sharing or preemptor.renewing or not mine or len(mine) == len(victims):
         return True
-    gone = sum(books.standing.charges[victim.id] for victim in mine)
-    if taker.account.usage + taker.asked - gone <= taker.account.subtree:
+    gone = sum(state.charges[victim.id] for victim in mine)
+    if preemptor.account.usage + preemptor.asked - gone <= preemptor.account.subtree:
         return True
     rests = ([other for other in victims if other is not victim] for victim in mine)
-    return all(makes_room(books, taker, rest) is None for rest in rests)
+    return all(makes_room(state, preemptor, rest) is None for rest in rests)
 
 
-def _shrinks(books: Books, taker: Taker, victims: tuple[Claim, ...], may_go: MayGo) -> bool:
+def _shrinks(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
     """Whether somebody can be put back."""
     smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
-    return any(_suffices(books, taker, rest, may_go) for rest in smaller)
+    return any(_suffices(state, preemptor, rest, is_permitted) for rest in smaller)
 
 
-def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Claim]]:
+def _orders(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
     """Ways to go through the candidates: dearest last in the order of preference, by size, and newest first."""
-    mine = taker.account.id
-    loss = {claim.id: books.lost_work(claim) for claim in claims}
+    mine = preemptor.account.id
+    loss = {claim.id: state.lost_work(claim) for claim in claims}
 
     def others_first(claim: Claim) -> bool:
-        return (claim.department == mine) == taker.inside
+        return (claim.department == mine) == preemptor.inside
 
     yield sorted(claims, key=lambda c: (others_first(c), c.priority, loss[c.id], c.id))
     yield sorted(claims, key=lambda c: (others_first(c), c.priority, -c.units, loss[c.id], c.id))
@@ -260,16 +280,18 @@ def _orders(books: Books, taker: Taker, claims: list[Claim]) -> Iterator[list[Cl
     yield sorted(claims, key=lambda c: (others_first(c), -entered_at(c), c.id))
 
 
-def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tuple[Claim, ...] | None:
-    """Take one after the other while it is permitted, until the taker fits; then put back whoever is not needed."""
-    charges, lacking = books.standing.charges, lacking_of_pool(books, taker)
+def _greedy(
+    state: PassState, preemptor: Preemptor, order: list[Claim], is_permitted: IsPermitted
+) -> tuple[Claim, ...] | None:
+    """Take one after the other while it is permitted, until the preemptor fits; then put back whoever is not needed."""
+    charges, lacking = state.charges, lacking_of_pool(state, preemptor)
     victims: list[Claim] = []
     given = 0
     for claim in order:
-        if may_go(_touched(books, taker, [*victims, claim], claim)):
+        if is_permitted(_touched(state, preemptor, [*victims, claim], claim)):
             victims.append(claim)
             given += charges[claim.id]
-            if given >= lacking and makes_room(books, taker, victims) is not None:
+            if given >= lacking and makes_room(state, preemptor, victims) is not None:
                 break
     else:
         return None
@@ -278,54 +300,55 @@ def _greedy(books: Books, taker: Taker, order: list[Claim], may_go: MayGo) -> tu
         spared = given - charges[victim.id]
         if (
             spared >= lacking
-            and may_go(_touched(books, taker, rest, victim))
-            and makes_room(books, taker, rest) is not None
+            and is_permitted(_touched(state, preemptor, rest, victim))
+            and makes_room(state, preemptor, rest) is not None
         ):
             victims, given = rest, spared
-    return tuple(victims) if needs_own(books, taker, victims) else None
+    return tuple(victims) if needs_own(state, preemptor, victims) else None
 
 
-def _touched(books: Books, taker: Taker, victims: list[Claim], moved: Claim) -> list[Claim]:
-    """Those whose permission may hang on one who comes or goes: in a flat pool those of its department, beside the taker's."""
-    mine = taker.account.id
-    if not books.ledger.flat or moved.department == mine:
+def _touched(state: PassState, preemptor: Preemptor, victims: list[Claim], moved: Claim) -> list[Claim]:
+    """Those whose permission may hang on one who comes or goes: in a flat pool those of its department and the
+    preemptor's own."""
+    mine = preemptor.account.id
+    if not state.ledger.flat or moved.department == mine:
         return victims
     return [victim for victim in victims if victim.department in (mine, moved.department)]
 
 
-def makes_room(books: Books, taker: Taker, victims: Iterable[Claim]) -> Places | None:
-    """Places for the taker once the victims and all who leave are gone, by right and in space; None if there are none.
-    The books are the same afterwards."""
+def makes_room(state: PassState, preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
+    """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
+    The state are the same afterwards."""
     victims = tuple(victims)
-    with books.by_right_as_if(victims, gone=True):
-        entitled = books.entitled(taker.claim)
-    return _places_without(books, taker.claim, victims) if entitled else None
+    with state.by_right_as_if(victims, gone=True):
+        entitled = state.entitled(preemptor.claim)
+    return _places_without(state, preemptor.claim, victims) if entitled else None
 
 
-def _places_without(books: Books, claim: Claim, victims: tuple[Claim, ...]) -> Places | None:
+def _places_without(state: PassState, claim: Claim, victims: tuple[Claim, ...]) -> Places | None:
     """Places for the claim once these are gone, too. One pod that fits nowhere yet can only go where they stand."""
-    free, pool, vectors = books.free_later, books.pool, [books.vectors[victim.id] for victim in victims]
+    free, pool, vectors = state.free_later, state.pool, [state.vectors[victim.id] for victim in victims]
     anywhere = (
         pool.nodes is None or claim.pods > 1 or claim.same_domain or claim.is_recall or claim.reserved is not None
     )
     if anywhere or has_spot(free, claim, pool):
         with free.also(vectors):
-            return books.places(claim, free)
-    given = sum([vector[books.pool_slot] for vector in vectors])
-    if free.row[books.pool_slot] + given < books.asked(claim):
+            return state.places(claim, free)
+    given = sum([vector[state.pool_slot] for vector in vectors])
+    if free.row[state.pool_slot] + given < state.asked(claim):
         return None
     names = {placed.node for victim in victims for placed in victim.placement or ()}
-    spot = free.spot_with(claim, books.in_order(names), [(vector, 1) for vector in vectors])
+    spot = free.spot_with(claim, state.in_order(names), [(vector, 1) for vector in vectors])
     return None if spot is None else (spot.placed,)
 
 
-def waste(books: Books, taker: Taker, victims: tuple[Claim, ...]) -> tuple[float, ...]:
-    """What the taker's places make useless for others once the victims are gone (placement.py), of all its pods together."""
-    claim, free = taker.claim, books.free_later
+def waste(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]:
+    """What the preemptor's places make useless for others once the victims are gone (placement.py), of all its pods together."""
+    claim, free = preemptor.claim, state.free_later
     wasted: list[tuple[float, ...]] = []
-    with books.as_if(victims, gone=True), ExitStack() as taken:
-        for placed in books.places(claim, free) or ():
-            spot = spot_on(books.hosts[placed.node], claim, free.row)
+    with state.as_if(victims, gone=True), ExitStack() as taken:
+        for placed in state.places(claim, free) or ():
+            spot = spot_on(state.hosts[placed.node], claim, free.row)
             wasted.append(() if spot is None else spot.waste)
-            taken.enter_context(free.also([books.space.taken(claim, (placed,), 0)], -1))
+            taken.enter_context(free.also([state.space.taken(claim, (placed,), 0)], -1))
     return tuple(map(sum, zip(*wasted, strict=True)))

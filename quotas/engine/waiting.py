@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from quotas.engine.mig_layouts import profile_of, profiles_of
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import (
     Host,
     Vector,
@@ -22,7 +22,7 @@ from quotas.engine.placement import (
     nearest_machine,
     pods_that_fit,
 )
-from quotas.engine.preemption_rules import stoppable
+from quotas.engine.preemption_rules import may_be_preempted
 from quotas.engine.quota_tree import Account
 from quotas.engine.reasons import (
     AboveCeiling,
@@ -56,9 +56,9 @@ class Never:
     largest: int
 
 
-def impossible(books: Books) -> dict[ClaimId, Decision]:
+def impossible(state: PassState) -> dict[ClaimId, Decision]:
     """The answers to the pending claims that could never run. They take no turn: their departments' next claims compete."""
-    refused = {claim.id: never(books, claim) for claim in books.pending}
+    refused = {claim.id: never(state, claim) for claim in state.pending}
     return {
         id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=why.reasons, largest=why.largest)
         for id, why in refused.items()
@@ -66,23 +66,23 @@ def impossible(books: Books) -> dict[ClaimId, Decision]:
     }
 
 
-def never(books: Books, claim: Claim) -> Never | None:
+def never(state: PassState, claim: Claim) -> Never | None:
     """Why the claim could never run: above its department's ceiling, a profile that does not exist, or larger than any node."""
-    if not _profile_exists(books, claim):
-        return Never((NoSuchProfile(),), 0 if books.pool.mig is None else largest(books, claim))
-    reasons = _passed_quota(books, claim)
-    place = _no_place(books, claim, bool(reasons))
+    if not _profile_exists(state, claim):
+        return Never((NoSuchProfile(),), 0 if state.pool.mig is None else largest(state, claim))
+    reasons = _passed_quota(state, claim)
+    place = _no_place(state, claim, bool(reasons))
     if not reasons and place is None:
         return None
-    cap = books.departments[claim.department].user_caps.get(books.pool.id)
+    cap = state.departments[claim.department].user_caps.get(state.pool.id)
     if cap is not None and claim.units > cap and not claim.is_recall:
-        reasons.append(UserCap(cap, books.used_by.get((claim.department, claim.user), 0)))
-    return Never((*reasons, *([place] if place else [])), largest(books, claim))
+        reasons.append(UserCap(cap, state.used_by.get((claim.department, claim.user), 0)))
+    return Never((*reasons, *([place] if place else [])), largest(state, claim))
 
 
-def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+def impossible_now(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """The reasons why a claim could never run, with what its department and its user use now."""
-    account, used = books.ledger[claim.department], books.used_by.get((claim.department, claim.user), 0)
+    account, used = state.ledger[claim.department], state.used_by.get((claim.department, claim.user), 0)
 
     def now(reason: Reason) -> Reason:
         if isinstance(reason, NotPreemptible | OverBorrowLimit):
@@ -92,63 +92,63 @@ def impossible_now(books: Books, claim: Claim, reasons: tuple[Reason, ...]) -> t
     return tuple(map(now, reasons))
 
 
-def not_now(books: Books, claim: Claim) -> Reason | None:
+def not_now(state: PassState, claim: Claim) -> Reason | None:
     """Why the claim does not start whatever is free: nothing is held for it and nobody is preempted."""
-    blocked = not_any_more(books, claim, itself_counted=False)
+    blocked = not_any_more(state, claim, itself_counted=False)
     backoff = claim.backoff_until
-    if blocked is None and backoff is not None and backoff > books.now and not books.inside(claim):
+    if blocked is None and backoff is not None and backoff > state.now and not state.inside(claim):
         return BackoffUntil(backoff)
     return blocked
 
 
-def not_any_more(books: Books, claim: Claim, itself_counted: bool) -> Reason | None:
+def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
     """The same for a claim with a reservation, which its back-off does not stop. With `itself_counted` its user's usage has the
     claim in it."""
-    if books.departments[claim.department].paused:
+    if state.departments[claim.department].paused:
         return DepartmentPaused()
-    above = books.above_cap(claim, itself_counted)
+    above = state.above_cap(claim, itself_counted)
     return None if above is None else UserCap(*above)
 
 
-def waiting_reasons(books: Books, claim: Claim) -> tuple[Reason, ...]:
+def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
     """Why the claim waits, the most telling reason first."""
-    since = books.pool.cluster_unreachable_since
+    since = state.pool.cluster_unreachable_since
     if since is not None:
         return (ClusterUnreachable(since),)
-    blocked = not_now(books, claim)
+    blocked = not_now(state, claim)
     if blocked is not None:
         return (blocked,)
-    reasons = _by_right(books, claim) or list(_by_room(books, claim))
-    missing = books.ledger.nominal - books.ledger.capacity
+    reasons = _by_right(state, claim) or list(_by_room(state, claim))
+    missing = state.ledger.nominal - state.ledger.capacity
     return (*reasons, PoolShort(missing)) if missing > 0 else tuple(reasons)
 
 
-def _profile_exists(books: Books, claim: Claim) -> bool:
-    if books.pool.mig is None:
+def _profile_exists(state: PassState, claim: Claim) -> bool:
+    if state.pool.mig is None:
         return claim.profile is None
-    return claim.is_recall or profile_of(books.pool.mig, claim.profile) is not None
+    return claim.is_recall or profile_of(state.pool.mig, claim.profile) is not None
 
 
-def _passed_quota(books: Books, claim: Claim) -> list[Reason]:
+def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
     """The limits of its department's quota that the claim alone passes."""
-    account = books.ledger[claim.department]
+    account = state.ledger[claim.department]
     if claim.units > account.ceiling:
         return [AboveCeiling(account.ceiling)]
     return [_outside(account, claim)] if claim.units > account.guaranteed and claim.must_stay_inside else []
 
 
-def _no_place(books: Books, claim: Claim, above_quota: bool) -> Fragmented | None:
+def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented | None:
     """That even the empty pool has no place for the claim, unless what its quota allows has one. While capacity is missing nobody
     knows what nodes there will be: then the claim waits."""
-    if books.ledger.capacity < books.ledger.nominal or books.fits_when_empty(claim):
+    if state.ledger.capacity < state.ledger.nominal or state.fits_when_empty(claim):
         return None
-    if above_quota and (books.pool.nodes is None or claim.is_recall):
+    if above_quota and (state.pool.nodes is None or claim.is_recall):
         return None  # there are no places beside the units
-    fits = largest(books, claim, by_quota=False)
-    if above_quota and fits >= _allowed(books, claim):
+    fits = largest(state, claim, by_quota=False)
+    if above_quota and fits >= _allowed(state, claim):
         return None
-    machine = nearest_machine(claim, books.pool, books.empty)
-    return Fragmented(books.ledger.capacity, fits, machine=machine, empty=True)
+    machine = nearest_machine(claim, state.pool, state.empty)
+    return Fragmented(state.ledger.capacity, fits, machine=machine, empty=True)
 
 
 def _outside(account: Account, claim: Claim) -> Reason:
@@ -158,39 +158,39 @@ def _outside(account: Account, claim: Claim) -> Reason:
     return OverBorrowLimit(0, claim.units - account.own_left)
 
 
-def _by_right(books: Books, claim: Claim) -> list[Reason]:
+def _by_right(state: PassState, claim: Claim) -> list[Reason]:
     """What the quotas say against it."""
-    account, asked = books.ledger[claim.department], books.asked(claim)
-    inside = books.inside(claim)
+    account, asked = state.ledger[claim.department], state.asked(claim)
+    inside = state.inside(claim)
     if claim.must_stay_inside and not inside:
         return [_outside(account, claim)]
-    before = books.inside_first(claim)
+    before = state.guarantee_kept_for(claim)
     if before is not None and not inside:
         return [HeldFor(before)]
-    passed = books.ledger.passed_limit(claim.department, asked)
+    passed = state.ledger.passed_limit(claim.department, asked)
     if passed is not None:
         above = None if passed.account is account else passed.account.id
         return [OverBorrowLimit(passed.limit, passed.asked, above)]
-    short = asked - max(0, books.ledger.available(claim.department))
+    short = asked - max(0, state.ledger.available(claim.department))
     if short <= 0:
         return []
     own = {each.id for each in account.upwards()}
-    kept = [(other.kept - other.usage, other.id) for other in books.ledger.keepers if other.id not in own]
+    kept = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
     most, keeper = max(kept, default=(0, account.id))
-    return [NotLent(keeper, most)] if most >= short else [NotEnough(books.pool.id, short)]
+    return [NotLent(keeper, most)] if most >= short else [NotEnough(state.pool.id, short)]
 
 
-def _by_room(books: Books, claim: Claim) -> Iterator[Reason]:
+def _by_room(state: PassState, claim: Claim) -> Iterator[Reason]:
     """What the pool itself lacks, though the quotas would allow it."""
-    asked, free = books.asked(claim), max(0, books.free_now.row[books.pool_slot])
-    if free + books.held_now < asked:
-        yield NotEnough(books.pool.id, asked - free)
+    asked, free = state.asked(claim), max(0, state.free_now.row[state.pool_slot])
+    if free + state.units_held < asked:
+        yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(id for id in books.holding_now if id != claim.id))
+        yield HeldFor(next(id for id in state.holds_of_free if id != claim.id))
     else:  # where units are only counted, it would start
         if claim.pods > 1:
-            yield WaitingForGang(pods_that_fit(claim, books.pool, books.free_now), claim.pods)
-        yield Fragmented(free, largest_pod(books.pool, books.free_now, claim))
+            yield WaitingForGang(pods_that_fit(claim, state.pool, state.free_now), claim.pods)
+        yield Fragmented(free, largest_pod(state.pool, state.free_now, claim))
 
 
 # The largest request that could run -----------------------------------------------------------------------------------
@@ -199,67 +199,67 @@ SOME_PODS = 16
 """Numbers of pods that parts of cards are tried for one by one; more only all together."""
 
 
-def largest(books: Books, claim: Claim, by_quota: bool = True) -> int:
+def largest(state: PassState, claim: Claim, by_quota: bool = True) -> int:
     """Units of the largest request like the claim for which the empty pool has the places and, if `by_quota`, which the
     quotas and the user's cap allow. Like it: no more pods, no more units in each, the same CPU, memory and domain, and for
     MIG any profile that is no larger."""
-    limit = books.ledger.capacity
+    limit = state.ledger.capacity
     if by_quota:
-        cap = None if claim.is_recall else books.departments[claim.department].user_caps.get(books.pool.id)
-        limit = max(0, _allowed(books, claim) if cap is None else min(_allowed(books, claim), cap))
+        cap = None if claim.is_recall else state.departments[claim.department].user_caps.get(state.pool.id)
+        limit = max(0, _allowed(state, claim) if cap is None else min(_allowed(state, claim), cap))
     if claim.is_recall:
         return limit
-    if books.pool.nodes is None:
+    if state.pool.nodes is None:
         return max(pods * min(claim.units_per_pod, limit // pods) for pods in range(1, claim.pods + 1))
-    return max((_with_most_pods(books, pod, claim.pods, limit) for pod in _pods(books, claim, limit)), default=0)
+    return max((_with_most_pods(state, pod, claim.pods, limit) for pod in _pods(state, claim, limit)), default=0)
 
 
-def _allowed(books: Books, claim: Claim) -> int:
+def _allowed(state: PassState, claim: Claim) -> int:
     """Units that the department's quota lets such a claim have."""
-    account = books.ledger[claim.department]
+    account = state.ledger[claim.department]
     return min(account.ceiling, account.guaranteed) if claim.must_stay_inside else account.ceiling
 
 
-def _with_most_pods(books: Books, pod: Claim, pods: int, limit: int) -> int:
+def _with_most_pods(state: PassState, pod: Claim, pods: int, limit: int) -> int:
     """Units of as many such pods, at most `pods`, as fit together."""
-    most = _most(min(pods, limit // pod.units_per_pod), lambda count: books.fits_when_empty(replace(pod, pods=count)))
+    most = _most(min(pods, limit // pod.units_per_pod), lambda count: state.fits_when_empty(replace(pod, pods=count)))
     return most * pod.units_per_pod
 
 
-def _pods(books: Books, claim: Claim, limit: int) -> Iterator[Claim]:
+def _pods(state: PassState, claim: Claim, limit: int) -> Iterator[Claim]:
     """Single pods worth trying: the claim's own, and the largest smaller ones; for MIG every profile that is no larger, or
     every one when its own does not exist."""
-    if books.pool.mig is not None:
-        for name, profile in profiles_of(books.pool.mig).items():
+    if state.pool.mig is not None:
+        for name, profile in profiles_of(state.pool.mig).items():
             if not claim.on_card or profile.size <= claim.on_card:
-                yield resized(replace(claim, pods=1, profile=name), profile.size, books.pool)
+                yield resized(replace(claim, pods=1, profile=name), profile.size, state.pool)
         return
-    for units in _sizes(books, claim, limit):
+    for units in _sizes(state, claim, limit):
         if 0 < units <= claim.units_per_pod:
-            yield _smaller(books, claim, units)
+            yield _smaller(state, claim, units)
 
 
-def _sizes(books: Books, claim: Claim, limit: int) -> Iterator[int]:
+def _sizes(state: PassState, claim: Claim, limit: int) -> Iterator[int]:
     """Every number of whole cards; of a part of a card the most that so many pods can each have."""
-    nodes = books.pool.nodes or ()
+    nodes = state.pool.nodes or ()
     for whole in {card.units for node in nodes for card in node.cards if card.units}:
         yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
         for pods in {*range(1, min(claim.pods, SOME_PODS) + 1), claim.pods} if whole > 1 else ():
-            yield _largest_part(books, claim, pods, min(whole, claim.units_per_pod, limit // pods))
+            yield _largest_part(state, claim, pods, min(whole, claim.units_per_pod, limit // pods))
 
 
-def _largest_part(books: Books, claim: Claim, pods: int, most: int) -> int:
+def _largest_part(state: PassState, claim: Claim, pods: int, most: int) -> int:
     """Units, at most so many, that each of so many pods of the claim can be charged."""
-    return _most(most, lambda units: books.fits_when_empty(replace(_smaller(books, claim, units), pods=pods)))
+    return _most(most, lambda units: state.fits_when_empty(replace(_smaller(state, claim, units), pods=pods)))
 
 
-def _smaller(books: Books, claim: Claim, units: int) -> Claim:
+def _smaller(state: PassState, claim: Claim, units: int) -> Claim:
     """One pod of the claim that is charged `units`, with no more compute, CPU and memory than these pay for."""
-    cores, whole = claim.cores_per_pod, card_units(books.pool)
+    cores, whole = claim.cores_per_pod, card_units(state.pool)
     if cores is not None and whole:
-        cores = min(cores, card_cores(books.pool) * units // whole)
+        cores = min(cores, card_cores(state.pool) * units // whole)
     cpu, memory = claim.cpu_milli, claim.memory_mib
-    share = comes_with_a_card(books.pool)
+    share = comes_with_a_card(state.pool)
     if whole and beside_units((cpu, memory), whole, share) <= claim.units_per_pod:  # as it is charged for them
         cpu, memory = (
             min(asked, most * units // whole) if most else asked
@@ -312,9 +312,9 @@ class Consolidation:
     bounded; when it finds nothing, more moves, or moves that wait for each other, might still do.
     """
 
-    def __init__(self, books: Books) -> None:
-        self._books, self._pool, self._free = books, books.pool, books.free_now
-        self._hosts = tuple(books.hosts.values())
+    def __init__(self, state: PassState) -> None:
+        self._state, self._pool, self._free = state, state.pool, state.free_now
+        self._hosts = tuple(state.hosts.values())
         self._tries, self._looks = TRIES, LOOKS
         self._moves: dict[tuple[object, ...], tuple[Move, ...]] = {}
         self._machines: dict[tuple[object, ...], Machine | None] = {}
@@ -330,10 +330,10 @@ class Consolidation:
 
     def machine(self, claim: Claim) -> Machine | None:
         """See room.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
-        hold = self._books.holds.get(claim.id)
+        hold = self._state.holds.get(claim.id)
         key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
         if key not in self._machines:
-            with self._free.also([hold.now] if hold else []):
+            with self._free.also([hold.free_part] if hold else []):
                 self._machines[key] = nearest_machine(claim, self._pool, self._free)
         return self._machines[key]
 
@@ -353,9 +353,9 @@ class Consolidation:
 
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
-        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._books.holds.get(claim.id)
+        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._state.holds.get(claim.id)
         with ExitStack() as done:
-            done.enter_context(self._free.also([hold.now] if hold else []))  # what is held for the claim itself
+            done.enter_context(self._free.also([hold.free_part] if hold else []))  # what is held for the claim itself
             for _ in range(claim.pods):
                 if self._take(one, hosts, done) is not None:
                     continue
@@ -395,7 +395,7 @@ class Consolidation:
         """The nodes where moves could make room, those that lack least first: how many units they lack, and the pods that have a
         place elsewhere, small ones first."""
         running, has_place = self._movable(), dict[Shape, bool]()
-        free = dict(zip(self._books.hosts, free_units(self._pool, self._free), strict=True))
+        free = dict(zip(self._state.hosts, free_units(self._pool, self._free), strict=True))
         for host in sorted(hosts, key=lambda host: (-free[host.name], host.name)):
             lacking, here = one.on_card - free[host.name], running.get(host.name, [])
             if sum(pod.claim.on_card for pod in here[-MOST_MOVES:]) < lacking:
@@ -438,14 +438,14 @@ class Consolidation:
     def _movable(self) -> dict[str, list[Running]]:
         """Every pod that may be preempted, by node, smallest first. Pods of a gang in one domain stay together."""
         if self._running is None:
-            books, self._running = self._books, {}
-            for claim in (claim for claims in books.holding.values() for claim in claims.values()):
-                if not stoppable(books, False, claim) or (claim.same_domain and claim.pods > 1):
+            state, self._running = self._state, {}
+            for claim in (claim for claims in state.holding.values() for claim in claims.values()):
+                if not may_be_preempted(state, False, claim) or (claim.same_domain and claim.pods > 1):
                     continue
                 one = claim if claim.pods == 1 else replace(claim, pods=1, same_domain=False)
                 for placed in claim.placement or ():
                     single = one is claim
-                    vector = books.vectors[claim.id] if single else books.space.taken(one, (placed,), one.units)
+                    vector = state.vectors[claim.id] if single else state.space.taken(one, (placed,), one.units)
                     self._running.setdefault(placed.node, []).append(Running(one, placed, vector))
             for pods in self._running.values():
                 pods.sort(key=lambda pod: (pod.claim.on_card, pod.key))

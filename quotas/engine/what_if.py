@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import Cost, cost
-from quotas.engine.preemption_rules import Taker, taker_of
+from quotas.engine.preemption_rules import Preemptor, preemptor_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
 from quotas.engine.snapshot_json import (
     Json,
@@ -383,11 +383,11 @@ def alternatives(
     claims = {claim.id: claim for claim in snapshot.claims}
     if unknown := {asker, *victims} - claims.keys():
         raise ValueError(f"no claim {min(unknown)} in this snapshot")
-    books = Books(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
-    if asker in books.holds:  # what it reserved before is not to be counted beside what it asks
-        books.give_up(claims[asker])
-    taker, chosen = taker_of(books, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
-    dearest = sorted(chosen, key=lambda victim: cost(books, taker, (victim,)), reverse=True)[:most]
+    state = PassState(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
+    if asker in state.holds:  # what it reserved before is not to be counted beside what it asks
+        state.give_up(claims[asker])
+    preemptor, chosen = preemptor_of(state, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
+    dearest = sorted(chosen, key=lambda victim: cost(state, preemptor, (victim,)), reverse=True)[:most]
     found: dict[tuple[ClaimId, ...], Alternative] = {}
     for spared in dearest:
         answer = _answer_without(snapshot, asker, spared)
@@ -396,12 +396,12 @@ def alternatives(
             found[answer.victims] = replace(known, spared=tuple(sorted((*known.spared, spared.id))))
             continue
         found[answer.victims] = Alternative((spared.id,), answer)
-        others = [books.claims[victim] for victim in answer.victims]
+        others = [state.claims[victim] for victim in answer.victims]
         if others:
             found[answer.victims] = _compared(
-                found[answer.victims], taker, cost(books, taker, chosen), cost(books, taker, others)
+                found[answer.victims], preemptor, cost(state, preemptor, chosen), cost(state, preemptor, others)
             )
-    books.close()
+    state.close()
     return tuple(found.values())
 
 
@@ -412,11 +412,11 @@ def _answer_without(snapshot: Snapshot, asker: ClaimId, spared: Claim) -> Decisi
     return next(decision for decision in plan.decisions if decision.claim == asker)
 
 
-def _compared(alternative: Alternative, taker: Taker, spent: Cost, other: Cost) -> Alternative:
+def _compared(alternative: Alternative, preemptor: Preemptor, spent: Cost, other: Cost) -> Alternative:
     """With the first criterion in which the other victims differ, if they cost more."""
     if other <= spent:
         return alternative
-    criteria = (Criterion.OWN if taker.inside else Criterion.OTHERS, *tuple(Criterion)[2:])
+    criteria = (Criterion.OWN if preemptor.inside else Criterion.OTHERS, *tuple(Criterion)[2:])
     compared = zip(criteria, spent, other, strict=True)
     criterion, chosen, instead = next((name, mine, its) for name, mine, its in compared if mine != its)
     if isinstance(chosen, int) and isinstance(instead, int):

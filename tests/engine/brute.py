@@ -16,15 +16,15 @@ ROOT = ""
 
 
 class Brute:
-    """A snapshot of one pool without leaving claims or reservations, and one taker."""
+    """A snapshot of one pool without leaving claims or reservations, and one preemptor."""
 
-    def __init__(self, snapshot: Snapshot, taker: Claim) -> None:
-        self.snapshot, self.taker, self.mine = snapshot, taker, str(taker.department)
+    def __init__(self, snapshot: Snapshot, preemptor: Claim) -> None:
+        self.snapshot, self.preemptor, self.mine = snapshot, preemptor, str(preemptor.department)
         self.capacity = snapshot.pools[0].capacity or 0
         self.departments: dict[str, Department] = {d.id: d for d in snapshot.departments}
         self.holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
-        self.asked = taker.units
-        self.strict = taker.own_only or not taker.preemptible or taker.is_recall
+        self.asked = preemptor.units
+        self.strict = preemptor.own_only or not preemptor.preemptible or preemptor.is_recall
         self.fair = snapshot.settings.fair_sharing
 
     # Arithmetic: every line one of the rules page's
@@ -61,7 +61,7 @@ class Brute:
         return 0 if node == ROOT else self._kept(node, self.subtree[node])
 
     def usage(self, holding: list[Claim], more: int = 0) -> Usage:
-        """Of every node; `more` units are the taker's."""
+        """Of every node; `more` units are the preemptor's."""
         found: Usage = {}
 
         def add(node: str) -> int:
@@ -118,7 +118,7 @@ class Brute:
 
     def permitted(self, victims: Victims, fairness: Fairness = Fairness.BEFORE) -> bool:
         """One after the other, the nearest in the tree first and the largest last, each while its department, and every node up
-        to where the paths meet, still stands where the taker's right reaches it."""
+        to where the paths meet, still stands where the preemptor's right reaches it."""
         if not all(v.preemptible and (v.started_at or 0) + v.min_runtime <= 0 for v in victims):
             return False
         own = [v for v in victims if v.department == self.mine]
@@ -128,7 +128,7 @@ class Brute:
         others = [v for v in victims if v not in own]
         for victim in sorted(others, key=lambda v: (self.path(self.mine).index(self.meeting(v)), v.units, v.id)):
             rest = [claim for claim in staying if claim is not victim]
-            if not self._reached(victim, self.usage(staying, self.asked), self.usage(rest, self.asked), fairness):
+            if not self._takeable(victim, self.usage(staying, self.asked), self.usage(rest, self.asked), fairness):
                 return False
             staying = rest
         return not others or self._needs(own, victims)
@@ -143,7 +143,7 @@ class Brute:
     @cached_property
     def line(self) -> list[Claim]:
         """In what order all would start if nobody ran yet and there were room for all."""
-        order = sorted([*self.holding, self.taker], key=lambda c: (-c.priority, c.submitted_at, c.id))
+        order = sorted([*self.holding, self.preemptor], key=lambda c: (-c.priority, c.submitted_at, c.id))
         line: list[Claim] = []
 
         def next_of(node: str, usage: Usage) -> Claim | None:
@@ -167,11 +167,11 @@ class Brute:
         return [department, *(self.path(self.parent(department)) if department != ROOT else [])]
 
     def meeting(self, victim: Claim) -> str:
-        """The lowest node that is above the taker's department, or it, and above the victim's, or it."""
+        """The lowest node that is above the preemptor's department, or it, and above the victim's, or it."""
         return next(node for node in self.path(self.mine) if node in self.path(victim.department))
 
-    def _reached(self, victim: Claim, before: Usage, after: Usage, fairness: Fairness) -> bool:
-        """`before` and `after` the victim is gone, both with the taker."""
+    def _takeable(self, victim: Claim, before: Usage, after: Usage, fairness: Fairness) -> bool:
+        """`before` and `after` the victim is gone, both with the preemptor."""
         common = self.meeting(victim)
         mine = self.path(self.mine)[self.path(self.mine).index(common) - 1] if common != self.mine else self.mine
         *below, top = self.path(victim.department)[: self.path(victim.department).index(common)]
@@ -183,24 +183,24 @@ class Brute:
             return False  # who borrows leaves everybody what is promised
         if not self.fair:
             return self._borrow(victim)
-        if self.line.index(victim) < self.line.index(self.taker):
+        if self.line.index(victim) < self.line.index(self.preemptor):
             return False
         if fairness is Fairness.AFTER:
             return self._reclaim(victim) and self.share(mine, before) <= self.share(top, after)
         return self._reclaim(victim) and self.share(mine, before) < self.share(top, before)
 
     def _within(self, victim: Claim) -> bool:
-        lower = victim.priority < self.taker.priority
-        newer = victim.priority == self.taker.priority and victim.submitted_at > self.taker.submitted_at
+        lower = victim.priority < self.preemptor.priority
+        newer = victim.priority == self.preemptor.priority and victim.submitted_at > self.preemptor.submitted_at
         return {"never": False, "lower_priority": lower, "lower_or_newer_equal": lower or newer}[self.policy().within]
 
     def _reclaim(self, victim: Claim) -> bool:
-        lower = victim.priority < self.taker.priority
+        lower = victim.priority < self.preemptor.priority
         return {"never": False, "lower_priority": lower, "any": True}[self.policy().reclaim]
 
     def _borrow(self, victim: Claim) -> bool:
         rule = self.policy().borrow_preempt
-        if rule is None or victim.priority >= self.taker.priority:
+        if rule is None or victim.priority >= self.preemptor.priority:
             return False
         return rule.max_priority is None or victim.priority <= rule.max_priority
 

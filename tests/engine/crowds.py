@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], Shapes, Shapes]] = {
         _profiles("2g.20gb", "3g.40gb", "4g.40gb"),
     ),
 }
-"""What a pool is like, its nodes, what those ask who hold, and what the taker asks for each pod."""
+"""What a pool is like, its nodes, what those ask who hold, and what the preemptor asks for each pod."""
 
 
 def a_crowd(seed: int) -> Snapshot:
@@ -69,7 +69,7 @@ def a_crowd(seed: int) -> Snapshot:
     pool = Pool("gpu", nodes=machines, **more)  # type: ignore[arg-type]
     owners = chance.choice([["u"], ["u", "u", "v"], ["u", "v", "w"], ["u", "u", "u", "v", "t"]])
     claims = _held(chance, pool, owners, asks)
-    claims.append(_taker(chance, wants, many, bool(racks)))
+    claims.append(_preemptor(chance, wants, many, bool(racks)))
     departments, fair = _departments(chance, pool, claims), chance.random() < 0.3
     if chance.random() < 0.25:
         parents = [Department(f"of {department.id}", quotas={"gpu": Quota()}) for department in departments]  # type: ignore[arg-type, dict-item]
@@ -94,7 +94,7 @@ def _held(chance: Random, pool: Pool, owners: list[str], asks: Shapes) -> list[C
     return claims
 
 
-def _taker(chance: Random, wants: Shapes, nodes: int, racks: bool) -> Claim:
+def _preemptor(chance: Random, wants: Shapes, nodes: int, racks: bool) -> Claim:
     pods = chance.choice([1, 2, 2, 2, 3])
     return Claim(
         "p", "t", "gpu", state=ClaimState.PENDING, submitted_at=0, pods=pods, priority=1,  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def _taker(chance: Random, wants: Shapes, nodes: int, racks: bool) -> Claim:
 
 
 def _departments(chance: Random, pool: Pool, claims: list[Claim]) -> tuple[Department, ...]:
-    """The taker is promised what it has and what it asks; the others share the rest, often less than they use."""
+    """The preemptor is promised what it has and what it asks; the others share the rest, often less than they use."""
     capacity = capacity_of(pool, ())
 
     def used(department: str) -> int:

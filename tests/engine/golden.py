@@ -36,7 +36,7 @@ class Score:
 
     served: int
     promised: int
-    told: int
+    preempted: int
     withdrawn: int
     lost: int
 
@@ -50,7 +50,7 @@ class Score:
         return cls(served, promised, len(victims), len(plan.withdrawn), lost)
 
     def __str__(self) -> str:
-        return f"{self.served} {self.promised} {self.told} {self.withdrawn} {self.lost}"
+        return f"{self.served} {self.promised} {self.preempted} {self.withdrawn} {self.lost}"
 
 
 def recorded() -> Iterator[tuple[str, Snapshot]]:

@@ -19,28 +19,28 @@ STARTS = {"1g.10gb": (1, range(7)), "2g.20gb": (2, range(0, 6, 2)), "3g.40gb": (
 class Referee:
     """One snapshot of one pool without reservations or leaving claims, and the one claim that asks."""
 
-    def __init__(self, snapshot: Snapshot, taker: Claim) -> None:
-        self.snapshot, self.taker = snapshot, taker
+    def __init__(self, snapshot: Snapshot, preemptor: Claim) -> None:
+        self.snapshot, self.preemptor = snapshot, preemptor
         (self.pool,) = snapshot.pools
         self.holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
         self.promised = {d.id: d.quotas[self.pool.id].guaranteed for d in snapshot.departments}
-        self.others = sorted(self.promised.keys() - {taker.department})
+        self.others = sorted(self.promised.keys() - {preemptor.department})
         self.used = {d: sum(c.units for c in self.holding if c.department == d) for d in self.promised}
         self.candidates = [claim for claim in self.holding if self._open(claim)]
 
     @property
     def inside(self) -> bool:
-        mine = self.taker.department
-        return self.used[mine] + self.taker.units <= self.promised[mine]
+        mine = self.preemptor.department
+        return self.used[mine] + self.preemptor.units <= self.promised[mine]
 
     def _open(self, claim: Claim) -> bool:
         """Whether the claim may go alone."""
-        (policy,) = {d.policy for d in self.snapshot.departments if d.id == self.taker.department}
+        (policy,) = {d.policy for d in self.snapshot.departments if d.id == self.preemptor.department}
         if not claim.preemptible or (claim.started_at or 0) + claim.min_runtime > self.snapshot.now:
             return False
-        lower = claim.priority < self.taker.priority
-        if claim.department == self.taker.department:
-            newer = claim.priority == self.taker.priority and claim.submitted_at > self.taker.submitted_at
+        lower = claim.priority < self.preemptor.priority
+        if claim.department == self.preemptor.department:
+            newer = claim.priority == self.preemptor.priority and claim.submitted_at > self.preemptor.submitted_at
             within = policy.within if policy else "lower_priority"
             return {"never": False, "lower_priority": lower, "lower_or_newer_equal": lower or newer}[within]
         reclaim = policy.reclaim if policy else "any"
@@ -55,7 +55,7 @@ class Referee:
         """The same, where of the claims on several nodes just these go."""
         nodes = self.pool.nodes or ()
         domains: list[tuple[Node, ...]] = [nodes]
-        if self.taker.same_domain:
+        if self.preemptor.same_domain:
             names = {node.domain for node in nodes if node.domain is not None}
             domains = [tuple(node for node in nodes if node.domain == name) for name in names]
         start = self._taken(gone)
@@ -67,12 +67,12 @@ class Referee:
         for node in nodes:
             ways = self._ways(node, gone)
             sums = {
-                (min(pods + more, self.taker.pods), _both(taken, added))
+                (min(pods + more, self.preemptor.pods), _both(taken, added))
                 for pods, taken in states
                 for more, added in ways
             }
             states = {state for state in sums if self._bears(state[1])}
-        return any(pods >= self.taker.pods for pods, _ in states)
+        return any(pods >= self.preemptor.pods for pods, _ in states)
 
     def _ways(self, node: Node, gone: tuple[Claim, ...]) -> set[tuple[int, Taken]]:
         """Every subset of the claims on this node alone: how many pods fit then, and what is taken."""
@@ -105,9 +105,10 @@ class Referee:
         """Whether all pods have a place once these are gone."""
         ids, nodes = {victim.id for victim in victims}, self.pool.nodes or ()
         staying = [claim for claim in self.holding if claim.id not in ids]
-        names = {node.domain for node in nodes if node.domain is not None} if self.taker.same_domain else {None}
+        names = {node.domain for node in nodes if node.domain is not None} if self.preemptor.same_domain else {None}
         return any(
-            sum(self._pods(node, staying) for node in nodes if name is None or node.domain == name) >= self.taker.pods
+            sum(self._pods(node, staying) for node in nodes if name is None or node.domain == name)
+            >= self.preemptor.pods
             for name in names
         )
 
@@ -122,12 +123,12 @@ class Referee:
         many = self._on_cards(node, standing)
         if node.pods is not None:
             many = min(many, node.pods - len(standing))
-        if self.taker.cpu_milli:
-            many = min(many, cpu // self.taker.cpu_milli)
-        return min(many, memory // self.taker.memory_mib) if self.taker.memory_mib else many
+        if self.preemptor.cpu_milli:
+            many = min(many, cpu // self.preemptor.cpu_milli)
+        return min(many, memory // self.preemptor.memory_mib) if self.preemptor.memory_mib else many
 
     def _on_cards(self, node: Node, standing: list[tuple[Claim, Placed]]) -> int:
-        asked, whole = self.taker.units_per_pod, max(card.units for card in node.cards)
+        asked, whole = self.preemptor.units_per_pod, max(card.units for card in node.cards)
         if self.pool.mig is not None:
             return sum(self._instances(card, standing) for card in range(len(node.cards)))
         left = [card.units for card in node.cards]
@@ -137,7 +138,7 @@ class Referee:
                 left[card] -= claim.units_per_pod // len(placed.cards)
                 cores[card] = (cores[card] or 0) - (claim.cores_per_pod or 0)
         if whole > 1 and asked <= whole:
-            compute = self.taker.cores_per_pod
+            compute = self.preemptor.cores_per_pod
             return sum(
                 min(units // asked, (c or 0) // compute if compute else units)
                 for units, c in zip(left, cores, strict=True)
@@ -150,7 +151,7 @@ class Referee:
         for claim, placed in standing:
             if placed.cards == (card,) and placed.start is not None:
                 busy |= set(range(placed.start, placed.start + STARTS[claim.profile or ""][0]))
-        size, starts = STARTS[self.taker.profile or ""]
+        size, starts = STARTS[self.preemptor.profile or ""]
         free = [start for start in starts if busy.isdisjoint(range(start, start + size))]
         return max(len(chosen) for chosen in _apart(free, size))
 

@@ -57,7 +57,7 @@ def departments(draw: st.DrawFn, nested: bool = False) -> tuple[Department, ...]
 
 @st.composite
 def snapshots(
-    draw: st.DrawFn, *, fair: bool | None = None, nested: bool = False, placed: bool = False, takers: int = 4
+    draw: st.DrawFn, *, fair: bool | None = None, nested: bool = False, placed: bool = False, preemptors: int = 4
 ) -> Snapshot:
     """A pool whose holding claims fit it, and some who ask."""
     tenants = draw(departments(nested))
@@ -81,7 +81,7 @@ def snapshots(
             own_only=draw(st.sampled_from([False, False, True])),
             preemptible=draw(st.sampled_from([True, True, False])),
         )
-        for n in range(draw(st.integers(1, takers)))
+        for n in range(draw(st.integers(1, preemptors)))
     ]
     fair = draw(st.booleans()) if fair is None else fair
     return Snapshot("case", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=60, grace=10))
@@ -162,11 +162,13 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candi
         )
         for n in range(draw(st.integers(3, candidates)))
     ]
-    taker = Claim("p", "t", "gpu", draw(st.integers(2, 8)), ClaimState.PENDING, draw(st.integers(-20, 0)), priority=2)
+    preemptor = Claim(
+        "p", "t", "gpu", draw(st.integers(2, 8)), ClaimState.PENDING, draw(st.integers(-20, 0)), priority=2
+    )
     held = sum(claim.units for claim in claims)
     promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
     pool = Pool("gpu", capacity=max(held, promised) + draw(st.integers(0, 1)))
-    return Snapshot("case", 0, (pool,), tuple(tenants), (*claims, taker), Settings(fair_sharing=fair))
+    return Snapshot("case", 0, (pool,), tuple(tenants), (*claims, preemptor), Settings(fair_sharing=fair))
 
 
 MACHINES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
@@ -228,11 +230,11 @@ def crowded(draw: st.DrawFn) -> Snapshot:
         if places is not None:
             room.add(room.space.taken(claim, places), -1)
             claims.append(replace(claim, placement=places))
-    taker = Claim(
+    preemptor = Claim(
         "w", "a", "gpu", state=ClaimState.PENDING, submitted_at=draw(st.integers(-900, 0)),  # type: ignore[arg-type]
         priority=draw(st.integers(0, 2)), own_only=draw(st.booleans()), **draw(st.sampled_from(asks)),
     )  # fmt: skip
-    return Snapshot("case", 0, (pool,), tenants, (*claims, taker), Settings(notice=60, grace=10))
+    return Snapshot("case", 0, (pool,), tenants, (*claims, preemptor), Settings(notice=60, grace=10))
 
 
 @st.composite
@@ -253,5 +255,5 @@ def gangs(draw: st.DrawFn) -> Snapshot:
         more = {"started_at": started, "priority": draw(st.integers(0, 2)), "placement": places}
         claims.append(Claim(f"h{n}", owner, "gpu", units, ClaimState.HOLDING, started, **more))  # type: ignore[arg-type]
     units, pods = draw(st.sampled_from([(1, 3), (2, 2), (2, 3), (4, 2), (3, 2)]))
-    taker = Claim("p", "t", "gpu", units, ClaimState.PENDING, 0, pods=pods, priority=2)  # type: ignore[arg-type]
-    return Snapshot("case", 0, (Pool("gpu", nodes=nodes(*[4] * count)),), tenants, (*claims, taker), Settings())  # type: ignore[arg-type]
+    preemptor = Claim("p", "t", "gpu", units, ClaimState.PENDING, 0, pods=pods, priority=2)  # type: ignore[arg-type]
+    return Snapshot("case", 0, (Pool("gpu", nodes=nodes(*[4] * count)),), tenants, (*claims, preemptor), Settings())  # type: ignore[arg-type]

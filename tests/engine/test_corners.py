@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import mig_layouts
-from quotas.engine.pass_state import Books, Departures
+from quotas.engine.pass_state import Departures, PassState
 from quotas.engine.placement import Space, best_spot, names, rooms_of
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.reasons import DepartmentPaused, Fragmented, HeldFor, Machine, NotEnough, OverBorrowLimit, PoolShort
@@ -192,9 +192,9 @@ def test_victims_give_the_compute_that_a_card_lacks() -> None:
 def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
-    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    need = books.need(books.pending[0], (Placed(0, "n1", (2, 3)),))
-    assert leavers_needed(books, books.pending[0], need, ()) == ()
+    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    need = state.need(state.pending[0], (Placed(0, "n1", (2, 3)),))
+    assert leavers_needed(state, state.pending[0], need, ()) == ()
 
 
 def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:

@@ -28,10 +28,10 @@ STARTS = (ADMIT, RECLAIM)
 
 def check(snapshot: Snapshot, asked: str = "p") -> tuple[Referee, Decision]:
     """Decide, and have the referee say whether the answer is right; of victims, that none can be put back."""
-    taker = next(claim for claim in snapshot.claims if claim.id == asked)
+    preemptor = next(claim for claim in snapshot.claims if claim.id == asked)
     plan = decide(snapshot)
     decision = next(decision for decision in plan.decisions if decision.claim == asked)
-    referee = Referee(snapshot, taker)
+    referee = Referee(snapshot, preemptor)
     assert invariants.of_plan(snapshot, plan) == ()
     if referee.inside:
         assert (decision.decision in STARTS) == referee.finds(), snapshot.id
@@ -48,7 +48,7 @@ def check(snapshot: Snapshot, asked: str = "p") -> tuple[Referee, Decision]:
 @patient
 def test_whoever_can_be_made_room_for_is_made_room_for() -> None:
     """Single pods, gangs and gangs in one rack; whole cards, shared ones, with compute or CPU beside them, and MIG; flat and
-    nested, with fair sharing and without; among others claims of several pods, and of the taker's own department."""
+    nested, with fair sharing and without; among others claims of several pods, and of the preemptor's own department."""
     crowded = reclaimed = waiting = 0
     for seed in range(examples(400, 20_000)):
         referee, decision = check(a_crowd(seed))

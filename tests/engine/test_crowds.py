@@ -9,9 +9,9 @@ import pytest
 from bench._snapshots import a_snapshot, in_groups
 from quotas.engine import victim_search
 from quotas.engine.invariants import of_plan
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.planning_pass import decide
-from quotas.engine.preemption_rules import Fairness, Taker, permitted
+from quotas.engine.preemption_rules import Fairness, Preemptor, permitted
 from quotas.engine.types import Claim, Snapshot
 from tests.engine.towns import a_town
 
@@ -42,10 +42,10 @@ def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pyte
     quick = [decide(snapshot) for snapshot in snapshots]
     asked: list[int] = []
 
-    def each(books: Books, taker: Taker, _: list[Claim], fairness: Fairness) -> victim_search.MayGo:
+    def each(state: PassState, preemptor: Preemptor, _: list[Claim], fairness: Fairness) -> victim_search.IsPermitted:
         def may_go(victims: Sequence[Claim]) -> bool:
             asked.append(len(victims))
-            return permitted(books, taker, victims, fairness)
+            return permitted(state, preemptor, victims, fairness)
 
         return may_go
 
@@ -57,5 +57,5 @@ def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pyte
 def test_what_a_plan_worked_with_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = a_snapshot(20, 200, 200, with_nodes=True)
     few = garbage_of(snapshot)
-    monkeypatch.setattr(Books, "close", lambda self: None)
+    monkeypatch.setattr(PassState, "close", lambda self: None)
     assert few * 5 < garbage_of(snapshot)

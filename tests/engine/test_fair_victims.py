@@ -1,4 +1,4 @@
-"""Victims with fair sharing, example by example: who borrows much gives, first so that nobody ends below the taker."""
+"""Victims with fair sharing, example by example: who borrows much gives, first so that nobody ends below the preemptor."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +34,7 @@ def victims(request: pytest.FixtureRequest) -> Victims:
 def test_a_department_that_still_borrows_as_much_afterwards_gives_before_one_that_would_borrow_less(
     victims: Victims,
 ) -> None:
-    """Without `all` b would use nothing, less than the taker's 3; without `half` c still uses 5."""
+    """Without `all` b would use nothing, less than the preemptor's 3; without `half` c still uses 5."""
     assert victims(holding("all", "b", 4), holding("half", "c", 5), holding("rest", "c", 5)) == ("half",)
 
 
@@ -65,19 +65,20 @@ def test_of_two_without_weight_neither_borrows_more_for_its_weight(victims: Vict
     assert victims(holding("small", "b", 2), holding("large", "b", 4), departments=departments, units=2) == ("small",)
 
 
-def test_the_taker_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
+def test_the_preemptor_inside_its_guarantee_may_leave_a_borrower_below_itself(victims: Victims) -> None:
     owner = [a_department("a", 3), *EVERYBODY[1:]]
     assert victims(holding("large", "b", 3), holding("small", "c", 2), departments=owner) == ("large",)
 
 
 def test_its_own_does_not_go_only_to_look_poorer(victims: Victims) -> None:
-    """Without `large` b uses 2, and so would the taker were `own` gone, which no place needs: it would start again at once."""
+    """Without `large` b uses 2, and so would the preemptor were `own` gone, which no place needs: it would start
+    again at once."""
     own, large = holding("own", "a", 1, priority=-1), holding("large", "b", 3)
     assert victims(own, large, holding("rest", "b", 2, preemptible=False), units=2) == ("large",)
 
 
-def test_of_those_told_as_many_stay_as_leave_the_taker_below_everybody() -> None:
-    """Of those told `large` alone would do, had the taker no claim of its own; without x and y c and d end below it."""
+def test_of_those_told_as_many_stay_as_leave_the_preemptor_below_everybody() -> None:
+    """Of those told `large` alone would do, had the preemptor no claim of its own; without x and y c and d end below it."""
     told = [leaving("own", "a", 1), leaving("large", "b", 2), leaving("x", "c", 3), leaving("y", "d", 3)]
     claims = [replace(claim, held_for="w") for claim in told]  # type: ignore[arg-type]
     claims += [holding("hb", "b", 2), holding("hc", "c", 1), holding("hd", "d", 1)]
@@ -101,7 +102,7 @@ def test_who_borrows_most_gives_though_another_loses_less() -> None:
     )
 
 
-def test_on_a_machine_with_too_little_cpu_nobody_ends_below_the_taker_either() -> None:
+def test_on_a_machine_with_too_little_cpu_nobody_ends_below_the_preemptor_either() -> None:
     """On n1 `card` gives no CPU and `cpu`, which does, would leave c nothing; `other` costs more units."""
     claims = [on("card", "b", 1, "n1", cpu_milli=1000), on("cpu", "c", 2, "n1", 1, cpu_milli=7000)]
     claims += [on("other", "b", 3, "n2", cpu_milli=8000), pending("w", "a", 1, cpu_milli=4000)]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.preemption import cost
-from quotas.engine.preemption_rules import Fairness, permitted, taker_of
+from quotas.engine.preemption_rules import Fairness, permitted, preemptor_of
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from tests.engine.brute import Brute
@@ -55,15 +55,15 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
         decision = answers(snapshot)["in"]
         if decision.decision is not DecisionKind.RECLAIM or kueue["decision"] != "reclaim":
             continue
-        books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-        taker = taker_of(books, claim)
+        state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+        preemptor = preemptor_of(state, claim)
         named = {other.id: other for other in snapshot.claims}
         ours = [named[victim] for victim in decision.victims]
         theirs = [named[victim] for victim in kueue["victims"]]
-        assert any(permitted(books, taker, ours, fairness) for fairness in Fairness), snapshot.id
-        if not snapshot.settings.fair_sharing and permitted(books, taker, theirs, Fairness.BEFORE):
-            assert cost(books, taker, ours) <= cost(books, taker, theirs), snapshot.id
-            better += cost(books, taker, ours)[:-1] < cost(books, taker, theirs)[:-1]
+        assert any(permitted(state, preemptor, ours, fairness) for fairness in Fairness), snapshot.id
+        if not snapshot.settings.fair_sharing and permitted(state, preemptor, theirs, Fairness.BEFORE):
+            assert cost(state, preemptor, ours) <= cost(state, preemptor, theirs), snapshot.id
+            better += cost(state, preemptor, ours)[:-1] < cost(state, preemptor, theirs)[:-1]
     assert better > 40
 
 
@@ -72,8 +72,8 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
 
 def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
     """A case like this one: other sizes, priorities, ages, quotas, policies and capacity; at most nine who run."""
-    taker = next(claim for claim in snapshot.claims if claim.id == "in")
-    others = [claim for claim in snapshot.claims if claim is not taker]
+    preemptor = next(claim for claim in snapshot.claims if claim.id == "in")
+    others = [claim for claim in snapshot.claims if claim is not preemptor]
     claims = tuple(
         replace(
             claim,
@@ -81,7 +81,7 @@ def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
             priority=chance.choice([claim.priority, 0, 1, 2]),
             started_at=None if claim.started_at is None else -chance.randrange(1, 2000),
         )
-        for claim in [taker, *chance.sample(others, min(9, len(others)))]
+        for claim in [preemptor, *chance.sample(others, min(9, len(others)))]
     )
     departments = [
         replace(
@@ -94,7 +94,7 @@ def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
                 department.policy or Policy(), reclaim=chance.choice(["any", "any", "lower_priority", "never"])
             ),
         )
-        for department in sorted(snapshot.departments, key=lambda d: d.id != taker.department)
+        for department in sorted(snapshot.departments, key=lambda d: d.id != preemptor.department)
     ]
     capacity = sum(claim.units for claim in claims if claim.id != "in") + chance.choice([0, 0, 1, 2])
     left = capacity

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.mig_layouts import PRODUCTS
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
@@ -16,14 +16,14 @@ from quotas.engine.waiting import largest
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nodes, pending
 
 
-def the_books(pool: Pool, claim: Claim, **department: Any) -> Books:
+def the_state(pool: Pool, claim: Claim, **department: Any) -> PassState:
     snapshot = a_snapshot(pool, [a_department("a", **({"guaranteed": 100} | department))], [claim])
-    return Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    return PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
 
-def tried(books: Books, claim: Claim, limit: int) -> int:
+def tried(state: PassState, claim: Claim, limit: int) -> int:
     """Every request with no more pods and units."""
-    profiles = {None: 0} if books.pool.mig is None else {n: p.size for n, p in PRODUCTS[books.pool.mig].items()}
+    profiles = {None: 0} if state.pool.mig is None else {n: p.size for n, p in PRODUCTS[state.pool.mig].items()}
     like = [
         replace(claim, pods=pods, units_per_pod=size or units, profile=profile)
         for pods in range(1, claim.pods + 1)
@@ -31,7 +31,7 @@ def tried(books: Books, claim: Claim, limit: int) -> int:
         for units in range(1, claim.units_per_pod + 1)
         if size <= claim.units_per_pod
     ]
-    return max((c.units for c in like if c.units <= limit and books.fits_when_empty(c)), default=0)
+    return max((c.units for c in like if c.units <= limit and state.fits_when_empty(c)), default=0)
 
 
 machines = st.lists(st.integers(0, 4), min_size=1, max_size=4)
@@ -48,8 +48,8 @@ def test_of_cards_and_parts_of_cards(
     )
     claim = pending("w", "a", per_pod, pods=pods, cpu_milli=1, same_domain=together, own_only=True)
     pool = a_pool(nodes=machines, unit="card" if units == 1 else "MiB", cpu_per_card=0)  # nobody is charged for CPU
-    books = the_books(pool, claim, guaranteed=limit)
-    assert largest(books, claim) == tried(books, claim, min(limit, books.ledger.root.ceiling))
+    state = the_state(pool, claim, guaranteed=limit)
+    assert largest(state, claim) == tried(state, claim, min(limit, state.ledger.root.ceiling))
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,9 +60,9 @@ def test_of_mig_profiles(cards: list[int], pods: int, profile: str, limit: int, 
     geometry = {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1} if fixed else None
     machines = tuple(Node(f"n{i}", (Card(8),) * count, geometry) for i, count in enumerate(cards))
     claim = pending("w", "a", PRODUCTS["A100-40GB"][profile].size, pods=pods, profile=profile, own_only=True)
-    books = the_books(Pool("gpu", "slice", machines, mig="A100-40GB"), claim, guaranteed=limit)  # type: ignore[arg-type]
-    assume(books.ledger.root.ceiling > 0)
-    assert largest(books, claim) == tried(books, claim, min(limit, books.ledger.root.ceiling))
+    state = the_state(Pool("gpu", "slice", machines, mig="A100-40GB"), claim, guaranteed=limit)  # type: ignore[arg-type]
+    assume(state.ledger.root.ceiling > 0)
+    assert largest(state, claim) == tried(state, claim, min(limit, state.ledger.root.ceiling))
 
 
 def test_who_is_charged_for_cpu_asks_for_no_more_of_it_than_a_smaller_part_pays_for() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import invariants
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import choose
@@ -74,11 +74,11 @@ def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(sna
     """But for what others hold who are inside too and lack a place: what is free or becomes so, and their part of a guarantee."""
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
-    books = Books(after, after.pools[0], *rooms_of(after))
+    state = PassState(after, after.pools[0], *rooms_of(after))
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
-    inside = [c for c in after.claims if c.id in waiting and c.state is ClaimState.PENDING and books.inside(c)]
-    choices = {claim.id: choose(books, claim) for claim in inside}
+    inside = [c for c in after.claims if c.id in waiting and c.state is ClaimState.PENDING and state.inside(c)]
+    choices = {claim.id: choose(state, claim) for claim in inside}
     holders = [claim for claim in inside if choices[claim.id] is None]
     for claim in inside:
         if (chosen := choices[claim.id]) is not None and not {victim.id for victim in chosen.victims} & started:

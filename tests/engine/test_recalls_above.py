@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import invariants
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Space, rooms_of
 from quotas.engine.planning_pass import PoolPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
@@ -68,14 +68,14 @@ def test_who_finds_no_place_leaves_the_recall_as_it_was() -> None:
 def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
     recall = holding("back", "lab", 2, pods=0, started_at=-50)
     snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], [recall, pending("team", "one", 2)])
-    done = PoolPass(Books(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
+    done = PoolPass(PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
     done.run()
-    (team,) = done.books.started.values()
-    assert done.books.standing.charges["back"] == 0  # type: ignore[index]
-    done.books.take_back(team)
-    assert done.books.standing.charges["back"] == 2  # type: ignore[index]
-    assert [done.books.ledger[name].usage for name in ("lab", "one")] == [2, 0]  # type: ignore[index]
-    assert done.books.free_now.row[done.books.pool_slot] == 2
+    (team,) = done.state.started.values()
+    assert done.state.standing.charges["back"] == 0  # type: ignore[index]
+    done.state.unadmit(team)
+    assert done.state.standing.charges["back"] == 2  # type: ignore[index]
+    assert [done.state.ledger[name].usage for name in ("lab", "one")] == [2, 0]  # type: ignore[index]
+    assert done.state.free_now.row[done.state.pool_slot] == 2
 
 
 @settings(max_examples=examples(150, 3000), deadline=None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quotas.engine import invariants
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import PoolPass, decide
 from quotas.engine.types import (
@@ -47,7 +47,7 @@ def twice(snapshot: Snapshot) -> tuple[Plan, Plan]:
 
 
 @pytest.mark.parametrize(("near", "far"), [("w0", "w1"), ("w1", "w0")])
-def test_in_a_tree_those_nearest_go_first_since_they_let_the_taker_take_more(near: str, far: str) -> None:
+def test_in_a_tree_those_nearest_go_first_since_they_let_the_preemptor_take_more(near: str, far: str) -> None:
     """Its group stands above what it is promised until the sibling's work goes: the answer does not hang on who is named how."""
     departments = [
         a_department("group"),
@@ -95,9 +95,9 @@ def test_own_work_that_gives_the_right_is_not_put_back_because_other_work_of_its
 def behind(now: int, *claims: Claim) -> tuple[int, int]:
     """What counts as taken since by claims of a's department that come after the first that waits."""
     snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
-    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    waiting = books.claims[ClaimId("mine")]
-    return PoolPass(books)._behind(waiting, books.departures.of(waiting))
+    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    waiting = state.claims[ClaimId("mine")]
+    return PoolPass(state)._behind(waiting, state.departures.of(waiting))
 
 
 def test_what_started_since_does_not_take_the_right_to_those_told_before() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from quotas.engine.placement import (
     NOWHERE,
-    Common,
+    FreeInBoth,
     Host,
     Room,
     Row,
@@ -136,10 +136,10 @@ def test_what_two_rooms_have_in_common_follows_both() -> None:
     """Also while something is lent to one of them, and when that is over."""
     space, card, pool = a_space(4, 8)
     now, later = Room(space), Room(space)
-    common = Common(now, later)
+    common = FreeInBoth(now, later)
 
     def shared() -> tuple[int, int]:
-        row = common.as_they_are().row
+        row = common.refreshed().row
         return row[card], row[pool]
 
     now.add({card: 3, pool: 3}, -1)

@@ -124,6 +124,6 @@ def test_of_sets_that_cost_the_same_the_one_goes_whose_places_leave_least_beside
         for n, id in enumerate(("a1", "a2", "z1", "z2"), start=1)
     ]
     departments = [a_department("owner", 4), a_department("guest", parent="lab"), a_department("lab")]
-    taker = pending("w", "owner", 2, pods=pods)
-    decision = answers(a_snapshot(a_pool(nodes=nodes(3, 3, 2, 2)), departments, [*claims, taker]))["w"]
+    preemptor = pending("w", "owner", 2, pods=pods)
+    decision = answers(a_snapshot(a_pool(nodes=nodes(3, 3, 2, 2)), departments, [*claims, preemptor]))["w"]
     assert decision.victims == ("z1", "z2")[:pods]

@@ -77,7 +77,7 @@ def test_who_borrows_leaves_every_other_department_what_it_is_promised() -> None
         assert victims_of(a_snapshot(a_pool(7), owner, claims, fair_sharing=fair)) == {"w": ("large",)}
 
 
-def test_with_fair_sharing_nobody_is_stopped_who_stands_before_the_taker_in_line() -> None:
+def test_with_fair_sharing_nobody_is_stopped_who_stands_before_the_preemptor_in_line() -> None:
     """b's second claim would stand at two units, where `w` stands that came later; its third stands behind."""
     departments = [a_department("a"), a_department("b")]
     claims = [holding(f"b{n}", "b", 1, submitted_at=-900 + n, checkpointed_at=-3 * n) for n in (1, 2, 3, 4)]

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quotas.engine import invariants
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
-from quotas.engine.preemption_rules import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.preemption_rules import (
+    Fairness,
+    Preemptor,
+    may_be_preempted,
+    own_candidates,
+    permitted,
+    preemptor_of,
+)
 from quotas.engine.quota_tree import loans_of, usage_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import ends_at, resized
@@ -32,18 +39,18 @@ def started_in(plan: Plan) -> set[str]:
     return {decision.claim for decision in plan.decisions if decision.decision is DecisionKind.ADMIT}
 
 
-def allowed(books: Books, claim: Claim, victims: Iterable[Claim]) -> bool:
+def allowed(state: PassState, claim: Claim, victims: Iterable[Claim]) -> bool:
     """Whether each may go for the claim alone, and all together."""
-    taker, victims = taker_of(books, claim), list(victims)
-    return all(open_to(books, taker, victim) for victim in victims) and any(
-        permitted(books, taker, victims, fairness) for fairness in Fairness
+    preemptor, victims = preemptor_of(state, claim), list(victims)
+    return all(open_to(state, preemptor, victim) for victim in victims) and any(
+        permitted(state, preemptor, victims, fairness) for fairness in Fairness
     )
 
 
-def open_to(books: Books, taker: Taker, victim: Claim) -> bool:
-    if victim.department == taker.account.id:
-        return victim in own_candidates(books, taker)
-    return stoppable(books, False, victim)
+def open_to(state: PassState, preemptor: Preemptor, victim: Claim) -> bool:
+    if victim.department == preemptor.account.id:
+        return victim in own_candidates(state, preemptor)
+    return may_be_preempted(state, False, victim)
 
 
 class Portal(RuleBasedStateMachine):
@@ -88,21 +95,21 @@ class Portal(RuleBasedStateMachine):
         self.no_victim_can_be_put_back(plan)
         self.borrowed_is_lent()
 
-    def books(self, snapshot: Snapshot) -> Books:
-        return Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    def state(self, snapshot: Snapshot) -> PassState:
+        return PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
     def nobody_inside_waits_while_victims_would_do(self, plan: Plan) -> None:
         """4, for the first in line: others may wait for what it holds. Sets of up to three are tried, one and all; who
         started in this pass is nobody's victim yet."""
-        books, started = self.books(self.now), started_in(plan)
+        state, started = self.state(self.now), started_in(plan)
         line = {d.claim: d.position for d in plan.decisions if d.decision is DecisionKind.WAIT}
-        inside = [claim for claim in books.pending if claim.id in line and books.inside(claim)]
+        inside = [claim for claim in state.pending if claim.id in line and state.inside(claim)]
         if not inside:
             return
-        taker = taker_of(books, min(inside, key=lambda claim: line[claim.id]))
-        running = [claim for claims in books.holding.values() for claim in claims.values() if claim.id not in started]
+        preemptor = preemptor_of(state, min(inside, key=lambda claim: line[claim.id]))
+        running = [claim for claims in state.holding.values() for claim in claims.values() if claim.id not in started]
         for victims in (some for size in range(4) for some in combinations(running, size)):
-            assert makes_room(books, taker, victims) is None or not allowed(books, taker.claim, victims)
+            assert makes_room(state, preemptor, victims) is None or not allowed(state, preemptor.claim, victims)
 
     def nothing_is_left_to_decide(self, plan: Plan) -> None:
         """6. But for an owner whose turn came after a borrower had started: in the next pass it may call that borrower
@@ -134,18 +141,18 @@ class Portal(RuleBasedStateMachine):
             else claim
             for claim in self.now.claims
         ]
-        books = self.books(replace(self.now, claims=tuple(claims)))
-        for hold in books.holds.values():  # what the others have reserved counts, whoever came first
-            books.settle(hold.claim)
-        claim = next(claim for claim in books.pending if claim.id == decision.claim)
-        if makes_room(books, taker_of(books, claim), ()) is None:
+        state = self.state(replace(self.now, claims=tuple(claims)))
+        for hold in state.holds.values():  # what the others have reserved counts, whoever came first
+            state.settle(hold.claim)
+        claim = next(claim for claim in state.pending if claim.id == decision.claim)
+        if makes_room(state, preemptor_of(state, claim), ()) is None:
             return False
-        rest = [leaver for leaver in books.departures.leaving.values() if leaver.id in decision.victims]
-        books.stay(rest)
-        taker, whole = taker_of(books, claim), [*rest, books.claims[ClaimId(victim)]]
+        rest = [leaver for leaver in state.departures.leaving.values() if leaver.id in decision.victims]
+        state.stay(rest)
+        preemptor, whole = preemptor_of(state, claim), [*rest, state.claims[ClaimId(victim)]]
         # with fair sharing the second way to look at shares is only tried where the first finds nobody
-        by = next((fairness for fairness in Fairness if permitted(books, taker, whole, fairness)), Fairness.BEFORE)
-        return allowed(books, claim, rest) and permitted(books, taker, rest, by)
+        by = next((fairness for fairness in Fairness if permitted(state, preemptor, whole, fairness)), Fairness.BEFORE)
+        return allowed(state, claim, rest) and permitted(state, preemptor, rest, by)
 
     def borrowed_is_lent(self) -> None:
         """8."""

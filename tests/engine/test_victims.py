@@ -8,11 +8,18 @@ from unittest.mock import patch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.pass_state import Books
+from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import choose, cost
-from quotas.engine.preemption_rules import Fairness, Taker, own_candidates, permitted, stoppable, taker_of
+from quotas.engine.preemption_rules import (
+    Fairness,
+    Preemptor,
+    may_be_preempted,
+    own_candidates,
+    permitted,
+    preemptor_of,
+)
 from quotas.engine.types import BorrowPreempt, Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
 from quotas.engine.victim_search import makes_room
 from tests.engine.brute import Brute
@@ -25,20 +32,20 @@ CANDIDATES = 14 if NIGHTLY else 7 if QUICK else 9
 pytestmark = patient
 
 
-def the_books(snapshot: Snapshot) -> tuple[Books, Claim]:
-    books = Books(snapshot, snapshot.pools[0], *rooms_of(snapshot))
-    return books, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
+def the_state(snapshot: Snapshot) -> tuple[PassState, Claim]:
+    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    return state, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
 def the_best_is_chosen(snapshot: Snapshot) -> None:
     """Of all sets that brute force finds permitted; and the decision is of the kind that follows."""
-    books, claim = the_books(snapshot)
+    state, claim = the_state(snapshot)
     brute = Brute(snapshot, claim)
     assume(claim.units > 0 and len(brute.holding) <= CANDIDATES)
     (decision,) = decide(snapshot).decisions
     assert decision.decision == brute.kind()
     if decision.decision is DecisionKind.RECLAIM:
-        best, chosen = brute.best(), choose(books, claim)
+        best, chosen = brute.best(), choose(state, claim)
         assert best is not None
         assert chosen is not None
         assert brute.cost(chosen.victims) == brute.cost(best)
@@ -46,19 +53,19 @@ def the_best_is_chosen(snapshot: Snapshot) -> None:
 
 
 @settings(max_examples=examples(300, 5000), deadline=None)
-@given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, takers=1))
+@given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, preemptors=1))
 def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
     the_best_is_chosen(snapshot)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(reclaims(fair=True) | snapshots(fair=True, takers=1))
+@given(reclaims(fair=True) | snapshots(fair=True, preemptors=1))
 def test_with_fair_sharing_too(snapshot: Snapshot) -> None:
     the_best_is_chosen(snapshot)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(reclaims(nested=True) | reclaims(nested=True, fair=True) | snapshots(nested=True, takers=1))
+@given(reclaims(nested=True) | reclaims(nested=True, fair=True) | snapshots(nested=True, preemptors=1))
 def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
     the_best_is_chosen(snapshot)
 
@@ -68,22 +75,24 @@ def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
 def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapshot, units: int) -> None:
     """Its colleague may not borrow before that one starts, only take from its own department."""
     strict = pending("strict", "t", units, preemptible=False, reserved=Reservation(units, ()))
-    books, claim = the_books(replace(snapshot, claims=(*snapshot.claims, strict)))
-    books.settle(strict)
-    taker = taker_of(books, claim)
-    assume(makes_room(books, taker, ()) is None)
-    best = min((cost(books, taker, victims) for victims in all_sets(books, taker)), default=None)
-    chosen = choose(books, claim)
-    assert (chosen and cost(books, taker, chosen.victims)) == best
+    state, claim = the_state(replace(snapshot, claims=(*snapshot.claims, strict)))
+    state.settle(strict)
+    preemptor = preemptor_of(state, claim)
+    assume(makes_room(state, preemptor, ()) is None)
+    best = min((cost(state, preemptor, victims) for victims in all_sets(state, preemptor)), default=None)
+    chosen = choose(state, claim)
+    assert (chosen and cost(state, preemptor, chosen.victims)) == best
 
 
-def all_sets(books: Books, taker: Taker) -> Iterable[tuple[Claim, ...]]:
-    """Those that are permitted and make room for the taker."""
-    everybody = [claim for claims in books.holding.values() for claim in claims.values()]
-    others = [claim for claim in everybody if claim.department != taker.account.id]
-    open_to_it = own_candidates(books, taker) + [claim for claim in others if stoppable(books, taker.patient, claim)]
+def all_sets(state: PassState, preemptor: Preemptor) -> Iterable[tuple[Claim, ...]]:
+    """Those that are permitted and make room for the preemptor."""
+    everybody = [claim for claims in state.holding.values() for claim in claims.values()]
+    others = [claim for claim in everybody if claim.department != preemptor.account.id]
+    open_to_it = own_candidates(state, preemptor) + [
+        claim for claim in others if may_be_preempted(state, preemptor.ignore_min_runtime, claim)
+    ]
     for victims in (some for size in range(1, len(open_to_it) + 1) for some in combinations(open_to_it, size)):
-        if permitted(books, taker, victims, Fairness.BEFORE) and makes_room(books, taker, victims) is not None:
+        if permitted(state, preemptor, victims, Fairness.BEFORE) and makes_room(state, preemptor, victims) is not None:
             yield victims
 
 
@@ -141,127 +150,127 @@ def on(node: str) -> tuple[Placed, ...]:
 
 
 def none_on_nodes_costs_less(snapshot: Snapshot) -> None:
-    books, claim = the_books(snapshot)
-    taker = taker_of(books, claim)
-    assume(makes_room(books, taker, ()) is None)
-    best = min((cost(books, taker, victims)[:-1] for victims in all_sets(books, taker)), default=None)
-    chosen = choose(books, claim)
-    assert (chosen and cost(books, taker, chosen.victims)[:-1]) == best
+    state, claim = the_state(snapshot)
+    preemptor = preemptor_of(state, claim)
+    assume(makes_room(state, preemptor, ()) is None)
+    best = min((cost(state, preemptor, victims)[:-1] for victims in all_sets(state, preemptor)), default=None)
+    chosen = choose(state, claim)
+    assert (chosen and cost(state, preemptor, chosen.victims)[:-1]) == best
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(nested=True, candidates=30) | reclaims(nested=True, fair=True, candidates=20) | gangs())
 def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -> None:
-    books, claim = the_books(snapshot)
-    assume(makes_room(books, taker_of(books, claim), ()) is None)
-    never_worse_than_greedy(books, claim)
+    state, claim = the_state(snapshot)
+    assume(makes_room(state, preemptor_of(state, claim), ()) is None)
+    never_worse_than_greedy(state, claim)
 
 
-def never_worse_than_greedy(books: Books, claim: Claim) -> None:
-    taker = taker_of(books, claim)
-    chosen = choose(books, claim)
+def never_worse_than_greedy(state: PassState, claim: Claim) -> None:
+    preemptor = preemptor_of(state, claim)
+    chosen = choose(state, claim)
     # in a tree one inside its guarantee may borrow further up
-    by_right = not books.settings.fair_sharing or (taker.inside and books.ledger.flat)
+    by_right = not state.settings.fair_sharing or (preemptor.inside and state.ledger.flat)
     for fairness in [Fairness.BEFORE] if by_right else Fairness:
-        greedy = greedy_then_put_back(books, taker, fairness)
+        greedy = greedy_then_put_back(state, preemptor, fairness)
         assert greedy is None or chosen is not None
-        if chosen is not None and permitted(books, taker, chosen.victims, fairness):
-            assert greedy is None or cost(books, taker, chosen.victims)[:-1] <= cost(books, taker, greedy)[:-1]
+        if chosen is not None and permitted(state, preemptor, chosen.victims, fairness):
+            assert greedy is None or cost(state, preemptor, chosen.victims)[:-1] <= cost(state, preemptor, greedy)[:-1]
             break  # the second way to look at shares is only tried where the first finds nobody
 
 
-def greedy_then_put_back(books: Books, taker: Taker, fairness: Fairness) -> tuple[Claim, ...] | None:
+def greedy_then_put_back(state: PassState, preemptor: Preemptor, fairness: Fairness) -> tuple[Claim, ...] | None:
     """As Kueue does it, in the order of preference: one after the other, then back from the last."""
-    everybody = [claim for claims in books.holding.values() for claim in claims.values()]
+    everybody = [claim for claims in state.holding.values() for claim in claims.values()]
     victims: list[Claim] = []
-    for claim in sorted(everybody, key=lambda claim: cost(books, taker, (claim,))):
+    for claim in sorted(everybody, key=lambda claim: cost(state, preemptor, (claim,))):
         alone = (
-            claim in own_candidates(books, taker)
-            if claim.department == taker.account.id
-            else stoppable(books, taker.patient, claim)
+            claim in own_candidates(state, preemptor)
+            if claim.department == preemptor.account.id
+            else may_be_preempted(state, preemptor.ignore_min_runtime, claim)
         )
-        if alone and permitted(books, taker, [*victims, claim], fairness):
+        if alone and permitted(state, preemptor, [*victims, claim], fairness):
             victims.append(claim)
-            if makes_room(books, taker, victims) is not None:
+            if makes_room(state, preemptor, victims) is not None:
                 break
     else:
         return None
     for victim in reversed(victims[:-1]):
         rest = [other for other in victims if other is not victim]
-        if permitted(books, taker, rest, fairness) and makes_room(books, taker, rest) is not None:
+        if permitted(state, preemptor, rest, fairness) and makes_room(state, preemptor, rest) is not None:
             victims = rest
     return tuple(victims)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    snapshots(takers=1, nested=True)
-    | snapshots(takers=1, placed=True)
-    | snapshots(takers=1, fair=True)
+    snapshots(preemptors=1, nested=True)
+    | snapshots(preemptors=1, placed=True)
+    | snapshots(preemptors=1, fair=True)
     | reclaims(fair=True)
 )
 def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snapshot) -> None:
-    books, claim = the_books(snapshot)
-    assume(makes_room(books, taker_of(books, claim), ()) is None)
-    none_goes_in_vain(books, claim)
+    state, claim = the_state(snapshot)
+    assume(makes_room(state, preemptor_of(state, claim), ()) is None)
+    none_goes_in_vain(state, claim)
 
 
-def none_goes_in_vain(books: Books, claim: Claim) -> None:
-    taker = taker_of(books, claim)
-    before = [*books.free_later.row], [account.usage for account in books.ledger.accounts.values()]
-    chosen = choose(books, claim)
-    assert before == (books.free_later.row, [account.usage for account in books.ledger.accounts.values()])
+def none_goes_in_vain(state: PassState, claim: Claim) -> None:
+    preemptor = preemptor_of(state, claim)
+    before = [*state.free_later.row], [account.usage for account in state.ledger.accounts.values()]
+    chosen = choose(state, claim)
+    assert before == (state.free_later.row, [account.usage for account in state.ledger.accounts.values()])
     if chosen is None:
         return
-    fairness = next(f for f in Fairness if permitted(books, taker, chosen.victims, f))
-    assert makes_room(books, taker, chosen.victims) == chosen.places
+    fairness = next(f for f in Fairness if permitted(state, preemptor, chosen.victims, f))
+    assert makes_room(state, preemptor, chosen.victims) == chosen.places
     for victim in chosen.victims:
         rest = [other for other in chosen.victims if other is not victim]
-        assert not permitted(books, taker, rest, fairness) or makes_room(books, taker, rest) is None
+        assert not permitted(state, preemptor, rest, fairness) or makes_room(state, preemptor, rest) is None
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(reclaims() | reclaims(fair=True) | snapshots(fair=False, takers=1))
+@given(reclaims() | reclaims(fair=True) | snapshots(fair=False, preemptors=1))
 def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
-    books, claim = the_books(snapshot)
-    brute, taker = Brute(snapshot, claim), taker_of(books, claim)
+    state, claim = the_state(snapshot)
+    brute, preemptor = Brute(snapshot, claim), preemptor_of(state, claim)
     sets = [victims for victims, _ in zip(brute.sets(), range(20), strict=False)]
-    assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(books, taker, victims))
+    assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(state, preemptor, victims))
 
 
 def test_who_stays_after_all_may_be_chosen_again() -> None:
     claims = [holding("cheap", "b", 1, started_at=-10), holding("dear", "b", 1), pending("w", "a", 1)]
-    books, claim = the_books(a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims))
-    cheap, dear = books.holding["b"]["cheap"], books.holding["b"]["dear"]
+    state, claim = the_state(a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims))
+    cheap, dear = state.holding["b"]["cheap"], state.holding["b"]["dear"]
 
     def victims() -> tuple[Claim, ...]:
-        chosen = choose(books, claim)
+        chosen = choose(state, claim)
         return () if chosen is None else chosen.victims
 
     assert victims() == (cheap,)
-    books.tell((cheap,))
-    books.reserve(claim, (), books.need(claim, ()), (cheap,))
+    state.preempt((cheap,))
+    state.reserve(claim, (), state.need(claim, ()), (cheap,))
     assert victims() == (dear,)
-    books.give_up(claim)
-    books.untell(cheap)
+    state.give_up(claim)
+    state.unpreempt(cheap)
     assert victims() == (cheap,)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(snapshots(fair=False, placed=True, takers=6) | snapshots(fair=False, takers=4))
+@given(snapshots(fair=False, placed=True, preemptors=6) | snapshots(fair=False, preemptors=4))
 def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> None:
-    books, _ = the_books(snapshot)
-    for claim in books.pending:
-        if claim.id in books.holds or makes_room(books, taker_of(books, claim), ()) is not None:
+    state, _ = the_state(snapshot)
+    for claim in state.pending:
+        if claim.id in state.holds or makes_room(state, preemptor_of(state, claim), ()) is not None:
             continue
-        chosen = choose(books, claim)
-        with patch.object(books, "ways", {}), patch.object(books.free_later, "_rankings", {}):
-            assert choose(books, claim) == chosen
+        chosen = choose(state, claim)
+        with patch.object(state, "ways", {}), patch.object(state.free_later, "_rankings", {}):
+            assert choose(state, claim) == chosen
         if chosen is not None:
-            books.tell(chosen.victims)
-            books.reserve(claim, chosen.places, books.need(claim, chosen.places), chosen.victims)
+            state.preempt(chosen.victims)
+            state.reserve(claim, chosen.places, state.need(claim, chosen.places), chosen.victims)
             for victim in chosen.victims if claim.priority else ():
-                books.untell(victim)
+                state.unpreempt(victim)
 
 
 def test_what_is_remembered_for_one_policy_is_not_taken_for_another() -> None:
@@ -277,9 +286,9 @@ def test_what_is_remembered_for_one_policy_is_not_taken_for_another() -> None:
         a_department("owner", 2, policy=a_policy(reclaim="any")),
         a_department("guest"),
     ]
-    books, _ = the_books(a_snapshot(a_pool(nodes=nodes(2, 2)), departments, claims))
-    first, second = (books.claims[id] for id in ("first", "second"))
-    assert choose(books, first) is None
-    chosen = choose(books, second)
+    state, _ = the_state(a_snapshot(a_pool(nodes=nodes(2, 2)), departments, claims))
+    first, second = (state.claims[id] for id in ("first", "second"))
+    assert choose(state, first) is None
+    chosen = choose(state, second)
     assert chosen is not None
     assert [victim.id for victim in chosen.victims] == ["high"]
