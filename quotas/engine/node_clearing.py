@@ -15,7 +15,7 @@ from typing import Any
 
 from quotas.engine.mig_layouts import Profile, profile_of
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import NOWHERE, Host, Slot, Vector, spot_on
+from quotas.engine.placement import NOWHERE, Host, Slot, spot_on
 from quotas.engine.preemption_rules import Fairness, Preemptor, lacking_anywhere, lacking_of_pool, permitted
 from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
@@ -53,16 +53,12 @@ class Allowances:
         self._limits: list[dict[int, int]] = []
         self._above_guarantee: list[int | None] = []
         self._slots: dict[DepartmentId, list[int]] = {department: [] for department in self._paths}
-        gone: list[tuple[DepartmentId, int]] = []
-        for level in sorted(set(levels.values())):
-            near = [claim for claim in claims if levels[claim.department] == level]
-            self._enter(near)
-            if nearer_gone:
-                gone += [(claim.department, -self._charges[claim.id]) for claim in near]
-                for entry in gone[-len(near) :]:
-                    state.ledger.lend(*entry)
-        for department, units in gone:
-            state.ledger.lend(department, -units)
+        with state.trial() as trial:
+            for level in sorted(set(levels.values())):
+                near = [claim for claim in claims if levels[claim.department] == level]
+                self._enter(near)
+                if nearer_gone:
+                    trial.uncharge(near)
         self._of = {claim.id: self._taken(claim) for claim in self.reach}
         self.nothing: Taken = ((0, 0),) * len(self._limits)
 
@@ -101,10 +97,9 @@ class Allowances:
         """How much of the account may have gone, of `most` that could, and the claim may still go."""
 
         def may_go(gone: int) -> bool:
-            self._state.ledger.lend(account.id, -gone)
-            allowed = permitted(self._state, self._preemptor, (claim,), self._fairness)
-            self._state.ledger.lend(account.id, gone)
-            return allowed
+            with self._state.trial() as trial:
+                trial.charge(account.id, -gone)
+                return permitted(self._state, self._preemptor, (claim,), self._fairness)
 
         if may_go(most):
             return most
@@ -267,30 +262,20 @@ class Clearable:
         self._vectors = {one.id: candidates.state.vectors[one.id] for one in claims}
         self._claims = sorted(claims, key=lambda one: (candidates.prices[one.id], one.id))
         self.free = self._pods(most)
-        self._move(1)
-        self.most = self._pods(most) if claims else self.free
-        self._move(-1)
-
-    def _move(self, times: int) -> None:
-        for vector in self._vectors.values():
-            for slot, amount in vector.items():
-                self._row[slot] += times * amount
+        with candidates.state.trial() as trial:
+            trial.free(candidates.state.free_later, self._vectors.values())
+            self.most = self._pods(most) if claims else self.free
 
     def _pods(self, most: int) -> int:
         """How many pods fit on the node, up to `most`."""
-        taken: list[Vector] = []
-        while len(taken) < most:
-            spot = spot_on(self._host, self._claim, self._row)
-            if spot is None:
-                break
-            vector = self._candidates.state.space.taken(self._claim, (spot.placed,), 0)
-            taken.append(vector)
-            for slot, amount in vector.items():
-                self._row[slot] -= amount
-        for vector in taken:
-            for slot, amount in vector.items():
-                self._row[slot] += amount
-        return len(taken)
+        state = self._candidates.state
+        with state.trial() as trial:
+            for pods in range(most):
+                spot = spot_on(self._host, self._claim, self._row)
+                if spot is None:
+                    return pods
+                trial.take(state.free_later, [state.space.taken(self._claim, (spot.placed,), 0)])
+        return most
 
     def options(self) -> list[Option]:
         """What clears the node for one pod more than fit already, for two more, and so on."""

@@ -10,13 +10,12 @@ it. What a leaver frees beyond its holder's need may serve others as well: `Depa
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
-from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Vector, find_places, fits
+from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Settings, Snapshot
@@ -139,9 +138,9 @@ class PassState:
     By department, `unsettled` has the units of reservations of the snapshot that were not looked at yet, `reserved` all
     reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
 
-    `openings` counts the entries after which answers may change: victims told, and those who may stay after all. `moved`
-    collects departments other than the preemptor's whose usage has changed. `young` has those whose minimum runtime is not over.
-    `impossible` are those that can never run.
+    `ask_again` is set by whatever may change the answers of claims that wait: victims, and those who may stay after all.
+    `changed_departments` collects departments other than the preemptor's whose usage has changed. `young`
+    has those whose minimum runtime is not over, `impossible` those that can never run.
     """
 
     def __init__(
@@ -171,14 +170,14 @@ class PassState:
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
         self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
-        self.openings = 0
+        self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, str], tuple[int, Any]] = {}
         self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
         self.preempted: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.drawn: dict[ClaimId, Mapping[ClaimId, int]] = {}
-        self.moved: set[DepartmentId] = set()
+        self.changed_departments: set[DepartmentId] = set()
         self.space, self.pool_slot = free_later.space, free_later.space.pool[pool.id]
         self.hosts = self.space.hosts[pool.id]
         self._fits_empty: dict[tuple[object, ...], bool] = {}
@@ -302,14 +301,9 @@ class PassState:
 
     def lost_its_right(self, claim: Claim) -> bool:
         """Whether the quotas would not allow a reservation any more, now that others stay after all."""
-        hold, department = self.holds[claim.id], claim.department
-        self.ledger.lend(department, -hold.charged)
-        before = self.unsettled.get(department, 0)
-        self.unsettled[department] = before - (hold.charged if hold.unsettled else 0)
-        allowed = self.entitled(claim)
-        self.unsettled[department] = before
-        self.ledger.lend(department, hold.charged)
-        return not allowed
+        with self.trial() as trial:
+            trial.uncharge_hold(self.holds[claim.id])
+            return not self.entitled(claim)
 
     def breaks_guarantee(self, department: DepartmentId) -> bool:
         """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
@@ -320,10 +314,9 @@ class PassState:
         comes first."""
         reserved = [self.holds[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
         claims = [claim for claim in reserved if not self.lost_its_right(claim)]
-        self.ledger.lend(leaver.department, units)
-        losing = [claim for claim in claims if self.lost_its_right(claim)]
-        self.ledger.lend(leaver.department, -units)
-        return losing
+        with self.trial() as trial:
+            trial.charge(leaver.department, units)
+            return [claim for claim in claims if self.lost_its_right(claim)]
 
     def above_cap(self, claim: Claim, itself_counted: bool = False) -> tuple[int, int] | None:
         """What each person of its department may have and what the claim's has, if that would be too much with the claim."""
@@ -355,10 +348,11 @@ class PassState:
         department, units = leaver.department, leaver.units
         if self.ledger.available(department) < units or self.above_cap(leaver):
             return False
-        self.ledger.lend(department, units)
-        broken = self.breaks_guarantee(department)
-        self.ledger.lend(department, -units)
-        return not (broken or self.depending_on(leaver, units))
+        with self.trial() as trial:
+            trial.charge(department, units)
+            if self.breaks_guarantee(department):
+                return False
+        return not self.depending_on(leaver, units)
 
     # Where a claim would stand ----------------------------------------------------------------------------------------
 
@@ -409,6 +403,12 @@ class PassState:
         if kept and fits(free.row, self.space.taken(claim, kept, charged)):
             return kept
         return find_places(claim, self.pool, free, charged)
+
+    # On trial ---------------------------------------------------------------------------------------------------------
+
+    def trial(self) -> "PassTrial":
+        """`with state.trial() as trial: trial.charge(…)` – what is tried is undone at the end."""
+        return PassTrial(self)
 
     # Entries ----------------------------------------------------------------------------------------------------------
 
@@ -461,6 +461,10 @@ class PassState:
             if (self.ledger.available(claim.department) < 0 or claim.must_stay_inside)
             and self.starts_above_guarantee(claim)
         ]
+
+    def charged(self, claim: ClaimId) -> int:
+        """Units that a claim that starts, or has a hold, counts in its department's usage."""
+        return self.holds[claim].charged if claim in self.holds else self.vectors[claim][self.pool_slot]
 
     def starts_above_guarantee(self, claim: Claim) -> bool:
         """Whether a claim that is to start does not stay inside the guarantee beside those of its department who hold or are to
@@ -531,21 +535,6 @@ class PassState:
         self.free_now.add(hold.free_part)
         self.free_later.add(hold.need)
 
-    @contextmanager
-    def without_its_hold(self, claim: Claim) -> Iterator[None]:
-        """As if nothing were held for the claim, for a while."""
-        hold = self.holds.get(claim.id)
-        if hold is None:
-            yield
-            return
-        held = hold.free_part[self.pool_slot]
-        self.ledger.lend(claim.department, -hold.charged)
-        self.units_held -= held
-        with self.free_now.also([hold.free_part]), self.free_later.also([hold.need]):
-            yield
-        self.units_held += held
-        self.ledger.lend(claim.department, hold.charged)
-
     def unsettle(self, claim: Claim) -> None:
         """Mark a reservation to be looked at again."""
         hold = self.holds[claim.id]
@@ -590,8 +579,8 @@ class PassState:
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
                 self.on_node[placed.node].pop(victim.id, None)
-            self.openings += 1
-            self.moved.add(victim.department)
+            self.ask_again = True
+            self.changed_departments.add(victim.department)
             self.preempted[victim.id] = victim
             self._leave(victim)
             self._mark_nodes_changed(victim)
@@ -606,13 +595,13 @@ class PassState:
             self.leaving_on[machine].discard(victim.id)
         self._settle_in(victim)
         self._mark_nodes_changed(victim)
-        self.moved.add(victim.department)
+        self.changed_departments.add(victim.department)
         self._count_user(victim, victim.units)
         self.stay([victim])
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
         broken = self.breaks_guarantee(victim.department) or self.started_without_right()
-        self.openings += bool(too_little or too_much or broken)
+        self.ask_again = self.ask_again or bool(too_little or too_much or broken)
 
     def go(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""
@@ -625,25 +614,6 @@ class PassState:
         for claim in claims:
             self.ledger.add(claim.department, self.charges[claim.id])
             self.free_later.add(self.vectors[claim.id], -1)
-
-    @contextmanager
-    def as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
-        """As if the claims were gone, or as if they stayed, for a while."""
-        vectors = [self.vectors[claim.id] for claim in claims]
-        with self.by_right_as_if(claims, gone), self.free_later.also(vectors, 1 if gone else -1):
-            yield
-
-    @contextmanager
-    def by_right_as_if(self, claims: Collection[Claim], gone: bool) -> Iterator[None]:
-        """The same for the quotas alone, wherever the claims stand."""
-        charges, times = self.charges, 1 if gone else -1
-        for claim in claims:
-            self.ledger.lend(claim.department, -times * charges[claim.id])
-        try:
-            yield
-        finally:
-            for claim in claims:
-                self.ledger.lend(claim.department, times * charges[claim.id])
 
     def short_by(self, claim: Claim) -> int:
         """Units by which its department would fall below its guarantee if the claim alone went."""
@@ -675,6 +645,64 @@ class PassState:
         for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty")):
             if room is not None:
                 room.forget()
+
+
+class PassTrial(Trial):
+    """What could be otherwise in a pass: claims that leave or stay, units charged or not, nothing held for a claim."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: PassState) -> None:
+        super().__init__()
+        self._state = state
+
+    def charge(self, department: DepartmentId, units: int) -> None:
+        """As if the department used so many `units` more (negative: fewer)."""
+        lend = self._state.ledger.lend
+        lend(department, units)
+        self._undo.append((lend, (department, -units)))
+
+    def uncharge(self, claims: Iterable[Claim]) -> None:
+        """As if the claims used nothing of their departments' quotas."""
+        for claim in claims:
+            self.charge(claim.department, -self._state.charges[claim.id])
+
+    def recharge(self, leavers: Iterable[Claim]) -> None:
+        """As if leaving claims still counted in their departments' quotas."""
+        for leaver in leavers:
+            self.charge(leaver.department, self._state.charges[leaver.id])
+
+    def leave(self, claims: Collection[Claim]) -> None:
+        """As if the claims were gone, by right and in what is free later."""
+        self.uncharge(claims)
+        self.free(self._state.free_later, [self._state.vectors[claim.id] for claim in claims])
+
+    def stay(self, leavers: Collection[Claim]) -> None:
+        """As if leaving claims stayed."""
+        self.recharge(leavers)
+        self.take(self._state.free_later, [self._state.vectors[leaver.id] for leaver in leavers])
+
+    def uncharge_hold(self, hold: Hold) -> None:
+        """As if the hold did not count in its department's quota."""
+        self.charge(hold.claim.department, -hold.charged)
+        if hold.unsettled:
+            self._count_unsettled(hold.claim.department, -hold.charged)
+            self._undo.append((self._count_unsettled, (hold.claim.department, hold.charged)))
+
+    def remove_hold(self, hold: Hold) -> None:
+        """As if nothing were held for the claim."""
+        state, units = self._state, hold.free_part[self._state.pool_slot]
+        self.uncharge_hold(hold)
+        self.free(state.free_now, [hold.free_part])
+        self.free(state.free_later, [hold.need])
+        self._count_held(-units)
+        self._undo.append((self._count_held, (units,)))
+
+    def _count_unsettled(self, department: DepartmentId, units: int) -> None:
+        self._state.unsettled[department] += units
+
+    def _count_held(self, units: int) -> None:
+        self._state.units_held += units
 
 
 def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:

@@ -20,11 +20,10 @@ node; a MIG instance where the fewest other starts are spoiled. Equals go to the
 those are asked again that changed, and `find_places` places all pods of a claim.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from quotas.engine.mig_layouts import PRODUCTS, Profile, profile_of, profiles_of
 from quotas.engine.reasons import Machine
@@ -378,6 +377,10 @@ LAST: Rank = (float("inf"),)
 """The rank of a node that is out of the question."""
 
 
+Changed = list[tuple[int, int, int]]
+"""Machines that a trial changes: (machine, its version before, and since)."""
+
+
 class Versions:
     """A number for each machine that names the state it is in, and the machines that changed, in turn."""
 
@@ -432,8 +435,8 @@ class Ranking:
 
 
 class Room:
-    """The `row` of what is free in a space, at first all of it. Change it only with `add` and `also`, which remember the
-    machines that changed."""
+    """The `row` of what is free in a space, at first all of it. Change it only with `add`, or on trial: both remember which
+    machines changed."""
 
     def __init__(self, space: Space, row: Row | None = None) -> None:
         self.space = space
@@ -471,34 +474,20 @@ class Room:
         """All that was asked."""
         self._rankings.clear()
 
-    @contextmanager
-    def also(self, vectors: Iterable[Mapping[Slot, int]], times: int = 1) -> Iterator[None]:
-        """As if the vectors were free too (times −1: taken), for a while: what is known of the nodes as they are is kept."""
-        vectors = [*vectors]
-        before = {machine: self._versions.of[machine] for vector in vectors for machine in self._machines(vector)}
-        for vector in vectors:
-            self.add(vector, times)
-        during = {machine: self._versions.of[machine] for machine in before}
-        try:
-            yield
-        finally:
-            after = {machine: self._versions.of[machine] for machine in before}
-            for vector in vectors:
-                self.add(vector, -times)
-            for machine, version in before.items():
-                if after[machine] == during[machine]:
-                    self._versions.restore(machine, version)
+    def lend(self, vector: Mapping[Slot, int], times: int) -> Changed:
+        """As `add`, but for a trial; the answer is for `take_back`."""
+        of = self._versions.of
+        before = [(machine, of[machine]) for machine in self._machines(vector)]
+        self.add(vector, times)
+        return [(machine, version, of[machine]) for machine, version in before]
 
-    def spot_with(
-        self, claim: Claim, hosts: Iterable[Host], lent: Collection[tuple[Mapping[Slot, int], int]]
-    ) -> Spot | None:
-        """The best spot on these nodes for a pod of the claim if so many times each vector were free, too."""
-        for vector, times in lent:
-            self._count(vector, times)
-        spot = best_spot(claim, hosts, self.row)
-        for vector, times in lent:
-            self._count(vector, -times)
-        return spot
+    def take_back(self, vector: Mapping[Slot, int], times: int, changed: Changed) -> None:
+        """The trial is over: a machine that nothing else happened to is in the state that it was in before."""
+        of = self._versions.of
+        unchanged = [(machine, before) for machine, before, during in changed if of[machine] == during]
+        self.add(vector, -times)
+        for machine, version in unchanged:
+            self._versions.restore(machine, version)
 
     def _count(self, vector: Mapping[Slot, int], times: int) -> None:
         """row += times × vector, for a while."""
@@ -523,6 +512,41 @@ class Room:
         return known
 
 
+class Trial:
+    """A journal of what is tried: when the trial ends, all that it did is undone, the last first. What others enter meanwhile
+    stays."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rollback()
+
+    def mark(self) -> int:
+        """A point to roll back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo what was tried since the mark."""
+        while len(self._undo) > mark:
+            undo, arguments = self._undo.pop()
+            undo(*arguments)
+
+    def free(self, room: Room, vectors: Iterable[Mapping[Slot, int]], times: int = 1) -> None:
+        """As if the vectors were free in the room, too."""
+        for vector in vectors:
+            self._undo.append((room.take_back, (vector, times, room.lend(vector, times))))
+
+    def take(self, room: Room, vectors: Iterable[Mapping[Slot, int]]) -> None:
+        """As if the vectors were not free in the room."""
+        self.free(room, vectors, -1)
+
+
 class FreeInBoth(Room):
     """What is free in both of two rooms."""
 
@@ -532,7 +556,7 @@ class FreeInBoth(Room):
         self._moved = one.watch(), other.watch()
 
     def refreshed(self) -> "FreeInBoth":
-        """The same, with what has changed in the two since; not while `also` lends something of it."""
+        """The same, with what has changed in the two since; not while something of it is on trial."""
         one, other, row = self._one, self._other, self.row
         for moved in self._moved:
             if moved:
@@ -606,9 +630,8 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
     placed = _place_pods(claim, pool, room, None)
     if len(placed) == claim.pods:
         return None
-    with ExitStack() as taken:
-        for place in placed:
-            taken.enter_context(room.also([room.space.taken(claim, (place,), 0)], -1))
+    with Trial() as trial:
+        trial.take(room, [room.space.taken(claim, (place,), 0) for place in placed])
         host = room.ranking(("lacks", claim.shape), pool, lacks).first()
         if host is None:
             return None
@@ -649,14 +672,14 @@ def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Pla
         spot = best_in(room, claim, pool, 0, domain)
         return () if spot is None else (spot.placed,)
     places: list[Placed] = []
-    with ExitStack() as taken:
+    with Trial() as trial:
         while len(places) < claim.pods:
             spot = best_in(room, claim, pool, len(places), domain)
             if spot is None:
                 break
             places.append(spot.placed)
             if len(places) < claim.pods:
-                taken.enter_context(room.also([room.space.taken(claim, (spot.placed,), 0)], -1))
+                trial.take(room, [room.space.taken(claim, (spot.placed,), 0)])
     return tuple(places)
 
 

@@ -42,120 +42,142 @@ from quotas.engine.waiting import Consolidation, impossible, impossible_now, not
 def decide(snapshot: Snapshot) -> Plan:
     """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
     rooms = rooms_of(snapshot)
-    pools = sorted(snapshot.pools, key=lambda pool: pool.id)
-    passes = [PoolPass(PassState(snapshot, pool, *rooms)) for pool in pools]
-    for planned in passes:
-        planned.run()
-        planned.explain()
-    decisions = [decision for done in passes for decision in decided(done.state, done.answers, done.charged)]
-    stay = [claim for done in passes for claim in withdrawn(done.state, done.answers)]
-    for done in passes:
-        done.state.close()
-    return Plan(snapshot.id, tuple(sorted(decisions, key=lambda d: d.claim)), tuple(sorted(stay)))
+    passes = [
+        PlanningPass(PassState(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
+    ]
+    for each in passes:
+        each.run()
+    decisions = sorted((decision for each in passes for decision in each.decisions()), key=lambda d: d.claim)
+    withdrawn = sorted(leaver for each in passes for leaver in each.withdrawn())
+    for each in passes:
+        each.state.close()
+    return Plan(snapshot.id, tuple(decisions), tuple(withdrawn))
 
 
 ROUNDS = 20
 """Enough for every pass seen; a pass that would still change something goes on next time."""
 
 
-AGAIN = Decision(ClaimId(""), DecisionKind.WAIT)
-"""The answer to who waits in a round after which another comes."""
-
-
-class PoolPass:
+class PlanningPass:
     """The pass over one pool: its state, and the answers in the order in which they were given."""
 
     def __init__(self, state: PassState) -> None:
         self.state = state
-        self._holds = Holds(state)
         self.answers: dict[ClaimId, Decision] = {}
-        self.charged: dict[ClaimId, int] = {}
-        self._pending_of: dict[DepartmentId, list[Claim]] = {}
-        for claim in state.pending:
-            self._pending_of.setdefault(claim.department, []).append(claim)
-        self._openings: int | None = None
-        self._released: set[ClaimId] = set()
-        self._line: list[ClaimId] = []
+        self._holds = Holds(state)
 
     def run(self) -> None:
-        """Steps 1, 2 and 6."""
-        state = self.state
-        if state.pool.cluster_unreachable_since is not None:
-            for claim in sorted(state.pending, key=lambda claim: claim.id):
-                self.answers[claim.id] = self._wait(claim)
-            return
-        self.answers.update(impossible(state))
-        state.impossible.update(self.answers)
-        for claim in [claim for claim in self._held() if claim.id in self.answers]:
-            state.give_up(claim)
-        before: dict[ClaimId, Decision] | None = None
-        rounds, last = 0, False
-        while not last:
-            rounds += 1
-            self._forget_those_who_wait()
-            last = rounds == ROUNDS or self.answers == before  # some change their places and change them back
+        """Answer all claims of the pool (steps 1 to 6) and say why those wait who wait."""
+        if self.state.pool.cluster_unreachable_since is not None:
+            self._let_wait(sorted(self.state.pending, key=lambda claim: claim.id))
+        else:
+            self._refuse_impossible()
+            self._answer_in_rounds()
+        self._explain()
+
+    def _refuse_impossible(self) -> None:
+        """Claims that no state of the pool would let run are refused, and have nothing reserved."""
+        self.answers.update(impossible(self.state))
+        self.state.impossible.update(self.answers)
+        for claim in self._with_reservation():
+            if claim.id in self.answers:
+                self.state.give_up(claim)
+
+    def _answer_in_rounds(self) -> None:
+        """Steps 1 to 5, again and again until nothing is left over that others may want: that is step 6."""
+        before: Mapping[ClaimId, Decision] | None = None
+        for _ in range(ROUNDS):
+            self._forget_waiting()
+            repeats = self.answers == before  # some change places and change them back
             before = dict(self.answers)
-            self._openings = None if last else state.openings
+            self.state.ask_again = False
             self._settle_reservations()
-            self._compete([claim for claim in state.pending if claim.id not in self.answers])
-            if self._openings == state.openings:
+            self._answer_queue()
+            if not self.state.ask_again:
                 return
-        for claim in self._take_back_without_right():  # what the last of them let stay may have been somebody's right
-            self.answers[claim.id] = self._wait(claim)
+            if repeats:
+                break
+        self._let_wait(self._take_back_starts())  # whom the last round lets stay may have been somebody's right
 
-    @property
-    def _is_last(self) -> bool:
-        """Whether no round comes after this one, as far as is known. Else who waits is asked again."""
-        return self._openings in (None, self.state.openings)
-
-    def _forget_those_who_wait(self) -> None:
+    def _forget_waiting(self) -> None:
+        """Those who wait are asked again, and nothing is held for them meanwhile."""
         self._holds.clear()
-        self._line.clear()
         for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
             del self.answers[id]
 
-    def _settle_reservations(self) -> None:
-        """Step 1, and again in later rounds: who has a reservation may start, or need fewer of those preempted for it."""
+    def _let_wait(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self.answers[claim.id] = Decision(claim.id, DecisionKind.WAIT)
+
+    def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
+        """Step 2: the claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
         state = self.state
-        self._take_back_without_right()
-        self._give_up_without_right()
-        held = self._held()
-        again = {claim.id for claim in held if not self._stays_as_it_is(claim)}
-        whole = {claim.department for claim in held if claim.id in again and claim.must_stay_inside}
-        reserved = [claim for claim in held if claim.id in again or claim.department in whole]
-        turns, changed = 0, True
-        while changed and turns < ROUNDS:
-            turns += 1
-            self._released.clear()
-            before = [self.answers.get(claim.id) for claim in reserved]
+        competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
+        while (claim := competition.next()) is not None:
+            yield claim
+            for department in {claim.department, *state.changed_departments}:
+                competition.again(department)
+            state.changed_departments.clear()
+
+    # Step 1: reservations ---------------------------------------------------------------------------------------------
+
+    def _settle_reservations(self) -> None:
+        """Whoever waits for others to leave starts, keeps its reservation, for which it may need fewer of them, or gives it up.
+        What one needs no more may be enough for others: they are looked at again."""
+        state = self.state
+        self._take_back_starts()
+        self._give_up_overcommitted()
+        reserved = self._to_settle()
+        for _ in range(ROUNDS):
             for claim in reserved:
                 state.unsettle(claim)
-            self._compete(reserved, settling=True)
-            changed = before != [self.answers.get(claim.id) for claim in reserved]
-            reserved = [claim for claim in self._held() if self._waits_for(claim, self._released)]
-        self._unpreempt(state.preempted)
+            before = [self.answers.get(claim.id) for claim in reserved]
+            released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
+            if before == [self.answers.get(claim.id) for claim in reserved]:
+                break
+            reserved = [claim for claim in self._with_reservation() if self._waits_for(claim, released)]
+        self._let_unneeded_stay(state.preempted.values())
+
+    def _to_settle(self) -> list[Claim]:
+        """The reservations that would not be made again as they are, and all of a department where such a one must stay inside
+        the guarantee."""
+        reserved = self._with_reservation()
+        changed = {claim.id for claim in reserved if not self._would_be_made_again(claim)}
+        whole = {claim.department for claim in reserved if claim.id in changed and claim.must_stay_inside}
+        return [claim for claim in reserved if claim.id in changed or claim.department in whole]
+
+    def _settle(self, claim: Claim) -> set[ClaimId]:
+        """Answer one claim with a reservation; returns whom it waits for no more. Without an answer it competes anew."""
+        state, before = self.state, self.answers.get(claim.id)
+        leavers = state.departures.of(claim)
+        decision = self._settled(claim)
+        if decision is None:
+            state.ask_again = True
+        else:
+            self.answers[claim.id] = decision
+        self._let_unneeded_stay([leaver for leaver in leavers if leaver.id in state.preempted])
+        return set() if before is None or decision is None else {*before.waiting_on} - {*decision.waiting_on}
+
+    def _with_reservation(self) -> list[Claim]:
+        return [claim for claim in self.state.pending if claim.id in self.state.holds]
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
         decision = self.answers.get(claim.id)
         return decision is not None and not leavers.isdisjoint(decision.waiting_on)
 
-    def _held(self) -> list[Claim]:
-        """Those who have a reservation."""
-        return [claim for claim in self.state.pending if claim.id in self.state.holds]
-
-    def _take_back_without_right(self) -> list[Claim]:
-        """Who was to start in this pass by a right that others' leaving gave, and these stay after all, competes anew."""
-        state, taken = self.state, list[Claim]()
+    def _take_back_starts(self) -> list[Claim]:
+        """Claims that were to start in this pass on units of others that now stay after all do not start: they compete anew."""
+        state, taken_back = self.state, list[Claim]()
         for claim in state.started_without_right():
             free = state.ledger.available(claim.department)
             if (free < 0 or claim.must_stay_inside) and state.starts_above_guarantee(claim):
                 state.unadmit(claim)
                 self._holds.forget_end(claim)
                 del self.answers[claim.id]
-                taken.append(claim)
-        return taken
+                taken_back.append(claim)
+        return taken_back
 
-    def _give_up_without_right(self) -> None:
+    def _give_up_overcommitted(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
         state, root = self.state, self.state.ledger.root
@@ -168,18 +190,17 @@ class PoolPass:
 
     def _last_first(self) -> list[Claim]:
         """Those who have a reservation, in the order in which they give it up where the pool does not bear all of them."""
-        held = sorted(self._held(), key=queue_order, reverse=True)
-        held.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
-        return held
+        reserved = sorted(self._with_reservation(), key=queue_order, reverse=True)
+        reserved.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
+        return reserved
 
-    def _unpreempt(self, victims: Iterable[ClaimId]) -> None:
-        """Of those preempted in this pass, whom nobody waits for any more stays: what it gives cannot be counted on. Whose right
-        depends on it may call it back, too."""
-        state = self.state
-        preempted = [state.preempted[id] for id in victims]
-        for victim in preempted:
-            self._give_up_what_comes_before(victim)
-        for victim in [victim for victim in preempted if not state.departures.awaited.get(victim.id)]:
+    def _let_unneeded_stay(self, victims: Iterable[Claim]) -> None:
+        """Victims preempted in this pass for whom nobody waits any more stay: what they would give cannot be counted on. A claim
+        whose right to a reservation depends on one of them waits for it instead, if it may preempt it."""
+        state, victims = self.state, list(victims)
+        for victim in victims:
+            self._give_up_behind(victim)
+        for victim in [victim for victim in victims if not state.departures.awaited.get(victim.id)]:
             heir = next((claim for claim in self._depending_on(victim) if may_call_back(state, claim, victim)), None)
             if heir is None:
                 state.unpreempt(victim)
@@ -194,15 +215,15 @@ class PoolPass:
         depending = state.depending_on(victim, units)
         if root.usage > root.subtree:
             return depending
-        state.ledger.lend(victim.department, units)
-        losing = self._last_first() if root.usage > root.subtree else ()
-        first = next((claim for claim in losing if state.lost_its_right(claim)), None)
-        state.ledger.lend(victim.department, -units)
+        with state.trial() as trial:
+            trial.charge(victim.department, units)
+            losing = self._last_first() if root.usage > root.subtree else ()
+            first = next((claim for claim in losing if state.lost_its_right(claim)), None)
         return depending if first is None or first in depending else [*depending, first]
 
-    def _give_up_what_comes_before(self, victim: Claim) -> None:
-        """Whoever counts on a victim that comes before it in its own department competes anew if that one is not preempted for
-        another any more: else it would go for a claim that it stops itself as soon as it waits again."""
+    def _give_up_behind(self, victim: Claim) -> None:
+        """Claims of the victim's department that come after it in the queue compete anew if they alone count on its leaving:
+        else it would leave for a claim that it comes before as soon as it waits again."""
         state = self.state
         if victim.id in state.departures.holder:
             return
@@ -211,18 +232,18 @@ class PoolPass:
             if claim.department == victim.department and queue_order(claim) > queue_order(victim):
                 self.answers.pop(id, None)
                 state.give_up(claim)
-                state.openings += 1
+                state.ask_again = True
 
     def _wait_for(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
         self.state.wait_for(self.state.holds[claim.id], leaver)
-        self.state.openings += 1
+        self.state.ask_again = True
         decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.state.gone_by(leaver))
         self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
 
-    def _stays_as_it_is(self, claim: Claim) -> bool:
-        """Whether a reservation made in this pass would be made again."""
+    def _would_be_made_again(self, claim: Claim) -> bool:
+        """Whether a reservation made in this pass would be made again as it is."""
         state, decision = self.state, self.answers.get(claim.id)
         if decision is None or not_any_more(state, claim, itself_counted=True) is not None:
             return False
@@ -230,38 +251,13 @@ class PoolPass:
             return False
         return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
 
-    def _compete(self, claims: list[Claim], settling: bool = False) -> None:
-        """Answer the claims as their turn comes. Whose usage has moved is ranked anew."""
-        state = self.state
-        competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
-        while (claim := competition.next()) is not None:
-            leavers = state.departures.of(claim) if settling else []
-            before = self.answers.get(claim.id)
-            decision = self._settle(claim) if settling else self._answer(claim)
-            if decision is not None:
-                self.answers[claim.id] = decision
-            new = decision is not None and not settling and decision.decision is not DecisionKind.WAIT
-            if decision is None or (new and state.reserved_behind(claim)):
-                state.openings += 1  # what it held may let others start, what it takes now be in their way
-            if before is not None and decision is not None:
-                self._released.update({*before.waiting_on} - {*decision.waiting_on})
-            if leavers:
-                self._unpreempt([leaver.id for leaver in leavers if leaver.id in state.preempted])
-            competition.again(claim.department)
-            for department in state.moved:
-                if department != claim.department:
-                    competition.again(department)
-            state.moved.clear()
-
-    # Answers ----------------------------------------------------------------------------------------------------------
-
-    def _settle(self, claim: Claim) -> Decision | None:
-        """Step 1, for a claim with a reservation; None when it gave it up and competes anew."""
+    def _settled(self, claim: Claim) -> Decision | None:
+        """The answer to one claim with a reservation; None when it gave it up and competes anew."""
         state, before = self.state, self.answers.get(claim.id)
         if claim.id not in state.holds:
-            return None  # it counted on whom another needs no more
-        if before is not None:  # made in this pass: kept where it is, like those of the snapshot
-            if self._stays_as_it_is(claim):
+            return None  # it counted on a victim that nobody needs any more
+        if before is not None:  # made in this pass
+            if self._would_be_made_again(claim):
                 state.settle(claim)
                 return before
             del self.answers[claim.id]
@@ -279,9 +275,8 @@ class PoolPass:
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserved(claim, needed.places, needed.victims)
             leavers = list(needed.victims)  # what others wait for leaves in any case, and is not the claim's any more
-        with state.as_if(
-            [leaver for leaver in leavers if leaver.id in state.preempted], gone=False
-        ):  # it does without them
+        with state.trial() as trial:
+            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # it does without them
             return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
@@ -309,25 +304,40 @@ class PoolPass:
         return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), leavers)
 
     def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
-        """Units that claims of its department use that come after it and started since the `leavers` were preempted for it, and
-        units that such claims have reserved."""
+        """Units that claims of its department use that come after it in the queue and started since the `leavers` were preempted
+        for it, and units that such claims have reserved."""
         state, order = self.state, queue_order(claim)
-        before = [leaver for leaver in leavers if leaver.id not in state.preempted]
-        used = 0
-        if before:
-            since = min(told_at(leaver, state.pool, state.settings, state.now) for leaver in before)
-            holding = state.holding.get(claim.department, {}).values()
-            later = (other for other in holding if queue_order(other) > order and entered_at(other) >= since)
-            used = sum(state.charges[other.id] for other in later)
-        behind = [other.id for other in self._pending_of[claim.department] if queue_order(other) > order]
-        started = [id for id in behind if id in self.answers and id not in state.holds]
-        reserved = sum(state.holds[id].charged for id in behind if id in state.holds)
-        return used + sum(self.charged.get(id, 0) for id in started), reserved
+        since = [
+            told_at(leaver, state.pool, state.settings, state.now)
+            for leaver in leavers
+            if leaver.id not in state.preempted
+        ]
+        holding = state.holding.get(claim.department, {}).values() if since else ()
+        used = sum(
+            state.charges[other.id]
+            for other in holding
+            if queue_order(other) > order and entered_at(other) >= min(since)
+        )
+        for other in state.started.values():
+            if other.department == claim.department and queue_order(other) > order:
+                used += state.charged(other.id)
+        behind = [state.holds[id] for id in state.reserved.get(claim.department, ())]
+        return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
+
+    # Steps 3 to 5: one claim's answer ---------------------------------------------------------------------------------
+
+    def _answer_queue(self) -> None:
+        """Answer every claim that has no answer yet, in turn."""
+        state = self.state
+        for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
+            decision = self.answers[claim.id] = self._answer(claim)
+            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
+                state.ask_again = True  # what it takes may be in the way of a claim that comes after it
 
     def _answer(self, claim: Claim) -> Decision:
-        """Steps 3 to 5."""
+        """It starts now, or when others have left, or waits."""
         if not_now(self.state, claim) is not None:
-            return self._wait(claim)
+            return Decision(claim.id, DecisionKind.WAIT)
         return (
             self._holds.passing(claim, self._start)
             or self._holds.outranking(claim, self._reserve)
@@ -346,13 +356,12 @@ class PoolPass:
         state.admit(claim, places, drawn)
         self._holds.count_on_end(claim)
         if borrowed:
-            state.openings += 1  # its department may be taken from now, by who was asked before
+            state.ask_again = True  # its department may be taken from now, by who was asked before
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked = self.charged[claim.id] = self.state.asked(claim)
-        own = self.state.own_after(claim)
+        asked, own = self.state.asked(claim), self.state.own_after(claim)
         return own + claim.units - asked, asked - own
 
     def _reserve(self, claim: Claim) -> Decision | None:
@@ -397,37 +406,34 @@ class PoolPass:
             by=max((state.gone_by(leaver) for leaver in waiting_on), default=state.now),
         )
 
-    def _wait(self, claim: Claim) -> Decision:
-        """Step 5."""
-        if not self._is_last:
-            return AGAIN
-        ahead = tuple(self._line[:AHEAD_SHOWN])
-        self._line.append(claim.id)
-        return Decision(claim.id, DecisionKind.WAIT, position=len(self._line), ahead=ahead)
-
     def _wait_and_hold(self, claim: Claim) -> Decision:
         """Step 5, for a claim whose limits would let it start."""
         state = self.state
-        decision = self._wait(claim)
         if state.inside(claim):
             self._holds.make(claim, starving=False)
         elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
             self._holds.make(claim, starving=True)
-        return decision
+        return Decision(claim.id, DecisionKind.WAIT)
 
     # Reasons ----------------------------------------------------------------------------------------------------------
 
-    def explain(self) -> None:
+    def _explain(self) -> None:
         """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
         number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
-        state = self.state
-        for claim in state.pending:
-            decision = self.answers[claim.id]
+        state, waiting = self.state, list[ClaimId]()
+        claims = {claim.id: claim for claim in state.pending}
+        for id, decision in self.answers.items():
+            claim = claims[id]
             if decision.decision is DecisionKind.WAIT:
-                with state.without_its_hold(claim):
-                    self.answers[claim.id] = replace(decision, reasons=self._reasons(claim))
+                with state.trial() as trial:
+                    if id in state.holds:
+                        trial.remove_hold(state.holds[id])
+                    reasons = self._reasons(claim)
+                ahead = tuple(waiting[:AHEAD_SHOWN])
+                waiting.append(id)
+                self.answers[id] = replace(decision, reasons=reasons, position=len(waiting), ahead=ahead)
             elif decision.decision is DecisionKind.IMPOSSIBLE:
-                self.answers[claim.id] = replace(decision, reasons=impossible_now(state, claim, decision.reasons))
+                self.answers[id] = replace(decision, reasons=impossible_now(state, claim, decision.reasons))
 
     def _reasons(self, claim: Claim) -> tuple[Reason, ...]:
         reasons = waiting_reasons(self.state, claim)
@@ -447,74 +453,69 @@ class PoolPass:
             tuple(victim.id for victim in chosen.victims), max(state.gone_by(victim) for victim in chosen.victims)
         )
 
+    # The plan ---------------------------------------------------------------------------------------------------------
 
-# The plan -------------------------------------------------------------------------------------------------------------
+    def decisions(self) -> list[Decision]:
+        """The answers, complete: with who is preempted for each, the lenders of what it borrows and the moves that would help."""
+        state, claims = self.state, {claim.id: claim for claim in self.state.pending}
+        borrowed, victims_for, hints = self._lenders(), self._victims(), Consolidation(state)
+        complete: list[Decision] = []
+        for id, decision in self.answers.items():
+            waits = decision.decision is DecisionKind.WAIT
+            reasons = hints.hinted(claims[id], decision.reasons) if waits else decision.reasons
+            lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
+            if lent or victims or decision.borrowed or reasons is not decision.reasons:
+                units, of_others = (
+                    decision.own + decision.borrowed,
+                    sum(lent.values()),
+                )  # as it is once all are answered
+                decision = replace(
+                    decision, own=units - of_others, borrowed=of_others, from_=lent, victims=victims, reasons=reasons
+                )
+            complete.append(decision)
+        return complete
 
-Answers = Mapping[ClaimId, Decision]
-"""In the order in which they were given."""
+    def _victims(self) -> dict[ClaimId, list[ClaimId]]:
+        """The victims of this pass by the claim that they leave for; if that one gave up, by one that waits for the same."""
+        waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
+        victims: dict[ClaimId, list[ClaimId]] = {}
+        for victim in sorted(self.state.preempted):
+            victims.setdefault(self.state.departures.holder.get(victim, waiting[victim]), []).append(victim)
+        return victims
 
+    def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
+        """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
+        state = self.state
+        if not any(decision.borrowed for decision in self.answers.values()):
+            return {}
+        with state.trial() as trial:
+            for id, hold in state.holds.items():
+                if self.answers[id].decision is DecisionKind.WAIT:
+                    trial.uncharge_hold(hold)
+            return lenders(state.ledger, self._entries())
 
-def decided(state: PassState, answers: Answers, charged: Mapping[ClaimId, int]) -> list[Decision]:
-    """The answers, complete. `charged` is what those who use units now or have a title to them count in the ledger."""
-    asking = {claim.id: claim for claim in state.pending}
-    lending = any(decision.borrowed for decision in answers.values())
-    borrowed = _lenders(state, answers, _entries(state, answers, charged, asking)) if lending else {}
-    victims_for: dict[ClaimId, list[ClaimId]] = {}
-    waiting = {leaver: id for id, decision in answers.items() for leaver in decision.waiting_on}
-    for victim in sorted(state.preempted):  # for its holder; if that one gave up, for who waits for the same victim
-        victims_for.setdefault(state.departures.holder.get(victim, waiting[victim]), []).append(victim)
-    hints = Consolidation(state)
-    complete: list[Decision] = []
-    for id, decision in answers.items():
-        reasons = hints.hinted(asking[id], decision.reasons) if decision.position else decision.reasons
-        lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
-        if lent or victims or decision.borrowed or reasons is not decision.reasons:
-            units, of_others = decision.own + decision.borrowed, sum(lent.values())  # as it is once all are answered
-            decision = Decision(
-                id, decision.decision, units - of_others, of_others, lent, decision.placement, victims, decision.waiting_on,
-                decision.by, reasons, decision.position, decision.ahead, decision.largest,
-            )  # fmt: skip  # thousands of them: half the time of replace()
-        complete.append(decision)
-    return complete
+    def _entries(self) -> Iterator[Entry]:
+        """Who uses units, in the order in which they came by them. A claim that starts and must stay inside the guarantee comes
+        before what others of its department have reserved, as it will in the next pass."""
+        state = self.state
+        for claims in state.holding.values():
+            for claim in claims.values():
+                yield Entry(claim.id, claim.department, state.charges[claim.id], (0, entered_at(claim)))
+        for turn, (id, decision) in enumerate(self.answers.items()):
+            if decision.own + decision.borrowed:
+                claim = state.claims[id]
+                first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
+                yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
 
-
-def _lenders(
-    state: PassState, answers: Answers, entries: Iterable[Entry]
-) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
-    """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
-    waiting = [hold for id, hold in state.holds.items() if answers[id].decision is DecisionKind.WAIT]
-    for hold in waiting:
-        state.ledger.lend(hold.claim.department, -hold.charged)
-    found = lenders(state.ledger, entries)
-    for hold in waiting:
-        state.ledger.lend(hold.claim.department, hold.charged)
-    return found
-
-
-def _entries(
-    state: PassState, answers: Answers, charged: Mapping[ClaimId, int], asking: Mapping[ClaimId, Claim]
-) -> Iterator[Entry]:
-    """Who uses units, in the order in which they came by them. Who starts and must stay inside the guarantee holds from now on,
-    as in the next pass: what others of its department have reserved stands behind it."""
-    for claims in state.holding.values():
-        for claim in claims.values():
-            yield Entry(claim.id, claim.department, state.charges[claim.id], (0, entered_at(claim)))
-    for turn, id in enumerate(id for id, decision in answers.items() if decision.own + decision.borrowed):
-        claim = asking[id]
-        holds = answers[id].decision is DecisionKind.ADMIT and claim.must_stay_inside
-        yield Entry(id, claim.department, charged[id], (0, state.now) if holds else (1, turn))
-
-
-def withdrawn(state: PassState, answers: Answers) -> list[ClaimId]:
-    """Step 7: leaving claims that were preempted for somebody, are needed by nobody now, have time left before their
-    deadline, and whose units the limits still bear."""
-    needed = {leaver for decision in answers.values() for leaver in decision.waiting_on}
-    stay: list[ClaimId] = []
-    if state.pool.cluster_unreachable_since is not None:
+    def withdrawn(self) -> list[ClaimId]:
+        """Step 7: leaving claims that were preempted for somebody, are needed by nobody now, have time left before their
+        deadline, and whose units the limits still bear."""
+        state, stay = self.state, list[ClaimId]()
+        needed = {leaver for decision in self.answers.values() for leaver in decision.waiting_on}
+        reachable = state.pool.cluster_unreachable_since is None
+        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id) if reachable else ():
+            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
+            if preempted and leaver.id not in needed and state.may_return(leaver):
+                state.ledger.add(leaver.department, leaver.units)
+                stay.append(leaver.id)
         return stay
-    for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-        preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
-        if preempted and leaver.id not in needed and state.may_return(leaver):
-            state.ledger.add(leaver.department, leaver.units)
-            stay.append(leaver.id)
-    return stay

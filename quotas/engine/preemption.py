@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from quotas.engine.node_clearing import clear
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot
+from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot, spot_on
 from quotas.engine.preemption_rules import (
     Fairness,
     Preemptor,
@@ -97,7 +97,8 @@ def _own_first(
     """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
     charges = state.charges
     mine = cheapest_sum(own, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
-    with state.as_if(mine, gone=True):
+    with state.trial() as trial:
+        trial.leave(mine)
         rest = [claim for claim in own if claim not in mine]
         others = _best(
             state,
@@ -118,17 +119,13 @@ def still_needed(
     account = state.ledger[claim.department]
     above = state.asked(claim) - account.own_left - used_behind
     reserved_behind = max(0, min(reserved_behind, above))
-    state.ledger.lend(claim.department, -reserved_behind)
-    try:
-        with state.as_if(leavers, gone=False):
-            preemptor = preemptor_of(state, claim)
-            preemptor = replace(
-                preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind
-            )
-            found = (_settled(state, preemptor, tuple(leavers), fairness) for fairness in _fairness(state, preemptor))
-            return next((chosen for chosen in found if chosen is not None), None)
-    finally:
-        state.ledger.lend(claim.department, reserved_behind)
+    with state.trial() as trial:
+        trial.charge(claim.department, -reserved_behind)
+        trial.stay(leavers)
+        preemptor = preemptor_of(state, claim)
+        preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
+        found = (_settled(state, preemptor, tuple(leavers), fairness) for fairness in _fairness(state, preemptor))
+        return next((chosen for chosen in found if chosen is not None), None)
 
 
 def still_needs_all(state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int) -> bool:
@@ -141,15 +138,11 @@ def still_needs_all(state: PassState, claim: Claim, leavers: Collection[Claim], 
     lost = any(slot == NOWHERE or free.row[slot] < 0 for slot in hold.need)
     if lost or not whole or not needs_all(state, claim, ids):
         return False
-    charges = state.charges
-    entries = [(claim.department, -hold.charged), *((leaver.department, charges[leaver.id]) for leaver in leavers)]
-    for department, units in entries:
-        state.ledger.lend(department, units)
-    preemptor = preemptor_of(state, claim)
-    allowed = permitted(state, replace(preemptor, renewing=True, used_behind=used_behind), leavers, Fairness.BEFORE)
-    for department, units in entries:
-        state.ledger.lend(department, -units)
-    return allowed
+    with state.trial() as trial:
+        trial.charge(claim.department, -hold.charged)
+        trial.recharge(leavers)
+        preemptor = replace(preemptor_of(state, claim), renewing=True, used_behind=used_behind)
+        return permitted(state, preemptor, leavers, Fairness.BEFORE)
 
 
 def _best(
@@ -384,11 +377,10 @@ def _node_cost(
     state: PassState, preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()
 ) -> NodeCost:
     """The cheapest node_cost to make a place on the node if some of these claims go."""
-    if (
-        not claims
-        or state.free_later.spot_with(preemptor.claim, (host,), [(state.vectors[c.id], 1) for c in claims]) is None
-    ):
-        return NodeCost(NEVER)
+    with state.trial() as trial:
+        trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
+        if not claims or spot_on(host, preemptor.claim, state.free_later.row) is None:
+            return NodeCost(NEVER)
     own = sum(claim.id in mine for claim in claims)
     if own not in (0, len(claims)) or (own and preemptor.inside):
         return NodeCost((0,))

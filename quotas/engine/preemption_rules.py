@@ -64,15 +64,12 @@ def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
     preemptor = preemptor_of(state, claim)
     if victim.department == claim.department:
         return _within(preemptor, victim) and may_be_preempted(state, False, victim)
-    charges = (victim.department, state.charges[victim.id]), (claim.department, -state.holds[claim.id].charged)
-    for department, units in charges:
-        state.ledger.lend(department, units)
-    allowed = permitted(state, preemptor_of(state, claim), (victim,), Fairness.BEFORE) and may_be_preempted(
-        state, False, victim
-    )
-    for department, units in charges:
-        state.ledger.lend(department, -units)
-    return allowed
+    if not may_be_preempted(state, False, victim):
+        return False
+    with state.trial() as trial:
+        trial.recharge((victim,))
+        trial.charge(claim.department, -state.holds[claim.id].charged)
+        return permitted(state, preemptor_of(state, claim), (victim,), Fairness.BEFORE)
 
 
 def candidate_departments(state: PassState, preemptor: Preemptor, own: Iterable[Claim]) -> set[DepartmentId]:
@@ -93,17 +90,17 @@ def candidate_departments(state: PassState, preemptor: Preemptor, own: Iterable[
     met: dict[str, list[tuple[Account, Account]]] | None = None
     departments: set[DepartmentId] = set()
     gone = 0
-    ledger.lend(preemptor.account.id, net)
-    for mine in towards.values():
-        usage = mine.usage - gone  # were all gone that it may take from below here
-        right = right_of(preemptor, fair, mine, usage)
-        if right is not Right.NONE:
-            met = met or _where_paths_meet(ledger, towards, ledger.above - {preemptor.account.id})
-            least = share(mine, usage) if right is Right.FAIR else 0
-            found = [theirs for theirs, top in met.get(mine.id, ()) if share(top, top.usage) >= least]
-            departments.update(account.id for account in found)
-            gone += sum(account.usage for account in found)
-    ledger.lend(preemptor.account.id, -net)
+    with state.trial() as trial:
+        trial.charge(preemptor.account.id, net)
+        for mine in towards.values():
+            usage = mine.usage - gone  # were all gone that it may take from below here
+            right = right_of(preemptor, fair, mine, usage)
+            if right is not Right.NONE:
+                met = met or _where_paths_meet(ledger, towards, ledger.above - {preemptor.account.id})
+                least = share(mine, usage) if right is Right.FAIR else 0
+                found = [theirs for theirs, top in met.get(mine.id, ()) if share(top, top.usage) >= least]
+                departments.update(account.id for account in found)
+                gone += sum(account.usage for account in found)
     return departments
 
 
@@ -216,7 +213,7 @@ def may_lose(
 def permitted(state: PassState, preemptor: Preemptor, victims: Iterable[Claim], fairness: Fairness) -> bool:
     """Whether the victims may go together: those nearest to the preemptor in the tree first, since they let it take more further
     away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
-    preemptor's right reaches it. The ledger is the same afterwards."""
+    preemptor's right reaches it."""
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     own: list[Claim] = []
     others: list[Claim] = []
@@ -225,22 +222,17 @@ def permitted(state: PassState, preemptor: Preemptor, victims: Iterable[Claim], 
     if not others:
         return True
     others.sort(key=lambda victim: (victim.units, victim.id))
-    gone = [(mine, preemptor.asked - preemptor.used_behind - sum([charges[victim.id] for victim in own]))]
-    ledger.lend(*gone[0])
     towards = _children_towards(preemptor.account)
     if not ledger.flat:
         nearest = [account.id for account in towards.values()]
         others.sort(key=lambda victim: nearest.index(_paths_meet(towards, ledger[victim.department])[0].id))
-    try:
+    with state.trial() as trial:
+        trial.charge(mine, preemptor.asked - preemptor.used_behind - sum([charges[victim.id] for victim in own]))
         for victim in others:
             if not _may_take(state, preemptor, towards, victim, fairness):
                 return False
-            gone.append((victim.department, -charges[victim.id]))
-            ledger.lend(*gone[-1])
+            trial.charge(victim.department, -charges[victim.id])
         return True
-    finally:
-        for department, units in gone:
-            ledger.lend(department, -units)
 
 
 def _may_take(
@@ -268,21 +260,17 @@ def within_reach(state: PassState, preemptor: Preemptor, claims: Iterable[Claim]
     for claim in claims:
         theirs.setdefault(claim.department, []).append(claim)
     found = theirs.pop(mine, [])
-    moved = [(mine, preemptor.asked - preemptor.used_behind - sum(charges[claim.id] for claim in found))]
-    ledger.lend(*moved[0])
     nearer: dict[str, list[DepartmentId]] = {}
     for department in theirs:
         nearer.setdefault(_paths_meet(towards, ledger[department])[0].id, []).append(department)
-    for side in towards.values():
-        here = {
-            other: _takeable(state, preemptor, towards, theirs[other], fairness) for other in nearer.get(side.id, ())
-        }
-        for department, open_here in here.items():
-            found = found + open_here
-            moved.append((department, -sum(charges[claim.id] for claim in open_here)))
-            ledger.lend(*moved[-1])
-    for department, units in moved:
-        ledger.lend(department, -units)
+    with state.trial() as trial:
+        trial.charge(mine, preemptor.asked - preemptor.used_behind - sum(charges[claim.id] for claim in found))
+        for side in towards.values():
+            departments = nearer.get(side.id, ())
+            reached = [_takeable(state, preemptor, towards, theirs[other], fairness) for other in departments]
+            for claims in reached:
+                found = [*found, *claims]
+                trial.uncharge(claims)
     return found
 
 

@@ -23,6 +23,7 @@ from quotas.engine.placement import (
     find_places,
     free_units,
     has_spot,
+    spot_on,
 )
 from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
@@ -95,7 +96,8 @@ def could_start(state: PassState, claim: Claim) -> bool:
     others = state.free_in_both
     if claim.pods == 1 and not claim.same_domain:
         return has_spot(others, claim, state.pool)
-    with others.also([hold.free_part]):
+    with state.trial() as trial:
+        trial.free(others, [hold.free_part])
         return find_places(claim, state.pool, others, hold.charged) is not None
 
 
@@ -116,7 +118,8 @@ def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> b
         return surplus < min(given, default=0) and not state.departures.unclaimed
     if claim.pods == 1 and not claim.same_domain and not has_spot(free, claim, state.pool):
         return not any(_fits_there(state, hold, leaver) for leaver in leavers)
-    with free.also([hold.need]):
+    with state.trial() as trial:
+        trial.free(free, [hold.need])
         return not any(_fits_beside(state, claim, state.vectors[leaver], hold.charged) for leaver in leavers)
 
 
@@ -128,14 +131,18 @@ def _fits_there(state: PassState, hold: Hold, leaver: ClaimId) -> bool:
     host = None if hold.node is None else state.hosts.get(hold.node)
     if host is None or hold.needed_at.get(leaver) == (version := free.version(host)):
         return False
-    fits = free.spot_with(hold.claim, [host], [(hold.need, 1), (vector, -1)]) is not None
+    with state.trial() as trial:
+        trial.free(free, [hold.need])
+        trial.take(free, [vector])
+        fits = spot_on(host, hold.claim, free.row) is not None
     if not fits:
         hold.needed_at[leaver] = version
     return fits
 
 
 def _fits_beside(state: PassState, claim: Claim, vector: Vector, asked: int) -> bool:
-    with state.free_later.also([vector], -1):
+    with state.trial() as trial:
+        trial.take(state.free_later, [vector])
         return find_places(claim, state.pool, state.free_later, asked) is not None
 
 
@@ -195,7 +202,7 @@ class Holds:
         for hold in holds:
             self._state.put(hold)
         if decision is not None and any(self._lost_its_right(hold) for hold in holds):
-            self._state.openings += 1
+            self._state.ask_again = True
         return decision
 
     def _lost_its_right(self, hold: Hold) -> bool:
@@ -254,7 +261,8 @@ class Holds:
         """Places once the first `count` running claims with an end are gone; what those give who are told is free already."""
         state = self._state
         ended = [id for _, id in self._ends[:count] if id not in state.preempted]
-        with state.free_later.also(state.vectors[id] for id in ended):
+        with state.trial() as trial:
+            trial.free(state.free_later, [state.vectors[id] for id in ended])
             return state.places(claim, state.free_later)
 
     def _anywhere(self, claim: Claim) -> Places:

@@ -7,12 +7,11 @@ preference, what may still be better than the best so far, as long as LOOKS last
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import Places, has_spot, spot_on
+from quotas.engine.placement import Places, best_spot, has_spot, spot_on
 from quotas.engine.preemption_rules import (
     Fairness,
     Preemptor,
@@ -118,7 +117,7 @@ def search(
         claims = within_reach(state, preemptor, claims, fairness)
         if makes_room(state, preemptor, claims) is None:
             return None
-    is_permitted = _may_go(state, preemptor, claims, fairness)
+    is_permitted = _permission(state, preemptor, claims, fairness)
     found = [
         victims
         for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(state, preemptor, claims))
@@ -130,7 +129,7 @@ def search(
     )
 
 
-def _may_go(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> IsPermitted:
+def _permission(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> IsPermitted:
     """Whether sets of these claims are permitted. Who may not go alone, and that are most, may not go with others either:
     the more go the less their departments use. Only those on the preemptor's own side of the tree let it take more."""
     mine = _side(preemptor.account)
@@ -320,7 +319,8 @@ def makes_room(state: PassState, preemptor: Preemptor, victims: Iterable[Claim])
     """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
     The state are the same afterwards."""
     victims = tuple(victims)
-    with state.by_right_as_if(victims, gone=True):
+    with state.trial() as trial:
+        trial.uncharge(victims)
         entitled = state.entitled(preemptor.claim)
     return _places_without(state, preemptor.claim, victims) if entitled else None
 
@@ -332,13 +332,16 @@ def _places_without(state: PassState, claim: Claim, victims: tuple[Claim, ...]) 
         pool.nodes is None or claim.pods > 1 or claim.same_domain or claim.is_recall or claim.reserved is not None
     )
     if anywhere or has_spot(free, claim, pool):
-        with free.also(vectors):
+        with state.trial() as trial:
+            trial.free(free, vectors)
             return state.places(claim, free)
     given = sum([vector[state.pool_slot] for vector in vectors])
     if free.row[state.pool_slot] + given < state.asked(claim):
         return None
     names = {placed.node for victim in victims for placed in victim.placement or ()}
-    spot = free.spot_with(claim, state.in_order(names), [(vector, 1) for vector in vectors])
+    with state.trial() as trial:
+        trial.free(free, vectors)
+        spot = best_spot(claim, state.in_order(names), free.row)
     return None if spot is None else (spot.placed,)
 
 
@@ -346,9 +349,10 @@ def waste(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...]) ->
     """What the preemptor's places make useless for others once the victims are gone (placement.py), of all its pods together."""
     claim, free = preemptor.claim, state.free_later
     wasted: list[tuple[float, ...]] = []
-    with state.as_if(victims, gone=True), ExitStack() as taken:
+    with state.trial() as trial:
+        trial.leave(victims)
         for placed in state.places(claim, free) or ():
             spot = spot_on(state.hosts[placed.node], claim, free.row)
             wasted.append(() if spot is None else spot.waste)
-            taken.enter_context(free.also([state.space.taken(claim, (placed,), 0)], -1))
+            trial.take(free, [state.space.taken(claim, (placed,), 0)])
     return tuple(map(sum, zip(*wasted, strict=True)))

@@ -5,7 +5,6 @@ not start whatever is free; `waiting_reasons` what it waits for. `Consolidation`
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -13,6 +12,7 @@ from quotas.engine.mig_layouts import profile_of, profiles_of
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import (
     Host,
+    Trial,
     Vector,
     best_in,
     best_spot,
@@ -333,7 +333,8 @@ class Consolidation:
         hold = self._state.holds.get(claim.id)
         key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
         if key not in self._machines:
-            with self._free.also([hold.free_part] if hold else []):
+            with Trial() as trial:
+                trial.free(self._free, [hold.free_part] if hold else [])
                 self._machines[key] = nearest_machine(claim, self._pool, self._free)
         return self._machines[key]
 
@@ -354,37 +355,37 @@ class Consolidation:
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
         one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._state.holds.get(claim.id)
-        with ExitStack() as done:
-            done.enter_context(self._free.also([hold.free_part] if hold else []))  # what is held for the claim itself
+        with Trial() as trial:
+            trial.free(self._free, [hold.free_part] if hold else [])  # what is held for the claim itself
             for _ in range(claim.pods):
-                if self._take(one, hosts, done) is not None:
+                if self._take(one, hosts, trial) is not None:
                     continue
-                made = self._room_for(one, hosts, {(move.claim, move.pod) for move in moves}, done)
+                made = self._room_for(one, hosts, {(move.claim, move.pod) for move in moves}, trial)
                 if made is None:
                     return None
                 moves += made
         return tuple(moves)
 
-    def _take(self, one: Claim, hosts: Sequence[Host], done: ExitStack) -> Placed | None:
-        """The best place for a pod on these nodes, if there is any: taken until `done` is left."""
+    def _take(self, one: Claim, hosts: Sequence[Host], trial: Trial) -> Placed | None:
+        """The best place for a pod on these nodes, if there is any: taken on trial."""
         everywhere = hosts is self._hosts
         spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, hosts, self._free.row)
         if spot is None:
             return None
-        done.enter_context(self._free.also([self._free.space.taken(one, (spot.placed,))], -1))
+        trial.take(self._free, [self._free.space.taken(one, (spot.placed,))])
         return spot.placed
 
     def _room_for(
-        self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]], done: ExitStack
+        self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]], trial: Trial
     ) -> list[Move] | None:
-        """The fewest moves that free a place for one more pod. They, and the pod, stand until `done` is left."""
+        """The fewest moves that free a place for one more pod. They, and the pod, stand on trial."""
         short = list(self._short(one, hosts, moved))
         for count in range(1, MOST_MOVES + 1):
             for host, pods in self._candidates(short, count):
                 if not self._tries:
                     return None
                 self._tries -= 1
-                made = self._moved(one, host, pods, done)
+                made = self._moved(one, host, pods, trial)
                 if made is not None:
                     return made
         return None
@@ -420,20 +421,20 @@ class Consolidation:
                 if sum(pod.claim.on_card for pod in pods) >= lacking:
                     yield host, pods
 
-    def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], done: ExitStack) -> list[Move] | None:
+    def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], trial: Trial) -> list[Move] | None:
         """The moves of these pods, if one more then fits on the node and each of them elsewhere; the largest choose first."""
-        with ExitStack() as tried:
-            tried.enter_context(self._free.also(pod.vector for pod in pods))
-            if self._take(one, [host], tried) is None:
-                return None
-            moves = []
-            for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)):
-                to = self._take(pod.claim, self._hosts, tried)
-                if to is None:
-                    return None
-                moves.append(Move(pod.claim.id, pod.placed.pod, pod.placed.node, to.node, to.cards, to.start))
-            done.enter_context(tried.pop_all())
-        return moves
+        before, moves = trial.mark(), list[Move]()
+        trial.free(self._free, [pod.vector for pod in pods])
+        fits = self._take(one, [host], trial) is not None
+        for pod in sorted(pods, key=lambda pod: (-pod.claim.on_card, pod.key)) if fits else ():
+            to = self._take(pod.claim, self._hosts, trial)
+            if to is None:
+                break
+            moves.append(Move(pod.claim.id, pod.placed.pod, pod.placed.node, to.node, to.cards, to.start))
+        if len(moves) == len(pods):
+            return moves
+        trial.rollback(before)
+        return None
 
     def _movable(self) -> dict[str, list[Running]]:
         """Every pod that may be preempted, by node, smallest first. Pods of a gang in one domain stay together."""

@@ -123,13 +123,13 @@ def test_who_leaves_for_others_comes_last() -> None:
         departures.enter(leaver)
     departures.hold(mine, me)
     departures.hold(others, other)
-    departures.begin(other)
+    departures.hold_added(other)
     departures.hold(others, me)  # it does for another already
-    assert [leaver.id for leaver in departures.nearest(me)] == ["m", "n", "o"]
-    assert [leaver.id for leaver in departures.nearest(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
+    assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m", "n", "o"]
+    assert [leaver.id for leaver in departures.in_turn_for(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
     departures.stay(nobodys)
     departures.stay(others)
-    assert [leaver.id for leaver in departures.nearest(me)] == ["m"]
+    assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m"]
 
 
 def test_a_victim_is_needed_no_longer_in_the_same_pass_when_a_later_round_finds_better() -> None:

@@ -49,7 +49,7 @@ def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pyte
 
         return may_go
 
-    monkeypatch.setattr(victim_search, "_may_go", each)
+    monkeypatch.setattr(victim_search, "_permission", each)
     assert quick == [decide(snapshot) for snapshot in snapshots]
     assert sum(many > 2 for many in asked) > 1000
 

@@ -9,7 +9,7 @@ import pytest
 from quotas.engine import invariants
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
-from quotas.engine.planning_pass import PoolPass, decide
+from quotas.engine.planning_pass import PlanningPass, decide
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -97,7 +97,7 @@ def behind(now: int, *claims: Claim) -> tuple[int, int]:
     snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
     state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     waiting = state.claims[ClaimId("mine")]
-    return PoolPass(state)._behind(waiting, state.departures.of(waiting))
+    return PlanningPass(state)._behind(waiting, state.departures.of(waiting))
 
 
 def test_what_started_since_does_not_take_the_right_to_those_told_before() -> None:

@@ -221,9 +221,9 @@ def test_who_would_lose_the_right_calls_back_whom_another_does_not_need(
     asking = [pending("big", "keeper", 4, submitted_at=-100), pending("small", "owner", 1, submitted_at=-10)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4, 4, 4, 4)), departments, [*guests, *asking], notice=600)
     rounds: list[int] = []
-    settle = planning_pass.PoolPass._settle_reservations
+    settle = planning_pass.PlanningPass._settle_reservations
     monkeypatch.setattr(
-        planning_pass.PoolPass, "_settle_reservations", lambda done: (rounds.append(1), settle(done))[1]
+        planning_pass.PlanningPass, "_settle_reservations", lambda done: (rounds.append(1), settle(done))[1]
     )
     plan = decide(snapshot)
     assert len(rounds) == 3

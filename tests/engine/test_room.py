@@ -10,6 +10,7 @@ from quotas.engine.placement import (
     Room,
     Row,
     Space,
+    Trial,
     best_spot,
     find_places,
     largest_pod,
@@ -126,7 +127,8 @@ def a_space(cards: int, units: int) -> tuple[Space, int, int]:
 def test_room_that_is_lent_for_a_while_is_returned() -> None:
     space, card, pool = a_space(1, 1)
     room = Room(space)
-    with room.also([{card: 1}, {card: 1, NOWHERE: 1}]):
+    with Trial() as trial:
+        trial.free(room, [{card: 1}, {card: 1, NOWHERE: 1}])
         assert room.row[card] == 3
     assert room.row == [0, *space.capacity[1:]]
     assert room.row[card] == room.row[pool] == 1
@@ -145,9 +147,11 @@ def test_what_two_rooms_have_in_common_follows_both() -> None:
     now.add({card: 3, pool: 3}, -1)
     later.add({card: 2, pool: 2, NOWHERE: 1}, -1)
     assert shared() == (1, 5)
-    with later.also([{card: 2, pool: 2}], -1):
+    with Trial() as trial:
+        trial.take(later, [{card: 2, pool: 2}])
         assert shared() == (0, 4)
-    with later.also([{card: 2, pool: 2}]):
+    with Trial() as trial:
+        trial.free(later, [{card: 2, pool: 2}])
         assert shared() == (1, 5)
     now.add({card: 3, pool: 3})
     assert shared() == (2, 6)

@@ -264,7 +264,7 @@ def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> No
         if claim.id in state.holds or makes_room(state, preemptor_of(state, claim), ()) is not None:
             continue
         chosen = choose(state, claim)
-        with patch.object(state, "ways", {}), patch.object(state.free_later, "_rankings", {}):
+        with patch.object(state, "node_costs", {}), patch.object(state.free_later, "_rankings", {}):
             assert choose(state, claim) == chosen
         if chosen is not None:
             state.preempt(chosen.victims)
