@@ -218,9 +218,7 @@ def test_who_changes_places_and_changes_them_back_does_not_keep_a_pass_busy(
     """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it. In town 197 the
     right is another department's: the pool does not bear all reservations while that one stays."""
     turns: list[int] = []
-    compete = planning_pass.PlanningPass._compete
-    monkeypatch.setattr(
-        planning_pass.PlanningPass, "_compete", lambda *about, **how: (turns.append(1), compete(*about, **how))[1]
-    )
+    in_turn = planning_pass.PlanningPass._in_turn
+    monkeypatch.setattr(planning_pass.PlanningPass, "_in_turn", lambda *about: (turns.append(1), in_turn(*about))[1])
     decide(a_town(seed))
     assert len(turns) <= 30  # of 800
