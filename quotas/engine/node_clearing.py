@@ -16,7 +16,7 @@ from typing import Any
 from quotas.engine.mig_layouts import Profile, profile_of
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import NOWHERE, Host, Slot, spot_on
-from quotas.engine.preemption_rules import Fairness, Preemptor, lacking_anywhere, lacking_of_pool, permitted
+from quotas.engine.preemption_rules import Preemptor, lacking_anywhere, lacking_of_pool, permitted
 from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.victim_search import Cost, makes_room
@@ -37,13 +37,12 @@ class Allowances:
 
     def __init__(
         self,
-        state: PassState,
         preemptor: Preemptor,
         claims: Iterable[Claim],
-        fairness: Fairness,
         nearer_gone: bool = False,
     ) -> None:
-        self._state, self._preemptor, self._fairness = state, preemptor, fairness
+        state = preemptor.state
+        self._state, self._preemptor = preemptor.state, preemptor
         self._charges = state.charges
         claims = tuple(claims)
         above = _ancestors(preemptor.account)
@@ -71,7 +70,7 @@ class Allowances:
             kind = claim.department, self._charges[claim.id], claim.priority
             own = claim.department == self._preemptor.account.id
             if kind not in known:
-                known[kind] = own or permitted(self._state, self._preemptor, (claim,), self._fairness)
+                known[kind] = own or permitted(self._preemptor, (claim,))
             if known[kind]:
                 self.reach.append(claim)
                 for account in () if own else self._paths[claim.department]:
@@ -99,7 +98,7 @@ class Allowances:
         def may_go(gone: int) -> bool:
             with self._state.trial() as trial:
                 trial.charge(account.id, -gone)
-                return permitted(self._state, self._preemptor, (claim,), self._fairness)
+                return permitted(self._preemptor, (claim,))
 
         if may_go(most):
             return most
@@ -474,17 +473,16 @@ Victims = tuple[Claim, ...]
 
 
 def clear(
-    state: PassState,
     preemptor: Preemptor,
     claims: Sequence[Claim],
-    fairness: Fairness,
     cost: Cost,
     hosts: Collection[Host] | None = None,
 ) -> Victims | None:
     """The best set found that makes a place on these nodes (None: on any), or None if there is none. The order of preference is
     gone through level by level: spare its own, leave everybody what is promised, take the lowest priorities; within a level
     the least lost work."""
-    clearing = Clearing(state, preemptor, fairness, cost, state.hosts.values() if hosts is None else hosts)
+    state = preemptor.state
+    clearing = Clearing(preemptor, cost, state.hosts.values() if hosts is None else hosts)
     found = clearing.cheapest(claims, keep_guarantees=False, widths=(NARROW, WIDE))
     if not found:
         return found
@@ -500,9 +498,7 @@ def clear(
 class Clearing:
     """One preemptor's search."""
 
-    state: PassState
     preemptor: Preemptor
-    fairness: Fairness
     cost: Cost
     hosts: Collection[Host]
 
@@ -525,16 +521,14 @@ class Clearing:
     ) -> Victims | None:
         """The cheapest set of these, or None. In a tree, and for who would borrow, some may only go after others; and hardly ever
         more units are lacking, for the right to a place or of the pool as a whole, than those who stand there give."""
-        state, preemptor = self.state, self.preemptor
+        state, preemptor = self.preemptor.state, self.preemptor
         for nearer_gone in (False, True) if not state.ledger.flat or not preemptor.inside else (False,):
-            allowances = Allowances(state, preemptor, sorted(claims, key=_id), self.fairness, nearer_gone)
-            if makes_room(state, preemptor, allowances.reach) is None:
+            allowances = Allowances(preemptor, sorted(claims, key=_id), nearer_gone)
+            if makes_room(preemptor, allowances.reach) is None:
                 continue
-            prices = _prices(state, preemptor, allowances.reach)
-            for width, lacking in product(widths, (0, max(0, lacking_anywhere(state, preemptor)))):
-                sets, truncated = _sets(
-                    state, preemptor, self.hosts, allowances, prices, keep_guarantees, width, lacking
-                )
+            prices = _prices(preemptor, allowances.reach)
+            for width, lacking in product(widths, (0, max(0, lacking_anywhere(preemptor)))):
+                sets, truncated = _sets(preemptor, self.hosts, allowances, prices, keep_guarantees, width, lacking)
                 found = self._first(sets, allowances.reach, prices, lacking > 0)
                 if found is not None:
                     return found
@@ -548,8 +542,8 @@ class Clearing:
         """The best of the sets that may go and make room; if none does and they may be completed, one that has been."""
         by_cost = sorted((self._claims(option.victims) for option in sets), key=self._cost)
         for victims in by_cost[:TRIED]:
-            allowed = permitted(self.state, self.preemptor, victims, self.fairness)
-            if allowed and makes_room(self.state, self.preemptor, victims) is not None:
+            allowed = permitted(self.preemptor, victims)
+            if allowed and makes_room(self.preemptor, victims) is not None:
                 return victims
         completed = (self._completed(victims, claims, prices) for victims in by_cost[:COMPLETED] if complete)
         return next((victims for victims in completed if victims is not None), None)
@@ -558,28 +552,29 @@ class Clearing:
         return self.cost(victims) if victims else ()
 
     def _claims(self, ids: Iterable[ClaimId]) -> Victims:
-        return tuple(self.state.claims[id] for id in sorted(ids))
+        return tuple(self.preemptor.state.claims[id] for id in sorted(ids))
 
     def _completed(self, victims: Victims, claims: Sequence[Claim], prices: Mapping[ClaimId, int]) -> Victims | None:
         """The victims, and whoever else must go for the right to their places: those nearer to the preemptor, and its own, may
         give the right to others."""
-        state, preemptor, charges = self.state, self.preemptor, self.state.charges
-        allowed = permitted(state, preemptor, victims, self.fairness)
-        lacking, given = lacking_of_pool(state, preemptor), sum(charges[victim.id] for victim in victims)
+        preemptor, charges = self.preemptor, self.preemptor.state.charges
+        allowed = permitted(preemptor, victims)
+        lacking, given = lacking_of_pool(preemptor), sum(charges[victim.id] for victim in victims)
         rest = [claim for claim in claims if claim not in victims]
         for claim in sorted(rest, key=lambda claim: (prices[claim.id], claim.id)):
             more = (*victims, claim)
-            allowed_with_it = permitted(state, preemptor, more, self.fairness)
+            allowed_with_it = permitted(preemptor, more)
             if allowed and not allowed_with_it:
                 continue
             victims, given, allowed = more, given + charges[claim.id], allowed_with_it
-            if allowed and given >= lacking and makes_room(state, preemptor, victims) is not None:
+            if allowed and given >= lacking and makes_room(preemptor, victims) is not None:
                 return victims
         return None
 
 
-def _prices(state: PassState, preemptor: Preemptor, claims: Iterable[Claim]) -> dict[ClaimId, int]:
+def _prices(preemptor: Preemptor, claims: Iterable[Claim]) -> dict[ClaimId, int]:
     """What each costs in the order of preference, as one number: sums compare as the order does."""
+    state = preemptor.state
     ledger, fair, prices = state.ledger, state.settings.fair_sharing, dict[ClaimId, int]()
     shares = sorted({_share(ledger[claim.department]) for claim in claims}, reverse=True) if fair else []
     turn = {share: n for n, share in enumerate(shares)}
@@ -605,7 +600,6 @@ def _share(account: Account) -> Share:
 
 
 def _sets(
-    state: PassState,
     preemptor: Preemptor,
     nodes: Collection[Host],
     allowances: Allowances,
@@ -615,6 +609,7 @@ def _sets(
     lacking: int,
 ) -> tuple[list[Option], bool]:
     """Sets that give all pods a place; and whether there may be others."""
+    state = preemptor.state
     on_node: dict[str, list[Claim]] = {}
     parts: dict[ClaimId, set[object]] = {}
     by_card = not all(host.whole <= 1 or host.node.instances is not None for host in nodes)

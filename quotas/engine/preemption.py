@@ -39,7 +39,7 @@ COMPARED = 4
 
 
 Bound = tuple[object, ...]
-"""The beginning of a cost (victims.py) that no set on the node is below."""
+"""The beginning of a cost that no set on the node is below."""
 NEVER: Bound = LAST
 """Of a node where no set makes a place."""
 
@@ -62,52 +62,46 @@ class Chosen:
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The victims for a claim, or None when no permitted set makes it fit."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
-    own = own_candidates(state, preemptor)
+    own = own_candidates(preemptor)
     if own and not preemptor.inside:  # who would borrow spares others if its own claims suffice
-        chosen = _best(state, preemptor, own, (), Fairness.BEFORE)
+        chosen = _best(preemptor, own, ())
         if chosen is not None:
             return chosen
-    departments = candidate_departments(state, preemptor, own)
+    departments = candidate_departments(preemptor, own)
     if not departments and not (preemptor.inside and own):
         return None
     many = len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
-    if own and many and not preemptor.inside and _by_right_alone(state, preemptor):
-        return _own_first(state, preemptor, own, departments)
-    for fairness in _fairness(state, preemptor):
-        chosen = _best(state, preemptor, own, departments, fairness)
-        if chosen is not None:
-            return chosen
-    return None
+    if own and many and not preemptor.inside and _by_right_alone(preemptor):
+        return _own_first(preemptor, own, departments)
+    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
+    return next((chosen for chosen in found if chosen is not None), None)
 
 
-def _fairness(state: PassState, preemptor: Preemptor) -> Iterable[Fairness]:
-    """The node_costs to look at shares, in the order in which they are tried."""
-    by_right = preemptor.inside and state.ledger.flat  # in a tree it may borrow further up
-    return Fairness if state.settings.fair_sharing and not by_right else (Fairness.BEFORE,)
+def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
+    """The preemptor with each way to compare shares, the strict one first; only one where shares do not matter."""
+    by_right = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
+    if by_right or not preemptor.state.settings.fair_sharing:
+        return (preemptor,)
+    return (replace(preemptor, fairness=fairness) for fairness in Fairness)
 
 
-def _by_right_alone(state: PassState, preemptor: Preemptor) -> bool:
+def _by_right_alone(preemptor: Preemptor) -> bool:
     """Whether it may take others' claims only inside its guarantee."""
+    state = preemptor.state
     return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
 
 
-def _own_first(
-    state: PassState, preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]
-) -> Chosen | None:
+def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
     """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
+    state = preemptor.state
     charges = state.charges
     mine = cheapest_sum(own, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
     with state.trial() as trial:
         trial.leave(mine)
         rest = [claim for claim in own if claim not in mine]
-        others = _best(
-            state,
-            preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime),
-            rest,
-            departments,
-            Fairness.BEFORE,
-        )
-    return None if others is None else _settled(state, preemptor, (*mine, *others.victims), Fairness.BEFORE)
+        inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
+        others = _best(inside, rest, departments)
+    return None if others is None else _settled(preemptor, (*mine, *others.victims))
 
 
 def still_needed(
@@ -124,7 +118,7 @@ def still_needed(
         trial.stay(leavers)
         preemptor = preemptor_of(state, claim)
         preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
-        found = (_settled(state, preemptor, tuple(leavers), fairness) for fairness in _fairness(state, preemptor))
+        found = (_settled(each, tuple(leavers)) for each in _by_fairness(preemptor))
         return next((chosen for chosen in found if chosen is not None), None)
 
 
@@ -142,121 +136,122 @@ def still_needs_all(state: PassState, claim: Claim, leavers: Collection[Claim], 
         trial.charge(claim.department, -hold.charged)
         trial.recharge(leavers)
         preemptor = replace(preemptor_of(state, claim), renewing=True, used_behind=used_behind)
-        return permitted(state, preemptor, leavers, Fairness.BEFORE)
+        return permitted(preemptor, leavers)
 
 
-def _best(
-    state: PassState, preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId], fairness: Fairness
-) -> Chosen | None:
-    counted = state.pool.nodes is None or preemptor.claim.is_recall or _has_place(state, preemptor)
+def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    state = preemptor.state
+    counted = state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor)
     on_one_node = preemptor.claim.pods == 1 and not counted
-    best = _best_on_a_node(state, preemptor, own, departments, fairness) if on_one_node else None
-    if on_one_node and state.ledger.flat and _only_a_place_is_lacking(state, preemptor):
+    best = _best_on_a_node(preemptor, own, departments) if on_one_node else None
+    if on_one_node and state.ledger.flat and _only_a_place_is_lacking(preemptor):
         return best
     held = (state.holding.get(department, {}).values() for department in sorted(departments))
-    claims = own + [claim for claims in held for claim in open_to(state, preemptor, claims)]
+    claims = own + [claim for claims in held for claim in open_to(preemptor, claims)]
     if counted:
-        recalled = _cheapest_borrowed(state, preemptor, claims)
-        return recalled or _searched(state, preemptor, claims, fairness)
+        recalled = _cheapest_borrowed(preemptor, claims)
+        return recalled or _searched(preemptor, claims)
     if best is None or len(claims) <= MANY:
-        best = _better(state, preemptor, best, _found(state, preemptor, claims, fairness))
+        best = _better(preemptor, best, _found(preemptor, claims))
     return best
 
 
-def _cheapest_borrowed(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
+def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """For a preemptor inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims
     that lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
-    need = lacking_anywhere(state, preemptor)
+    state = preemptor.state
+    need = lacking_anywhere(preemptor)
     if not preemptor.inside or not state.ledger.flat or state.settings.fair_sharing or need <= 0:
         return None
     mine = preemptor.account.id
     borrowed = [claim for claim in claims if claim.department != mine and claim.units and not state.short_by(claim)]
     victims = lowest_sum(borrowed, need, lambda claim: claim.units, state.lost_work)
-    if victims is None or cost(state, preemptor, victims)[2]:  # some department would fall below its guarantee
+    if victims is None or cost(preemptor, victims)[2]:  # some department would fall below its guarantee
         return None
-    return _settled(state, preemptor, victims, Fairness.BEFORE)
+    return _settled(preemptor, victims)
 
 
-def _has_place(state: PassState, preemptor: Preemptor) -> bool:
+def _has_place(preemptor: Preemptor) -> bool:
     """Whether there is a place already, and only units of the pool or the right to them are lacking."""
+    state = preemptor.state
     return (
         state.places(preemptor.claim, state.free_later, min(preemptor.asked, state.free_later.row[state.pool_slot]))
         is not None
     )
 
 
-def _searched(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> Chosen | None:
+def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """The best set that a search finds among the claims."""
-    victims = search(state, preemptor, claims, fairness, lambda victims: cost(state, preemptor, victims))
-    return _settled(state, preemptor, victims, fairness)
+    victims = search(preemptor, claims, lambda victims: cost(preemptor, victims))
+    return _settled(preemptor, victims)
 
 
-def _found(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> Chosen | None:
+def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """The best set that is found for places on nodes: few candidates are searched whole; among many nodes are cleared one by one,
     and the search may still know better."""
+    state = preemptor.state
     if len(claims) <= MANY:
-        found = _searched(state, preemptor, claims, fairness)
-        return found if found is not None or len(claims) <= FEW else _cleared(state, preemptor, claims, fairness)
-    best = _cleared(state, preemptor, claims, fairness)
+        found = _searched(preemptor, claims)
+        return found if found is not None or len(claims) <= FEW else _cleared(preemptor, claims)
+    best = _cleared(preemptor, claims)
     if len(claims) <= CROWD or not state.ledger.flat:
-        best = _better(state, preemptor, best, _searched(state, preemptor, claims, fairness))
+        best = _better(preemptor, best, _searched(preemptor, claims))
     return best
 
 
-def _cleared(
-    state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness, hosts: list[Host] | None = None
-) -> Chosen | None:
+def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
     """The best set that clearing the nodes (None: all) one by one finds among the claims."""
-    victims = clear(state, preemptor, claims, fairness, lambda victims: cost(state, preemptor, victims), hosts)
-    return _settled(state, preemptor, victims, fairness)
+    victims = clear(preemptor, claims, lambda victims: cost(preemptor, victims), hosts)
+    return _settled(preemptor, victims)
 
 
-def _only_a_place_is_lacking(state: PassState, preemptor: Preemptor) -> bool:
+def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
     """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
+    state = preemptor.state
     account, root = preemptor.account, state.ledger.root
     return max(0, account.kept - account.usage) + root.subtree - root.usage >= preemptor.asked
 
 
-def _best_on_a_node(
-    state: PassState, preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId], fairness: Fairness
-) -> Chosen | None:
+def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
     """The best set for one pod on one node. Who is inside its guarantee stops its own work only where others' does not do."""
+    state = preemptor.state
     for mine in [(), own] if preemptor.inside and own else [own]:
         best: Chosen | None = None
         spent: tuple[object, ...] = ()
         compared = 0
-        for node_cost, host, claims in cheapest_nodes(state, preemptor, mine, departments):
+        for node_cost, host, claims in cheapest_nodes(preemptor, mine, departments):
             dearer = not state.settings.fair_sharing and spent[: len(node_cost.bound)] < node_cost.bound
             if best is not None and (dearer or compared == COMPARED):
                 break
-            chosen = _known_victims(state, preemptor, node_cost) or _cleared(state, preemptor, claims, fairness, [host])
-            best = _better(state, preemptor, best, chosen)
-            spent = () if best is None else cost(state, preemptor, best.victims)
+            chosen = _known_victims(preemptor, node_cost) or _cleared(preemptor, claims, [host])
+            best = _better(preemptor, best, chosen)
+            spent = () if best is None else cost(preemptor, best.victims)
             compared += chosen is not None
         if best is not None:
             return best
     return None
 
 
-def _known_victims(state: PassState, preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
+def _known_victims(preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
     """The victims of a node's cheapest node_cost, if they may go, make room and cost no more."""
     victims = node_cost.victims
-    if not victims or cost(state, preemptor, victims)[: len(node_cost.bound)] != node_cost.bound:
+    if not victims or cost(preemptor, victims)[: len(node_cost.bound)] != node_cost.bound:
         return None
-    places = makes_room(state, preemptor, victims) if permitted(state, preemptor, victims, Fairness.BEFORE) else None
+    places = makes_room(preemptor, victims) if permitted(preemptor, victims) else None
     return None if places is None else Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), places)
 
 
-def _better(state: PassState, preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
+def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
     """The one that costs less; of those that cost the same the one whose places waste less."""
     if one is None or other is None:
         return one or other
-    costs = {cost(state, preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
-    return one if costs[cheapest(state, preemptor, costs)] == one.victims else other
+    costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
+    return one if costs[cheapest(preemptor, costs)] == one.victims else other
 
 
-def cost(state: PassState, preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
+def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
     """What a victim set costs, in the order in which sets are compared; the least wins."""
+    state = preemptor.state
     victims = tuple(victims)
     taken: dict[str, int] = {}
     for victim in victims:
@@ -283,27 +278,26 @@ def cost(state: PassState, preemptor: Preemptor, victims: Iterable[Claim]) -> Co
 # Fitting --------------------------------------------------------------------------------------------------------------
 
 
-def _settled(
-    state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...] | None, fairness: Fairness
-) -> Chosen | None:
+def _settled(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
     """The set without those who can be put back – dearest first – or None when it makes no room after all."""
-    places = None if victims is None else makes_room(state, preemptor, victims)
+    state = preemptor.state
+    places = None if victims is None else makes_room(preemptor, victims)
     if victims is None or places is None:
         return None
     kept, order = list(victims), list(victims)
     if len(order) > 1:
-        order.sort(key=lambda victim: cost(state, preemptor, (victim,)), reverse=True)
-    charges, spare = state.charges, -lacking_of_pool(state, preemptor)
+        order.sort(key=lambda victim: cost(preemptor, (victim,)), reverse=True)
+    charges, spare = state.charges, -lacking_of_pool(preemptor)
     spare += sum([charges[victim.id] for victim in victims])
     for victim in order:
         if charges[victim.id] > spare:
             continue
         rest = [other for other in kept if other is not victim]
-        if permitted(state, preemptor, rest, fairness) or not permitted(state, preemptor, kept, fairness):
-            room = makes_room(state, preemptor, rest)
+        if permitted(preemptor, rest) or not permitted(preemptor, kept):
+            room = makes_room(preemptor, rest)
             if room is not None:
                 kept, places, spare = rest, room, spare - charges[victim.id]
-    if not (permitted(state, preemptor, kept, fairness) and needs_own(state, preemptor, kept)):
+    if not (permitted(preemptor, kept) and needs_own(preemptor, kept)):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
 
@@ -312,27 +306,26 @@ def _settled(
 
 
 def cheapest_nodes(
-    state: PassState, preemptor: Preemptor, own: Sequence[Claim], departments: Collection[DepartmentId]
+    preemptor: Preemptor, own: Sequence[Claim], departments: Collection[DepartmentId]
 ) -> Iterator[tuple[NodeCost, Host, list[Claim]]]:
     """The nodes that may have a place once candidates there have gone, the cheapest first, with these candidates."""
+    state = preemptor.state
     mine, hosts = {claim.id for claim in own}, [*state.hosts.values()]
 
     def candidates(host: Host) -> list[Claim]:
         here = state.on_node.get(host.name, {}).values()
-        theirs = open_to(state, preemptor, [claim for claim in here if claim.department in departments])
+        theirs = open_to(preemptor, [claim for claim in here if claim.department in departments])
         return [*(claim for claim in here if claim.id in mine), *theirs]
 
     def node_cost(host: Host) -> NodeCost:
-        return _node_cost(state, preemptor, host, candidates(host), mine)
+        return _node_cost(preemptor, host, candidates(host), mine)
 
     known: dict[int, NodeCost] = {}
     if preemptor.inside and not mine and state.ledger.flat and not state.settings.fair_sharing:
         state.note_changed_spare()
         words = (preemptor.policy, preemptor.claim.priority) if preemptor.policy.reclaim != "any" else "any"
         kind = words, preemptor.ignore_min_runtime
-        bounds = state.free_later.ranking(
-            ("bound", kind), state.pool, partial(_lower_bound_on, state, preemptor)
-        ).ranks()
+        bounds = state.free_later.ranking(("bound", kind), state.pool, partial(_lower_bound_on, preemptor)).ranks()
         node_cost = partial(_remembered, state, (preemptor.claim.shape, kind), node_cost)
     else:
         if not departments:
@@ -360,10 +353,11 @@ def _remembered(state: PassState, kind: Hashable, ask: Callable[[Host], NodeCost
     return node_cost
 
 
-def _lower_bound_on(state: PassState, preemptor: Preemptor, host: Host) -> Bound | None:
+def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
     """What victims on the node cost at least, for every preemptor inside its guarantee with such a policy."""
+    state = preemptor.state
     borrowed = [claim for claim in state.on_node.get(host.name, {}).values() if claim.department in state.ledger.above]
-    claims = open_to(state, preemptor, borrowed)
+    claims = open_to(preemptor, borrowed)
     return _lower_bound(state, claims) if claims else None
 
 
@@ -373,10 +367,9 @@ def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
     return 0, NO_CHANGE, min(map(state.short_by, claims)), priority, lost
 
 
-def _node_cost(
-    state: PassState, preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()
-) -> NodeCost:
+def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
     """The cheapest node_cost to make a place on the node if some of these claims go."""
+    state = preemptor.state
     with state.trial() as trial:
         trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
         if not claims or spot_on(host, preemptor.claim, state.free_later.row) is None:

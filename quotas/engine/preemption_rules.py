@@ -26,8 +26,11 @@ class Preemptor:
 
     With `ignore_min_runtime` claims that their minimum runtime still protects count as victims, too. A `renewing` one has
     preempted its victims before: its policy is not asked again, but for what it may take as a borrower, and the units that its
-    department took since for claims after it in the queue, `used_behind`, do not count against it."""
+    department took since for claims after it in the queue, `used_behind`, do not count against it. `fairness` says how
+    it is compared with other borrowers.
+    """
 
+    state: PassState
     claim: Claim
     account: Account
     asked: int
@@ -36,6 +39,7 @@ class Preemptor:
     ignore_min_runtime: bool = False
     renewing: bool = False
     used_behind: int = 0
+    fairness: Fairness = Fairness.BEFORE
 
     @property
     def beyond(self) -> int:
@@ -45,11 +49,12 @@ class Preemptor:
 
 def preemptor_of(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Preemptor:
     account, asked = state.ledger[claim.department], state.asked(claim)
-    return Preemptor(claim, account, asked, state.policy(claim), asked <= account.own_left, ignore_min_runtime)
+    return Preemptor(state, claim, account, asked, state.policy(claim), asked <= account.own_left, ignore_min_runtime)
 
 
-def own_candidates(state: PassState, preemptor: Preemptor) -> list[Claim]:
+def own_candidates(preemptor: Preemptor) -> list[Claim]:
     """The claims of its own department that are open to the preemptor, each taken alone."""
+    state = preemptor.state
     mine, most = state.holding.get(preemptor.account.id, {}).values(), preemptor.claim.priority
     lower = [claim for claim in mine if claim.priority <= most]
     return [
@@ -69,12 +74,13 @@ def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
     with state.trial() as trial:
         trial.recharge((victim,))
         trial.charge(claim.department, -state.holds[claim.id].charged)
-        return permitted(state, preemptor_of(state, claim), (victim,), Fairness.BEFORE)
+        return permitted(preemptor_of(state, claim), (victim,))
 
 
-def candidate_departments(state: PassState, preemptor: Preemptor, own: Iterable[Claim]) -> set[DepartmentId]:
+def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[DepartmentId]:
     """The other departments that the preemptor may have a right to take from, at best once all of `own` are stopped: they, and
     every node up to where the paths meet, use more than they are promised."""
+    state = preemptor.state
     ledger, charges, fair = state.ledger, state.charges, state.settings.fair_sharing
     net = preemptor.asked - sum(charges[claim.id] for claim in own)
     if ledger.flat:
@@ -116,10 +122,9 @@ def _where_paths_meet(
     return met
 
 
-def open_to(
-    state: PassState, preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None" = None
-) -> list[Claim]:
+def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None" = None) -> list[Claim]:
     """Of other departments' claims those that are open to the preemptor by a right (None: by any), each taken alone."""
+    state = preemptor.state
     return [
         claim
         for claim in claims
@@ -184,6 +189,7 @@ def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: i
 def open_by(state: PassState, right: Right, preemptor: Preemptor, claim: Claim) -> bool:
     """Whether another department's claim is open to the preemptor by this right: as far as priorities go and, between borrowers
     by their shares, only if it stands behind the preemptor in line. That is what brings them to rest."""
+    state = preemptor.state
     if right is Right.FAIR:
         return _reclaimable(preemptor, claim) and state.stands_behind(claim, preemptor.claim)
     return (
@@ -210,10 +216,11 @@ def may_lose(
     return mine < share(lender, usage)
 
 
-def permitted(state: PassState, preemptor: Preemptor, victims: Iterable[Claim], fairness: Fairness) -> bool:
+def permitted(preemptor: Preemptor, victims: Iterable[Claim]) -> bool:
     """Whether the victims may go together: those nearest to the preemptor in the tree first, since they let it take more further
     away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
     preemptor's right reaches it."""
+    state = preemptor.state
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     own: list[Claim] = []
     others: list[Claim] = []
@@ -229,16 +236,15 @@ def permitted(state: PassState, preemptor: Preemptor, victims: Iterable[Claim], 
     with state.trial() as trial:
         trial.charge(mine, preemptor.asked - preemptor.used_behind - sum([charges[victim.id] for victim in own]))
         for victim in others:
-            if not _may_take(state, preemptor, towards, victim, fairness):
+            if not _may_take(preemptor, towards, victim):
                 return False
             trial.charge(victim.department, -charges[victim.id])
         return True
 
 
-def _may_take(
-    state: PassState, preemptor: Preemptor, towards: dict[str, Account], victim: Claim, fairness: Fairness
-) -> bool:
+def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) -> bool:
     """Whether the preemptor, already charged in the ledger, may take this one victim now."""
+    state = preemptor.state
     mine, theirs = _paths_meet(towards, state.ledger[victim.department])
     right = right_of(preemptor, state.settings.fair_sharing, mine, mine.usage)
     if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(state, right, preemptor, victim):
@@ -247,13 +253,14 @@ def _may_take(
     *below, top = theirs
     left = 1 if right is Right.RECLAIM else units  # the last one taken by right may overshoot
     return all(account.usage - left >= account.subtree for account in below) and may_lose(
-        right, fairness, top, top.usage, units, (mine, mine.usage)
+        right, preemptor.fairness, top, top.usage, units, (mine, mine.usage)
     )
 
 
-def within_reach(state: PassState, preemptor: Preemptor, claims: Iterable[Claim], fairness: Fairness) -> list[Claim]:
+def within_reach(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
     """Those of the claims that may go once all have gone that are nearer to the preemptor. With fair sharing the others never
     may: the more go of a department the less it borrows, and only the nearer ones let the preemptor take more."""
+    state = preemptor.state
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     towards = _children_towards(preemptor.account)
     theirs: dict[DepartmentId, list[Claim]] = {}
@@ -267,23 +274,22 @@ def within_reach(state: PassState, preemptor: Preemptor, claims: Iterable[Claim]
         trial.charge(mine, preemptor.asked - preemptor.used_behind - sum(charges[claim.id] for claim in found))
         for side in towards.values():
             departments = nearer.get(side.id, ())
-            reached = [_takeable(state, preemptor, towards, theirs[other], fairness) for other in departments]
+            reached = [_takeable(preemptor, towards, theirs[other]) for other in departments]
             for claims in reached:
                 found = [*found, *claims]
                 trial.uncharge(claims)
     return found
 
 
-def _takeable(
-    state: PassState, preemptor: Preemptor, towards: dict[str, Account], claims: list[Claim], fairness: Fairness
-) -> list[Claim]:
+def _takeable(preemptor: Preemptor, towards: dict[str, Account], claims: list[Claim]) -> list[Claim]:
     """Those of one department's claims that may go now; size, priority and whether they stand behind the preemptor decide."""
+    state = preemptor.state
     known: dict[tuple[int, int, bool], bool] = {}
     found: list[Claim] = []
     for claim in claims:
         kind = state.charges[claim.id], claim.priority, state.stands_behind(claim, preemptor.claim)
         if kind not in known:
-            known[kind] = _may_take(state, preemptor, towards, claim, fairness)
+            known[kind] = _may_take(preemptor, towards, claim)
         if known[kind]:
             found.append(claim)
     return found
@@ -311,11 +317,13 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
 # What is lacking --------------------------------------------------------------------------------------------------------
 
 
-def lacking_of_pool(state: PassState, preemptor: Preemptor) -> int:
+def lacking_of_pool(preemptor: Preemptor) -> int:
     """Units that are not even free in the pool as a whole: without so many no set makes room."""
+    state = preemptor.state
     return preemptor.asked - state.free_later.row[state.pool_slot]
 
 
-def lacking_anywhere(state: PassState, preemptor: Preemptor) -> int:
+def lacking_anywhere(preemptor: Preemptor) -> int:
     """Units that must be given wherever they stand: for the right to a place, or of the pool as a whole."""
-    return max(preemptor.asked - state.ledger.available(preemptor.account.id), lacking_of_pool(state, preemptor))
+    state = preemptor.state
+    return max(preemptor.asked - state.ledger.available(preemptor.account.id), lacking_of_pool(preemptor))

@@ -13,7 +13,6 @@ from typing import Any
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, best_spot, has_spot, spot_on
 from quotas.engine.preemption_rules import (
-    Fairness,
     Preemptor,
     lacking_anywhere,
     lacking_of_pool,
@@ -109,36 +108,34 @@ LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
 places are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
 
 
-def search(
-    state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness, cost: Cost
-) -> tuple[Claim, ...] | None:
+def search(preemptor: Preemptor, claims: list[Claim], cost: Cost) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
+    state = preemptor.state
     if state.settings.fair_sharing:
-        claims = within_reach(state, preemptor, claims, fairness)
-        if makes_room(state, preemptor, claims) is None:
+        claims = within_reach(preemptor, claims)
+        if makes_room(preemptor, claims) is None:
             return None
-    is_permitted = _permission(state, preemptor, claims, fairness)
+    is_permitted = _permission(preemptor, claims)
     found = [
         victims
-        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(state, preemptor, claims))
-        if (victims := _greedy(state, preemptor, order, is_permitted)) is not None
+        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(preemptor, claims))
+        if (victims := _greedy(preemptor, order, is_permitted)) is not None
     ]
     costs = {cost(victims): victims for victims in found}
-    return _improved(
-        state, preemptor, claims, is_permitted, cost, costs[cheapest(state, preemptor, costs)] if costs else None
-    )
+    return _improved(preemptor, claims, is_permitted, cost, costs[cheapest(preemptor, costs)] if costs else None)
 
 
-def _permission(state: PassState, preemptor: Preemptor, claims: list[Claim], fairness: Fairness) -> IsPermitted:
+def _permission(preemptor: Preemptor, claims: list[Claim]) -> IsPermitted:
     """Whether sets of these claims are permitted. Who may not go alone, and that are most, may not go with others either:
     the more go the less their departments use. Only those on the preemptor's own side of the tree let it take more."""
+    state = preemptor.state
     mine = _side(preemptor.account)
     near = {claim.id for claim in claims if _side(state.ledger[claim.department]) is mine}
     known: dict[ClaimId, bool] = {}
 
     def alone(claim: Claim) -> bool:
         if claim.id not in known:
-            known[claim.id] = permitted(state, preemptor, (claim,), fairness)
+            known[claim.id] = permitted(preemptor, (claim,))
         return known[claim.id]
 
     def is_permitted(victims: Sequence[Claim]) -> bool:
@@ -147,7 +144,7 @@ def _permission(state: PassState, preemptor: Preemptor, claims: list[Claim], fai
                 return False
             if len(victims) == 1:
                 return True
-        return permitted(state, preemptor, victims, fairness)
+        return permitted(preemptor, victims)
 
     return is_permitted
 
@@ -159,15 +156,14 @@ def _side(account: Account) -> Account:
     return account
 
 
-def cheapest(state: PassState, preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
+def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
     """The least cost of these sets; of those that differ in their ids alone, that of the set whose places waste least."""
     first = min(costs)
     equal = [value for value in costs if value[:-1] == first[:-1]]
-    return min(equal, key=lambda value: (waste(state, preemptor, costs[value]), value[-1])) if len(equal) > 1 else first
+    return min(equal, key=lambda value: (waste(preemptor, costs[value]), value[-1])) if len(equal) > 1 else first
 
 
 def _improved(
-    state: PassState,
     preemptor: Preemptor,
     claims: list[Claim],
     is_permitted: IsPermitted,
@@ -176,10 +172,11 @@ def _improved(
 ) -> tuple[Claim, ...] | None:
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
     nothing that contains it can be better."""
-    candidates = _worth_trying(state, preemptor, claims)
+    state = preemptor.state
+    candidates = _worth_trying(preemptor, claims)
     if best is not None and state.pool.nodes is not None and len(candidates) > MANY:
         return best
-    charges, lacking = state.charges, lacking_of_pool(state, preemptor)
+    charges, lacking = state.charges, lacking_of_pool(preemptor)
     least = None if best is None else cost(best)
     thorough = len(candidates) <= MANY and (state.pool.nodes is None or best is None)
     looks = LOOKS if thorough else FEWER_LOOKS
@@ -194,22 +191,23 @@ def _improved(
         stack.append((before, index + 1))
         victims, given = (*before, candidates[index]), given + charges[candidates[index].id]
         tries -= 1
-        if least is not None and _is_dearer(state, preemptor, victims, cost, least):
+        if least is not None and _is_dearer(preemptor, victims, cost, least):
             continue
         looks -= 1
-        if given < lacking or not _suffices(state, preemptor, victims, is_permitted):
+        if given < lacking or not _suffices(preemptor, victims, is_permitted):
             stack.append((victims, index + 1))
             continue
         value = cost(victims)
-        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(state, preemptor, victims, is_permitted):
-            least = cheapest(state, preemptor, {value: victims} if best is None else {least: best, value: victims})
+        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(preemptor, victims, is_permitted):
+            least = cheapest(preemptor, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
 
 
-def _is_dearer(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
+def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
     """Whether no set that contains these can be better than the best so far. On nodes equals may be; with fair sharing all
     that have no more units of those that come first."""
+    state = preemptor.state
     if state.settings.fair_sharing:
         first = (victim for victim in victims if (victim.department == preemptor.account.id) == preemptor.inside)
         return bool(sum(victim.units for victim in first) > least[0])
@@ -217,14 +215,15 @@ def _is_dearer(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...
     return bool(value >= least if state.pool.nodes is None else value[:-1] > least[:-1])
 
 
-def _worth_trying(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> list[Claim]:
+def _worth_trying(preemptor: Preemptor, claims: list[Claim]) -> list[Claim]:
     """The candidates in the order of preference; where units are only counted, of each department, size and priority no
     more than could be needed."""
-    order = next(_orders(state, preemptor, claims))
+    state = preemptor.state
+    order = next(_orders(preemptor, claims))
     if state.pool.nodes is not None and not preemptor.claim.is_recall:
         return order
     seen: dict[tuple[str, int, int], int] = {}
-    most, worth = _most_needed(state, preemptor), []
+    most, worth = _most_needed(preemptor), []
     for claim in order:
         kind = claim.department, claim.units, claim.priority
         seen[kind] = seen.get(kind, 0) + claim.units
@@ -233,22 +232,19 @@ def _worth_trying(state: PassState, preemptor: Preemptor, claims: list[Claim]) -
     return worth
 
 
-def _most_needed(state: PassState, preemptor: Preemptor) -> int:
+def _most_needed(preemptor: Preemptor) -> int:
     """So many units may have to go: more than are asked where the pool or a limit was passed before."""
-    return max(preemptor.asked, preemptor.beyond, lacking_anywhere(state, preemptor))
+    return max(preemptor.asked, preemptor.beyond, lacking_anywhere(preemptor))
 
 
-def _suffices(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
-    return (
-        is_permitted(victims)
-        and makes_room(state, preemptor, victims) is not None
-        and needs_own(state, preemptor, victims)
-    )
+def _suffices(preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
+    return is_permitted(victims) and makes_room(preemptor, victims) is not None and needs_own(preemptor, victims)
 
 
-def needs_own(state: PassState, preemptor: Preemptor, victims: Collection[Claim]) -> bool:
+def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
     """Whether the preemptor needs each of its own claims among the victims to make room. With fair sharing who borrows beside
     others' claims stops no own work that would start again on what is freed, only to look as if it borrowed less."""
+    state = preemptor.state
     mine = [victim for victim in victims if victim.department == preemptor.account.id]
     if not state.settings.fair_sharing or preemptor.renewing or not mine or len(mine) == len(victims):
         return True
@@ -256,17 +252,18 @@ def needs_own(state: PassState, preemptor: Preemptor, victims: Collection[Claim]
     if preemptor.account.usage + preemptor.asked - gone <= preemptor.account.subtree:
         return True
     rests = ([other for other in victims if other is not victim] for victim in mine)
-    return all(makes_room(state, preemptor, rest) is None for rest in rests)
+    return all(makes_room(preemptor, rest) is None for rest in rests)
 
 
-def _shrinks(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
+def _shrinks(preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
     """Whether somebody can be put back."""
     smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
-    return any(_suffices(state, preemptor, rest, is_permitted) for rest in smaller)
+    return any(_suffices(preemptor, rest, is_permitted) for rest in smaller)
 
 
-def _orders(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
+def _orders(preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
     """Ways to go through the candidates: dearest last in the order of preference, by size, and newest first."""
+    state = preemptor.state
     mine = preemptor.account.id
     loss = {claim.id: state.lost_work(claim) for claim in claims}
 
@@ -279,18 +276,17 @@ def _orders(state: PassState, preemptor: Preemptor, claims: list[Claim]) -> Iter
     yield sorted(claims, key=lambda c: (others_first(c), -entered_at(c), c.id))
 
 
-def _greedy(
-    state: PassState, preemptor: Preemptor, order: list[Claim], is_permitted: IsPermitted
-) -> tuple[Claim, ...] | None:
+def _greedy(preemptor: Preemptor, order: list[Claim], is_permitted: IsPermitted) -> tuple[Claim, ...] | None:
     """Take one after the other while it is permitted, until the preemptor fits; then put back whoever is not needed."""
-    charges, lacking = state.charges, lacking_of_pool(state, preemptor)
+    state = preemptor.state
+    charges, lacking = state.charges, lacking_of_pool(preemptor)
     victims: list[Claim] = []
     given = 0
     for claim in order:
-        if is_permitted(_touched(state, preemptor, [*victims, claim], claim)):
+        if is_permitted(_touched(preemptor, [*victims, claim], claim)):
             victims.append(claim)
             given += charges[claim.id]
-            if given >= lacking and makes_room(state, preemptor, victims) is not None:
+            if given >= lacking and makes_room(preemptor, victims) is not None:
                 break
     else:
         return None
@@ -299,25 +295,27 @@ def _greedy(
         spared = given - charges[victim.id]
         if (
             spared >= lacking
-            and is_permitted(_touched(state, preemptor, rest, victim))
-            and makes_room(state, preemptor, rest) is not None
+            and is_permitted(_touched(preemptor, rest, victim))
+            and makes_room(preemptor, rest) is not None
         ):
             victims, given = rest, spared
-    return tuple(victims) if needs_own(state, preemptor, victims) else None
+    return tuple(victims) if needs_own(preemptor, victims) else None
 
 
-def _touched(state: PassState, preemptor: Preemptor, victims: list[Claim], moved: Claim) -> list[Claim]:
+def _touched(preemptor: Preemptor, victims: list[Claim], moved: Claim) -> list[Claim]:
     """Those whose permission may hang on one who comes or goes: in a flat pool those of its department and the
     preemptor's own."""
+    state = preemptor.state
     mine = preemptor.account.id
     if not state.ledger.flat or moved.department == mine:
         return victims
     return [victim for victim in victims if victim.department in (mine, moved.department)]
 
 
-def makes_room(state: PassState, preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
+def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
     """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
     The state are the same afterwards."""
+    state = preemptor.state
     victims = tuple(victims)
     with state.trial() as trial:
         trial.uncharge(victims)
@@ -345,8 +343,9 @@ def _places_without(state: PassState, claim: Claim, victims: tuple[Claim, ...]) 
     return None if spot is None else (spot.placed,)
 
 
-def waste(state: PassState, preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]:
+def waste(preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]:
     """What the preemptor's places make useless for others once the victims are gone (placement.py), of all its pods together."""
+    state = preemptor.state
     claim, free = preemptor.claim, state.free_later
     wasted: list[tuple[float, ...]] = []
     with state.trial() as trial:

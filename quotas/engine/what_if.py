@@ -387,7 +387,7 @@ def alternatives(
     if asker in state.holds:  # what it reserved before is not to be counted beside what it asks
         state.give_up(claims[asker])
     preemptor, chosen = preemptor_of(state, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
-    dearest = sorted(chosen, key=lambda victim: cost(state, preemptor, (victim,)), reverse=True)[:most]
+    dearest = sorted(chosen, key=lambda victim: cost(preemptor, (victim,)), reverse=True)[:most]
     found: dict[tuple[ClaimId, ...], Alternative] = {}
     for spared in dearest:
         answer = _answer_without(snapshot, asker, spared)
@@ -399,7 +399,7 @@ def alternatives(
         others = [state.claims[victim] for victim in answer.victims]
         if others:
             found[answer.victims] = _compared(
-                found[answer.victims], preemptor, cost(state, preemptor, chosen), cost(state, preemptor, others)
+                found[answer.victims], preemptor, cost(preemptor, chosen), cost(preemptor, others)
             )
     state.close()
     return tuple(found.values())

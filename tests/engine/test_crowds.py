@@ -11,7 +11,7 @@ from quotas.engine import victim_search
 from quotas.engine.invariants import of_plan
 from quotas.engine.pass_state import PassState
 from quotas.engine.planning_pass import decide
-from quotas.engine.preemption_rules import Fairness, Preemptor, permitted
+from quotas.engine.preemption_rules import Preemptor, permitted
 from quotas.engine.types import Claim, Snapshot
 from tests.engine.towns import a_town
 
@@ -42,10 +42,10 @@ def test_in_a_tree_who_may_not_go_alone_may_not_go_with_others(monkeypatch: pyte
     quick = [decide(snapshot) for snapshot in snapshots]
     asked: list[int] = []
 
-    def each(state: PassState, preemptor: Preemptor, _: list[Claim], fairness: Fairness) -> victim_search.IsPermitted:
+    def each(preemptor: Preemptor, _: list[Claim]) -> victim_search.IsPermitted:
         def may_go(victims: Sequence[Claim]) -> bool:
             asked.append(len(victims))
-            return permitted(state, preemptor, victims, fairness)
+            return permitted(preemptor, victims)
 
         return may_go
 

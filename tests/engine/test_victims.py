@@ -78,21 +78,22 @@ def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapsh
     state, claim = the_state(replace(snapshot, claims=(*snapshot.claims, strict)))
     state.settle(strict)
     preemptor = preemptor_of(state, claim)
-    assume(makes_room(state, preemptor, ()) is None)
-    best = min((cost(state, preemptor, victims) for victims in all_sets(state, preemptor)), default=None)
+    assume(makes_room(preemptor, ()) is None)
+    best = min((cost(preemptor, victims) for victims in all_sets(preemptor)), default=None)
     chosen = choose(state, claim)
-    assert (chosen and cost(state, preemptor, chosen.victims)) == best
+    assert (chosen and cost(preemptor, chosen.victims)) == best
 
 
-def all_sets(state: PassState, preemptor: Preemptor) -> Iterable[tuple[Claim, ...]]:
+def all_sets(preemptor: Preemptor) -> Iterable[tuple[Claim, ...]]:
     """Those that are permitted and make room for the preemptor."""
+    state = preemptor.state
     everybody = [claim for claims in state.holding.values() for claim in claims.values()]
     others = [claim for claim in everybody if claim.department != preemptor.account.id]
-    open_to_it = own_candidates(state, preemptor) + [
+    open_to_it = own_candidates(preemptor) + [
         claim for claim in others if may_be_preempted(state, preemptor.ignore_min_runtime, claim)
     ]
     for victims in (some for size in range(1, len(open_to_it) + 1) for some in combinations(open_to_it, size)):
-        if permitted(state, preemptor, victims, Fairness.BEFORE) and makes_room(state, preemptor, victims) is not None:
+        if permitted(preemptor, victims) and makes_room(preemptor, victims) is not None:
             yield victims
 
 
@@ -152,17 +153,17 @@ def on(node: str) -> tuple[Placed, ...]:
 def none_on_nodes_costs_less(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     preemptor = preemptor_of(state, claim)
-    assume(makes_room(state, preemptor, ()) is None)
-    best = min((cost(state, preemptor, victims)[:-1] for victims in all_sets(state, preemptor)), default=None)
+    assume(makes_room(preemptor, ()) is None)
+    best = min((cost(preemptor, victims)[:-1] for victims in all_sets(preemptor)), default=None)
     chosen = choose(state, claim)
-    assert (chosen and cost(state, preemptor, chosen.victims)[:-1]) == best
+    assert (chosen and cost(preemptor, chosen.victims)[:-1]) == best
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(nested=True, candidates=30) | reclaims(nested=True, fair=True, candidates=20) | gangs())
 def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
-    assume(makes_room(state, preemptor_of(state, claim), ()) is None)
+    assume(makes_room(preemptor_of(state, claim), ()) is None)
     never_worse_than_greedy(state, claim)
 
 
@@ -172,32 +173,33 @@ def never_worse_than_greedy(state: PassState, claim: Claim) -> None:
     # in a tree one inside its guarantee may borrow further up
     by_right = not state.settings.fair_sharing or (preemptor.inside and state.ledger.flat)
     for fairness in [Fairness.BEFORE] if by_right else Fairness:
-        greedy = greedy_then_put_back(state, preemptor, fairness)
+        greedy = greedy_then_put_back(preemptor, fairness)
         assert greedy is None or chosen is not None
-        if chosen is not None and permitted(state, preemptor, chosen.victims, fairness):
-            assert greedy is None or cost(state, preemptor, chosen.victims)[:-1] <= cost(state, preemptor, greedy)[:-1]
+        if chosen is not None and permitted(replace(preemptor, fairness=fairness), chosen.victims):
+            assert greedy is None or cost(preemptor, chosen.victims)[:-1] <= cost(preemptor, greedy)[:-1]
             break  # the second way to look at shares is only tried where the first finds nobody
 
 
-def greedy_then_put_back(state: PassState, preemptor: Preemptor, fairness: Fairness) -> tuple[Claim, ...] | None:
+def greedy_then_put_back(preemptor: Preemptor, fairness: Fairness) -> tuple[Claim, ...] | None:
     """As Kueue does it, in the order of preference: one after the other, then back from the last."""
+    state = preemptor.state
     everybody = [claim for claims in state.holding.values() for claim in claims.values()]
     victims: list[Claim] = []
-    for claim in sorted(everybody, key=lambda claim: cost(state, preemptor, (claim,))):
+    for claim in sorted(everybody, key=lambda claim: cost(preemptor, (claim,))):
         alone = (
-            claim in own_candidates(state, preemptor)
+            claim in own_candidates(preemptor)
             if claim.department == preemptor.account.id
             else may_be_preempted(state, preemptor.ignore_min_runtime, claim)
         )
-        if alone and permitted(state, preemptor, [*victims, claim], fairness):
+        if alone and permitted(replace(preemptor, fairness=fairness), [*victims, claim]):
             victims.append(claim)
-            if makes_room(state, preemptor, victims) is not None:
+            if makes_room(preemptor, victims) is not None:
                 break
     else:
         return None
     for victim in reversed(victims[:-1]):
         rest = [other for other in victims if other is not victim]
-        if permitted(state, preemptor, rest, fairness) and makes_room(state, preemptor, rest) is not None:
+        if permitted(replace(preemptor, fairness=fairness), rest) and makes_room(preemptor, rest) is not None:
             victims = rest
     return tuple(victims)
 
@@ -211,7 +213,7 @@ def greedy_then_put_back(state: PassState, preemptor: Preemptor, fairness: Fairn
 )
 def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
-    assume(makes_room(state, preemptor_of(state, claim), ()) is None)
+    assume(makes_room(preemptor_of(state, claim), ()) is None)
     none_goes_in_vain(state, claim)
 
 
@@ -222,11 +224,11 @@ def none_goes_in_vain(state: PassState, claim: Claim) -> None:
     assert before == (state.free_later.row, [account.usage for account in state.ledger.accounts.values()])
     if chosen is None:
         return
-    fairness = next(f for f in Fairness if permitted(state, preemptor, chosen.victims, f))
-    assert makes_room(state, preemptor, chosen.victims) == chosen.places
+    fairness = next(f for f in Fairness if permitted(replace(preemptor, fairness=f), chosen.victims))
+    assert makes_room(preemptor, chosen.victims) == chosen.places
     for victim in chosen.victims:
         rest = [other for other in chosen.victims if other is not victim]
-        assert not permitted(state, preemptor, rest, fairness) or makes_room(state, preemptor, rest) is None
+        assert not permitted(replace(preemptor, fairness=fairness), rest) or makes_room(preemptor, rest) is None
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -235,7 +237,7 @@ def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     brute, preemptor = Brute(snapshot, claim), preemptor_of(state, claim)
     sets = [victims for victims, _ in zip(brute.sets(), range(20), strict=False)]
-    assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(state, preemptor, victims))
+    assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(preemptor, victims))
 
 
 def test_who_stays_after_all_may_be_chosen_again() -> None:
@@ -261,7 +263,7 @@ def test_who_stays_after_all_may_be_chosen_again() -> None:
 def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> None:
     state, _ = the_state(snapshot)
     for claim in state.pending:
-        if claim.id in state.holds or makes_room(state, preemptor_of(state, claim), ()) is not None:
+        if claim.id in state.holds or makes_room(preemptor_of(state, claim), ()) is not None:
             continue
         chosen = choose(state, claim)
         with patch.object(state, "node_costs", {}), patch.object(state.free_later, "_rankings", {}):
