@@ -123,9 +123,7 @@ class Hold:
     starts_by: int | None = None
     starving: bool = False
     unsettled: bool = False
-    node: str | None = None
     drawn: int = 0
-    needed_at: dict[ClaimId, int] = field(default_factory=dict)
 
     def needs_of(self, slot: Slot, amount: int) -> int:
         """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
@@ -489,8 +487,8 @@ class PassState:
     def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Hold:
         """The claim has a title to `places`: of what it will `need` there, what `waiting_on` occupy is coming, and the rest is
         held now."""
-        charged, node = need[self.pool_slot], places[0].node if len(places) == 1 else None
-        hold = Hold(claim, charged, need=need, node=node)
+        charged = need[self.pool_slot]
+        hold = Hold(claim, charged, need=need)
         for leaver in waiting_on:
             self.wait_for(hold, leaver)
         if charged < claim.units and claim.department in self.recalled:
@@ -548,18 +546,6 @@ class PassState:
         hold = self.holds[claim.id]
         self.unsettled[claim.department] -= hold.charged if hold.unsettled else 0
         hold.unsettled = False
-
-    def renew(self, claim: Claim) -> None:
-        """A reservation of the snapshot stays as it is, as if it were made now."""
-        self.settle(claim)
-        for entries in (
-            self.reserved[claim.department],
-            self.inside_only.get(claim.department, {}),
-            self.holds_of_free,
-        ):
-            if claim.id in entries:
-                del entries[claim.id]
-                entries[claim.id] = None
 
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""

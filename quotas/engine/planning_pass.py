@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, rooms_of
-from quotas.engine.preemption import Chosen, choose, still_needed, still_needs_all
+from quotas.engine.preemption import Chosen, choose, still_needed
 from quotas.engine.preemption_rules import may_call_back
 from quotas.engine.queue import Competition, queue_order
 from quotas.engine.quota_tree import Entry, lenders
@@ -262,8 +262,6 @@ class PlanningPass:
                 return before
             del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
-        elif (kept := self._kept(claim)) is not None:
-            return kept
         waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
         state.give_up(claim)
         left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
@@ -287,21 +285,6 @@ class PlanningPass:
             if needed is not None and needed.victims:
                 return needed
         return None
-
-    def _kept(self, claim: Claim) -> Decision | None:
-        """A reservation of the snapshot as it is: most are, where little has changed."""
-        state, leavers = self.state, self.state.departures.of(claim)
-        if not leavers or any(
-            leaver.held_for not in (None, claim.id) or not may_stay(state, leaver.id) for leaver in leavers
-        ):
-            return None
-        if not_any_more(state, claim, itself_counted=True) is not None:
-            return None
-        if not still_needs_all(state, claim, leavers, sum(self._behind(claim, leavers))):
-            return None
-        own, borrowed = self._charge(claim)
-        state.renew(claim)
-        return self._reclaim(claim, own, borrowed, claim.reserved.places if claim.reserved else (), leavers)
 
     def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
         """Units that claims of its department use that come after it in the queue and started since the `leavers` were preempted

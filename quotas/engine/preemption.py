@@ -27,7 +27,6 @@ from quotas.engine.preemption_rules import (
     preemptor_of,
 )
 from quotas.engine.quota_tree import NO_CHANGE, Change, lowered, share
-from quotas.engine.reservations import needs_all
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.victim_search import MANY, cheapest, cheapest_sum, lowest_sum, makes_room, needs_own, search
 
@@ -120,23 +119,6 @@ def still_needed(
         preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
         found = (_settled(each, tuple(leavers)) for each in _by_fairness(preemptor))
         return next((chosen for chosen in found if chosen is not None), None)
-
-
-def still_needs_all(state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int) -> bool:
-    """Whether a reservation of the snapshot would be made again with the same places and all who leave for it, found without
-    taking it back: none of them can stay, they may still go, and with what it holds they are all that it waits for."""
-    hold, free, ids = state.holds[claim.id], state.free_later, [leaver.id for leaver in leavers]
-    if state.settings.fair_sharing or hold.charged != state.asked(claim) or state.lost_its_right(claim):
-        return False
-    whole = all(hold.free_part[slot] + hold.from_leavers.get(slot, 0) >= amount for slot, amount in hold.need.items())
-    lost = any(slot == NOWHERE or free.row[slot] < 0 for slot in hold.need)
-    if lost or not whole or not needs_all(state, claim, ids):
-        return False
-    with state.trial() as trial:
-        trial.charge(claim.department, -hold.charged)
-        trial.recharge(leavers)
-        preemptor = replace(preemptor_of(state, claim), renewing=True, used_behind=used_behind)
-        return permitted(preemptor, leavers)
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:

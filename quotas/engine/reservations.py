@@ -23,7 +23,6 @@ from quotas.engine.placement import (
     find_places,
     free_units,
     has_spot,
-    spot_on,
 )
 from quotas.engine.types import Claim, ClaimId, Decision, Node
 from quotas.engine.units import ends_at
@@ -116,28 +115,9 @@ def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> b
         given = [state.vectors[leaver][slot] for leaver in leavers]
         surplus = max(0, state.free_now.row[slot]) + hold.free_part[slot] + sum(given) - hold.charged
         return surplus < min(given, default=0) and not state.departures.unclaimed
-    if claim.pods == 1 and not claim.same_domain and not has_spot(free, claim, state.pool):
-        return not any(_fits_there(state, hold, leaver) for leaver in leavers)
     with state.trial() as trial:
         trial.free(free, [hold.need])
         return not any(_fits_beside(state, claim, state.vectors[leaver], hold.charged) for leaver in leavers)
-
-
-def _fits_there(state: PassState, hold: Hold, leaver: ClaimId) -> bool:
-    """Whether its own place would do beside a claim that stays, where no other is free."""
-    free, vector = state.free_later, state.vectors[leaver]
-    if free.row[state.pool_slot] < vector[state.pool_slot]:
-        return False
-    host = None if hold.node is None else state.hosts.get(hold.node)
-    if host is None or hold.needed_at.get(leaver) == (version := free.version(host)):
-        return False
-    with state.trial() as trial:
-        trial.free(free, [hold.need])
-        trial.take(free, [vector])
-        fits = spot_on(host, hold.claim, free.row) is not None
-    if not fits:
-        hold.needed_at[leaver] = version
-    return fits
 
 
 def _fits_beside(state: PassState, claim: Claim, vector: Vector, asked: int) -> bool:
