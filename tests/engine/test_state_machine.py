@@ -43,13 +43,13 @@ def allowed(state: PassState, claim: Claim, victims: Iterable[Claim]) -> bool:
     """Whether each may go for the claim alone, and all together."""
     preemptor, victims = preemptor_of(state, claim), list(victims)
     return all(open_to(state, preemptor, victim) for victim in victims) and any(
-        permitted(state, preemptor, victims, fairness) for fairness in Fairness
+        permitted(replace(preemptor, fairness=fairness), victims) for fairness in Fairness
     )
 
 
 def open_to(state: PassState, preemptor: Preemptor, victim: Claim) -> bool:
     if victim.department == preemptor.account.id:
-        return victim in own_candidates(state, preemptor)
+        return victim in own_candidates(preemptor)
     return may_be_preempted(state, False, victim)
 
 
@@ -109,7 +109,7 @@ class Portal(RuleBasedStateMachine):
         preemptor = preemptor_of(state, min(inside, key=lambda claim: line[claim.id]))
         running = [claim for claims in state.holding.values() for claim in claims.values() if claim.id not in started]
         for victims in (some for size in range(4) for some in combinations(running, size)):
-            assert makes_room(state, preemptor, victims) is None or not allowed(state, preemptor.claim, victims)
+            assert makes_room(preemptor, victims) is None or not allowed(state, preemptor.claim, victims)
 
     def nothing_is_left_to_decide(self, plan: Plan) -> None:
         """6. But for an owner whose turn came after a borrower had started: in the next pass it may call that borrower
@@ -145,14 +145,17 @@ class Portal(RuleBasedStateMachine):
         for hold in state.holds.values():  # what the others have reserved counts, whoever came first
             state.settle(hold.claim)
         claim = next(claim for claim in state.pending if claim.id == decision.claim)
-        if makes_room(state, preemptor_of(state, claim), ()) is None:
+        if makes_room(preemptor_of(state, claim), ()) is None:
             return False
         rest = [leaver for leaver in state.departures.leaving.values() if leaver.id in decision.victims]
         state.stay(rest)
         preemptor, whole = preemptor_of(state, claim), [*rest, state.claims[ClaimId(victim)]]
         # with fair sharing the second way to look at shares is only tried where the first finds nobody
-        by = next((fairness for fairness in Fairness if permitted(state, preemptor, whole, fairness)), Fairness.BEFORE)
-        return allowed(state, claim, rest) and permitted(state, preemptor, rest, by)
+        by = next(
+            (fairness for fairness in Fairness if permitted(replace(preemptor, fairness=fairness), whole)),
+            Fairness.BEFORE,
+        )
+        return allowed(state, claim, rest) and permitted(replace(preemptor, fairness=by), rest)
 
     def borrowed_is_lent(self) -> None:
         """8."""
