@@ -8,50 +8,50 @@ A leaver leaves for the pending claim that holds it, if that claim has a hold no
 it. What a leaver frees beyond its holder's need may serve others as well: `Departures.awaited` has all who wait for it.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
 from quotas.engine.units import gone_by, lost_work, policy_of, stranded_units, young_until
-
-Turn = tuple[int, ClaimId]
 
 
 class Departures:
-    """The leaving claims of one pool. `turn(claim)` says by when a claim is gone, and breaks ties."""
+    """The leaving claims of one pool: by when each is gone, and for whom it leaves.
 
-    def __init__(self, turn: Callable[[Claim], Turn]) -> None:
-        self._turn = turn
+    A leaver has one `holder`, the pending claim that it leaves for, and is `unclaimed` while that claim has no hold, or it has
+    none. `awaited` has all claims that wait for a leaver.
+    """
+
+    def __init__(self, gone_by: Callable[[Claim], int]) -> None:
+        self._gone_by = gone_by
+        self._turn: dict[ClaimId, tuple[int, ClaimId]] = {}
         self.leaving: dict[ClaimId, Claim] = {}
+        self.unclaimed: set[ClaimId] = set()
         self.holder: dict[ClaimId, ClaimId] = {}
         self._held_by: dict[ClaimId, set[ClaimId]] = {}
-        self._told_for: dict[ClaimId, set[ClaimId]] = {}
+        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}
         self.awaited: dict[ClaimId, set[ClaimId]] = {}
         self._awaits: dict[ClaimId, set[ClaimId]] = {}
-        self.unclaimed: set[ClaimId] = set()
-        self._line: list[Turn] = []
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
         self.leaving[leaver.id] = leaver
+        self._turn[leaver.id] = self._gone_by(leaver), leaver.id
         self.unclaimed.add(leaver.id)
-        insort(self._line, self._turn(leaver))
         if leaver.held_for is not None:
-            self._told_for.setdefault(leaver.held_for, set()).add(leaver.id)
+            self._preempted_for.setdefault(leaver.held_for, set()).add(leaver.id)
             self._hold(leaver.id, leaver.held_for)
 
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
         self.unclaimed.discard(leaver.id)
-        del self._line[bisect_left(self._line, self._turn(leaver))]
         holder = self.holder.pop(leaver.id, None)
         if holder is not None:
             self._held_by[holder].discard(leaver.id)
@@ -86,23 +86,16 @@ class Departures:
         """Those who leave so that the claim can start."""
         return [self.leaving[leaver] for leaver in sorted(self._held_by.get(claim.id, ()))]
 
-    def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> Iterator[Claim]:
-        """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then those who
-        leave for nobody, then the others; each by the time it is gone."""
-        mine = self._held_by.get(claim.id, set()) | self._told_for.get(claim.id, set())
-        leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
-        yield from self._in_turn(leaving & mine)
-        nobodys = (leaving & self.unclaimed) - mine
-        yield from self._in_turn(nobodys)
-        if among is not None:
-            yield from self._in_turn(leaving - mine - nobodys)
-            return
-        for _, leaver in self._line:
-            if leaver not in mine and leaver not in nobodys:
-                yield self.leaving[leaver]
+    def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> list[Claim]:
+        """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then the unclaimed,
+        then the others; each by the time it is gone."""
+        mine = self._held_by.get(claim.id, set()) | self._preempted_for.get(claim.id, set())
 
-    def _in_turn(self, leavers: Collection[ClaimId]) -> list[Claim]:
-        return sorted((self.leaving[leaver] for leaver in leavers), key=self._turn)
+        def order(leaver: ClaimId) -> tuple[int, tuple[int, ClaimId]]:
+            return 0 if leaver in mine else 1 if leaver in self.unclaimed else 2, self._turn[leaver]
+
+        leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
+        return [self.leaving[leaver] for leaver in sorted(leaving, key=order)]
 
 
 # What is kept for a claim ---------------------------------------------------------------------------------------------
@@ -110,10 +103,13 @@ class Departures:
 
 @dataclass(slots=True)
 class Hold:
-    """Units and places kept for a pending claim. `charged` is what it counts in the ledger (0 for a starving claim);
-    an `old` one came with the snapshot and was not looked at yet. What it will draw from recalls of its
-    department is `drawn`. Of one on a single `node`, `needed` has leavers it could not
-    do without, and the version of the node (Room.version) at which that was so."""
+    """Units and places kept for a pending claim: a reservation, or what is kept for one that waits.
+
+    `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, the
+    `free_part` is kept for it now, and the rest is expected `from_leavers`. `unsettled` ones came with the snapshot, or are to
+    be looked at again. `starts_by` is when it could start at the latest, if that is known, and `drawn` what it will draw from
+    its department's recalls.
+    """
 
     claim: Claim
     charged: int
@@ -126,7 +122,7 @@ class Hold:
     drawn: int = 0
 
     def needs_of(self, slot: Slot, amount: int) -> int:
-        """How much of the `amount` that one of those gives it waits for is needed: the rest comes from others or is held."""
+        """How much it needs of the `amount` that one of its leavers gives: the rest comes from others, or is free already."""
         return max(0, self.need.get(slot, 0) - self.free_part.get(slot, 0) - self.from_leavers.get(slot, 0) + amount)
 
 
@@ -167,7 +163,7 @@ class PassState:
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
-        self.departures = Departures(partial(_turn, pool, snapshot.settings, snapshot.now))
+        self.departures = Departures(self.gone_by)
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, str], tuple[int, Any]] = {}
@@ -689,7 +685,3 @@ class PassTrial(Trial):
 
     def _count_held(self, units: int) -> None:
         self._state.units_held += units
-
-
-def _turn(pool: Pool, settings: Settings, now: int, leaver: Claim) -> Turn:
-    return gone_by(leaver, pool, settings, now), leaver.id

@@ -31,8 +31,8 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.victim_search import MANY, cheapest, cheapest_sum, lowest_sum, makes_room, needs_own, search
 
 Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
-FEW, CROWD = 8, 100
-"""Of so few candidates every set is searched; among more than a crowd a search finds nothing that clearing nodes does not."""
+CROWD = 100
+"""Among more candidates a search finds nothing that clearing nodes does not."""
 COMPARED = 4
 """So many nodes that could cost the same are compared for one pod."""
 
@@ -173,8 +173,7 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     and the search may still know better."""
     state = preemptor.state
     if len(claims) <= MANY:
-        found = _searched(preemptor, claims)
-        return found if found is not None or len(claims) <= FEW else _cleared(preemptor, claims)
+        return _searched(preemptor, claims) or _cleared(preemptor, claims)
     best = _cleared(preemptor, claims)
     if len(claims) <= CROWD or not state.ledger.flat:
         best = _better(preemptor, best, _searched(preemptor, claims))

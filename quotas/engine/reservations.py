@@ -252,7 +252,7 @@ class Holds:
         if emptiest is None:
             return ()
         places = self._places_on([emptiest.node], claim)  # as a rule that is enough
-        return self._on_free_cards(places or self._on_few(claim))
+        return places or self._on_few(claim)
 
     def _on_few(self, claim: Claim) -> Places:
         """The same, where one node is not enough."""
@@ -273,19 +273,3 @@ class Holds:
         """Places on these nodes alone, were they empty."""
         pool = replace(self._state.pool, nodes=tuple(nodes))
         return find_places(claim, pool, Room(Space((pool,))))
-
-    def _on_free_cards(self, places: Places) -> Places:
-        """The same nodes, on cards that are free already rather than on busy ones; only whole cards can be swapped."""
-        state, pool = self._state, self._state.pool
-        left = {host.name: state.free_later.row[host.stretch] for host in state.in_order({p.node for p in places})}
-        cards = {
-            name: sorted(range(len(units)), key=lambda card: -units[card])
-            for name, units in left.items()
-            if pool.mig is None and all(card.units == 1 for card in state.hosts[name].node.cards)
-        }
-        return tuple(
-            replace(placed, cards=tuple(sorted(cards[placed.node].pop(0) for _ in placed.cards)))
-            if placed.node in cards
-            else placed
-            for placed in places
-        )

@@ -117,7 +117,7 @@ def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
 
 def test_who_leaves_for_others_comes_last() -> None:
     mine, nobodys, others = (leaving(id, "b", 1, leave_by=by) for id, by in (("m", 30), ("n", 20), ("o", 10)))
-    departures = Departures(lambda leaver: (leaver.leave_by or 0, leaver.id))
+    departures = Departures(lambda leaver: leaver.leave_by or 0)
     me, other = pending("me", "a", 1), pending("other", "a", 1)
     for leaver in (mine, nobodys, others):
         departures.enter(leaver)
