@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 def clean_up(*, now: dt.datetime) -> Counter[str]:
     """Deletes everything past its time; returns how many rows of each kind."""
-    gone: Counter[str] = Counter()
+    deleted: Counter[str] = Counter()
     old = {
         "events": Event.objects.filter(at__lt=now - EVENTS),
         "idempotency keys": IdempotencyKey.objects.filter(created_at__lt=now - KEYS),
@@ -35,10 +35,10 @@ def clean_up(*, now: dt.datetime) -> Counter[str]:
         "sessions": Session.objects.filter(expire_date__lt=now),
     }
     for name, rows in old.items():
-        gone[name] = rows.delete()[0]
-    gone["tokens about to end"] = warn_of_tokens(now)
-    log.info("cleaned_up", **{name.replace(" ", "_"): count for name, count in gone.items() if count})
-    return gone
+        deleted[name] = rows.delete()[0]
+    deleted["tokens about to end"] = warn_of_tokens(now)
+    log.info("cleaned_up", **{name.replace(" ", "_"): count for name, count in deleted.items() if count})
+    return deleted
 
 
 def warn_of_tokens(now: dt.datetime) -> int:

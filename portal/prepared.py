@@ -22,20 +22,20 @@ NUMBER = -8_404_404_404  # the same where a number is asked for
 
 
 class Prepared(Generic[M]):
-    """`rows` builds the query for one value, its only parameter: a text, or a number if `stands` is NUMBER."""
+    """`rows` builds the query for one value, its only parameter: a text, or a number if `placeholder` is NUMBER."""
 
-    def __init__(self, rows: Callable[[Any], QuerySet[M]], stands: str | int = VALUE) -> None:
-        self._rows, self._stands, self._own = rows, stands, threading.local()
+    def __init__(self, rows: Callable[[Any], QuerySet[M]], placeholder: str | int = VALUE) -> None:
+        self._rows, self._placeholder, self._own = rows, placeholder, threading.local()
 
     def all(self, value: str | int) -> list[M]:
         own = self._own.__dict__
         if not own:
-            rows = self._rows(self._stands)
+            rows = self._rows(self._placeholder)
             compiler = rows.query.get_compiler(rows.db)
             own["sql"], own["params"] = compiler.as_sql()
             own["compiler"], own["rows"] = compiler, rows
             rows.query.get_compiler = lambda *_, **__: compiler  # type: ignore[method-assign]
-        params = tuple(value if each == self._stands else each for each in own["params"])
+        params = tuple(value if each == self._placeholder else each for each in own["params"])
         own["compiler"].as_sql = lambda *_, **__: (own["sql"], params)
         return list(ModelIterable(own["rows"]))
 

@@ -225,13 +225,13 @@ class Words(_Names):
             yield f"Nothing new would start on {node}{'' if claims else ', where nobody is'}."
 
     def _in(self, difference: Difference, pool: e.PoolId) -> Difference:
-        def here(claims: Collection[e.ClaimId]) -> tuple[e.ClaimId, ...]:
+        def of_pool(claims: Collection[e.ClaimId]) -> tuple[e.ClaimId, ...]:
             return tuple(claim for claim in claims if self.claims[claim].pool == pool)
 
         return replace(
             difference,
             changes=tuple(change for change in difference.changes if self.claims[change.claim].pool == pool),
-            told=here(difference.told),
-            spared=here(difference.spared),
+            told=of_pool(difference.told),
+            spared=of_pool(difference.spared),
             recallable={key: units for key, units in difference.recallable.items() if key[1] == pool},
         )

@@ -219,7 +219,7 @@ def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -
     return attempt
 
 
-def shown_of_sharing(workload: Workload) -> dict[str, Any]:
+def sharing_values(workload: Workload) -> dict[str, Any]:
     """The values that the sharing button's version mark covers."""
     return {"shared": workload.shared}
 
@@ -236,7 +236,7 @@ def set_shared(*, actor: Actor, workload: Workload, shared: bool, seen: str = ""
         )
     with durable():
         stored = Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
-        versions.check(shown_of_sharing(stored), seen)
+        versions.check(sharing_values(stored), seen)
         if Workload.objects.filter(pk=workload.pk, shared=not shared).update(shared=shared, version=F("version") + 1):
             audit.record(
                 actor, "workload.shared", workload.public_id, department=workload.department, after={"shared": shared}

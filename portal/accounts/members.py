@@ -93,8 +93,8 @@ def withdraw_invitation(*, actor: Actor, invitation: Invitation) -> None:
     """Invalidates the link at once. Withdrawing twice is harmless; an accepted invitation stays accepted."""
     actor.require(Right.STEER, invitation.department)
     with durable():
-        gone, _rows = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).delete()
-        if gone:
+        withdrawn, _rows = Invitation.objects.filter(pk=invitation.pk, accepted_at=None).delete()
+        if withdrawn:
             before = {"role": invitation.role, "email": invitation.email}
             target = f"invitation {invitation.pk}"
             audit.record(actor, "invitation.withdrawn", target, department=invitation.department, before=before)

@@ -236,10 +236,12 @@ def end_unbacked_tokens(user: User) -> int:
     """
     now, person = timezone.now(), User.objects.get(pk=user.pk)
     live = ApiToken.objects.filter(Q(holder=person) | Q(made_by=person), revoked_at=None, expires_at__gt=now)
-    gone = [token for token in live.select_related("holder", "department", "made_by") if not _is_still_backed(token)]
-    ended = end_tokens(ApiToken.objects.filter(pk__in=[token.pk for token in gone]))
+    unbacked = [
+        token for token in live.select_related("holder", "department", "made_by") if not _is_still_backed(token)
+    ]
+    ended = end_tokens(ApiToken.objects.filter(pk__in=[token.pk for token in unbacked]))
     services: dict[int, list[ApiToken]] = {}
-    for token in gone:
+    for token in unbacked:
         if token.department_id is not None and token.holder_id != person.pk:
             services.setdefault(token.department_id, []).append(token)
     for tokens in services.values():

@@ -53,9 +53,9 @@ def thread_serializer(shape: type[serializers.BaseSerializer[Any]], context: dic
     return serializer
 
 
-def serialize(shape: type[serializers.BaseSerializer[Any]], thing: Any, context: dict[str, Any]) -> dict[str, Any]:
+def serialize(shape: type[serializers.BaseSerializer[Any]], row: Any, context: dict[str, Any]) -> dict[str, Any]:
     """One object as this serializer writes it."""
-    return dict(thread_serializer(shape, context).to_representation(thing))
+    return dict(thread_serializer(shape, context).to_representation(row))
 
 
 DEEPEST = 20
@@ -66,9 +66,9 @@ def depth(data: Any) -> int:
     """How deeply lists and objects are nested; 0 for a plain value. Not recursive, so that no input exhausts the
     stack."""
     depth_reached, level = 0, [data]
-    while level := [thing for thing in level if isinstance(thing, dict | list)]:
+    while level := [value for value in level if isinstance(value, dict | list)]:
         depth_reached += 1
-        level = [inner for thing in level for inner in (thing.values() if isinstance(thing, dict) else thing)]
+        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
     return depth_reached
 
 

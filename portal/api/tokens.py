@@ -93,8 +93,8 @@ class Tokens(ApiView):
         rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
         if self.text("department"):
             department = department_for(self.actor, self.text("department"))
-            theirs = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
-            return rows.filter(theirs, department=department)
+            readable = Q() if self.actor.may(Right.STEER, department) else Q(holder=self.user)
+            return rows.filter(readable, department=department)
         own = rows.filter(holder=self.user)
         return own if self.actor.bound is None else own.filter(department=self.actor.bound)
 
@@ -120,12 +120,14 @@ class Tokens(ApiView):
                 raise serializers.ValidationError({"holder": "There is no such service account."})
         created: dict[str, Any] = {}
 
-        def kept(token: ApiToken, secret: str) -> None:
+        def store_answer(token: ApiToken, secret: str) -> None:
             created["data"] = TokenOut(token).data | {"token": secret}
             created["headers"] = {"Location": reverse("api:token", args=[token.prefix])}
             self.keep(201, created["data"], created["headers"])
 
-        actions.create_token(actor=self.actor, department=department, holder=holder, on_commit_row=kept, **values)
+        actions.create_token(
+            actor=self.actor, department=department, holder=holder, on_commit_row=store_answer, **values
+        )
         return Response(created["data"], status=201, headers=created["headers"])
 
 

@@ -22,16 +22,16 @@ def shared() -> redis.Redis:
         return _clients[settings.REDIS_URL]
 
 
-def set_flag(what: str, seconds: int) -> None:
+def set_flag(name: str, seconds: int) -> None:
     """Sets a flag that all processes see for so many seconds; does nothing without Redis."""
     if settings.REDIS_URL:
         with suppress(redis.RedisError):
-            shared().set(what, 1, ex=seconds)
+            shared().set(name, 1, ex=seconds)
 
 
-def has_flag(what: str) -> bool:
+def has_flag(name: str) -> bool:
     """Whether some process has set the flag; False without Redis or if it does not answer."""
     try:
-        return bool(settings.REDIS_URL and shared().exists(what))
+        return bool(settings.REDIS_URL and shared().exists(name))
     except redis.RedisError:
         return False

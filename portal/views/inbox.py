@@ -130,8 +130,8 @@ def settings(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "address": user.email, "seen": versions.mark(_chosen(choices)), "conflict": conflict,
     }  # fmt: skip
-    shown = [replace(each, inbox=f"inbox:{each.kind}" in sent, mail=f"mail:{each.kind}" in sent) for each in choices]
-    context["choices"] = shown if request.method == "POST" else choices
+    as_sent = [replace(each, inbox=f"inbox:{each.kind}" in sent, mail=f"mail:{each.kind}" in sent) for each in choices]
+    context["choices"] = as_sent if request.method == "POST" else choices
     return render(request, "portal/inbox_settings.html", context, status=409 if request.method == "POST" else 200)
 
 

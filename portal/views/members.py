@@ -204,8 +204,8 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
             messages.success(request, _("%(name)s was removed.") % {"name": row.user.label})
             return redirect("portal:members", row.department.slug)
     now = timezone.now()
-    theirs = Q(holder=row.user) | Q(made_by=row.user, holder__service_of=row.department)
-    live = ApiToken.objects.filter(theirs, department=row.department, revoked_at=None, expires_at__gt=now)
+    dependent = Q(holder=row.user) | Q(made_by=row.user, holder__service_of=row.department)
+    live = ApiToken.objects.filter(dependent, department=row.department, revoked_at=None, expires_at__gt=now)
     live = live.select_related("holder").order_by("holder__username", "name")
     row.refresh_from_db()
     context = {

@@ -72,8 +72,8 @@ def profile(request: HttpRequest) -> HttpResponse:
                     now = User.objects.select_for_update(no_key=True).get(pk=user.pk)
                     versions.check(_stored(now), chosen.cleaned_data[versions.FIELD])
                 user = chosen.save()
-                what = "user.password_changed" if wants_password else "user.changed"
-                audit.record(actor, what, f"user {user.username}")
+                action = "user.password_changed" if wants_password else "user.changed"
+                audit.record(actor, action, f"user {user.username}")
         except versions.Conflict as conflict:
             blame(form, conflict)
             return render(request, "portal/profile.html", {"form": form, "password": password}, status=409)

@@ -126,17 +126,17 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
     """A member's tokens in this department, for its owners, who can create new ones for a service account."""
     actor = actor_of(request)
     row = membership_for(actor, department, username)
-    theirs = ApiToken.objects.filter(holder=row.user, department=row.department)
+    tokens_here = ApiToken.objects.filter(holder=row.user, department=row.department)
     context: dict[str, Any] = {"row": row, "department": row.department, "may_steer": True, "form": None}
     if row.user.service_of_id != row.department_id:
         if request.method == "POST":
             raise NotVisible
-        return token_page(request, "portal/member_tokens.html", theirs, **context)
+        return token_page(request, "portal/member_tokens.html", tokens_here, **context)
     form = AccountTokenForm(request.POST or None, actor=actor, row=row)
     if request.method == "POST" and (secret := token_from_form(actor, form, row)):
         return one_time_secrets.redirect_with(request, request.path, secret=secret)
     context["form"] = form
-    return token_page(request, "portal/member_tokens.html", theirs, **context)
+    return token_page(request, "portal/member_tokens.html", tokens_here, **context)
 
 
 def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **context: Any) -> HttpResponse:

@@ -124,12 +124,12 @@ class Recalls(ApiView):
             confirm.require(foreseen.breaks, self.confirmed, facts=facts)
         answered: dict[str, Any] = {}
 
-        def kept(claim: Claim) -> None:
+        def store_answer(claim: Claim) -> None:
             answered["data"] = RecallOut(claim, context=serializer_context(self.actor, [claim])).data
             answered["headers"] = {"Location": reverse("api:recall", args=[claim.public_id])}
             self.keep(201, answered["data"], answered["headers"])
 
-        create_recall(**asked, units=values["units"], until=until, also=kept)
+        create_recall(**asked, units=values["units"], until=until, also=store_answer)
         return Response(answered["data"], status=201, headers=answered["headers"])
 
 

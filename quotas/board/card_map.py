@@ -209,9 +209,9 @@ def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
     clusters = {pool.group.cluster_id for pool in live.pools.values()}
     left: dict[tuple[int, str], dict[str, int]] = {}
     for node in Node.objects.filter(cluster__in=clusters).only("cluster_id", "name", "outside", *BESIDE):
-        has = {what: getattr(node, what) for what in BESIDE}
+        has = {resource: getattr(node, resource) for resource in BESIDE}
         left[node.cluster_id, node.name] = {
-            what: amount - node.outside.get(what, 0) for what, amount in has.items() if amount is not None
+            resource: amount - node.outside.get(resource, 0) for resource, amount in has.items() if amount is not None
         }
     standing = Claim.objects.filter(pool__group__cluster__in=clusters, state__in=OCCUPYING, pods__gt=0)
     for cluster, places, cpu, memory in standing.values_list(
@@ -219,9 +219,9 @@ def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
     ):
         for place in places or ():
             node_left = left.get((cluster, place["node"]), {})
-            for what, amount in zip(BESIDE, (cpu or 0, memory or 0, 1), strict=True):
-                if what in node_left:
-                    node_left[what] -= amount
+            for resource, amount in zip(BESIDE, (cpu or 0, memory or 0, 1), strict=True):
+                if resource in node_left:
+                    node_left[resource] -= amount
     return left
 
 
@@ -231,7 +231,9 @@ def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
         return 0
     shares = dict(zip(BESIDE, pool.with_a_card, strict=False))
     bounds = [
-        max(0, left[what]) * pool.units_per_card // share for what, share in shares.items() if share and what in left
+        max(0, left[resource]) * pool.units_per_card // share
+        for resource, share in shares.items()
+        if share and resource in left
     ]
     return min(bounds, default=2**31)
 

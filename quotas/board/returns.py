@@ -63,8 +63,8 @@ def coming_back(live: Live, departments: Collection[int], seen: Collection[int])
             and (claim.is_recall or claim.reserved)
             and claim.state != ClaimState.LEAVING
         ):
-            theirs = [_leaver(live, leaver, seen) for leaver in leavers.get(claim.pk, ())]
-            on_way = tuple(sorted(theirs, key=lambda leaver: str(leaver.leave_by)))
+            victims = [_leaver(live, leaver, seen) for leaver in leavers.get(claim.pk, ())]
+            on_way = tuple(sorted(victims, key=lambda leaver: str(leaver.leave_by)))
             outstanding = min(claim.units, sum(leaver.units for leaver in on_way))
             settled = claim.state == ClaimState.HOLDING or claim.reserved
             back = claim.units - outstanding if settled else 0

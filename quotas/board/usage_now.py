@@ -106,16 +106,16 @@ def _read_stranded(live: Live) -> None:
     rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
         "pool_id", "node__name", "index", "healthy"
     )
-    gone: dict[tuple[int | None, str], set[int]] = defaultdict(set)
+    absent: dict[tuple[int | None, str], set[int]] = defaultdict(set)
     closed = set()
     for pool, name, index, healthy in rows:
-        gone[pool, name].add(index)
+        absent[pool, name].add(index)
         if healthy:  # so it is the node that takes no pods
             closed.add((pool, name))
-    for claim in live.all_claims() if gone else ():
+    for claim in live.all_claims() if absent else ():
         for place in (claim.placement or ()) if claim.state in OCCUPYING else ():
             node = claim.pool_id, place["node"]
-            if node in closed or not gone.get(node, set()).isdisjoint(place.get("cards") or ()):
+            if node in closed or not absent.get(node, set()).isdisjoint(place.get("cards") or ()):
                 live.stranded[claim.pk] = live.stranded.get(claim.pk, 0) + claim.units_per_pod
 
 
@@ -198,7 +198,7 @@ def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
         for id in claim.waiting_on if claim.state == ClaimState.PENDING else ():
             if id in leaving:
                 by_claim[claim.pk][id] = leaving[id]
-    return {pk: list(theirs.values()) for pk, theirs in by_claim.items()}
+    return {pk: list(leaving_claims.values()) for pk, leaving_claims in by_claim.items()}
 
 
 def _on_way(live: Live, pool: int) -> dict[int, int]:
@@ -213,8 +213,8 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
     on_way = live.on_way[pool] = defaultdict(int)
     titles = {claim.pk: reserved(claim) for claim in claims}
     awaiting: dict[Claim, list[int]] = defaultdict(list)
-    for pk, theirs in leavers(claims).items():
-        for leaver in theirs:
+    for pk, leaving_claims in leavers(claims).items():
+        for leaver in leaving_claims:
             awaiting[leaver].append(pk)
     for leaver, waiting in sorted(awaiting.items(), key=lambda each: (len(each[1]), each[0].pk)):
         left = leaver.units

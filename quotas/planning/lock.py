@@ -7,7 +7,7 @@ from quotas.models import PoolGroup
 
 LOCKED = Prepared(
     lambda pk: PoolGroup.objects.select_related("cluster").select_for_update(no_key=True, of=("self",)).filter(pk=pk),
-    stands=NUMBER,
+    placeholder=NUMBER,
 )
 
 

@@ -107,7 +107,7 @@ class Waiting:
 
     claim: Claim
     decision: e.Decision
-    shown: dict[str, Any]
+    values: dict[str, Any]  # fields of the claim that show its answer
     news: bool
 
 
@@ -129,7 +129,7 @@ class Recorder:
         groups: dict[bytes, list[int]] = defaultdict(list)
         for pk in rows.filter(pk__in=wanted).order_by("pk").values_list("pk", flat=True):
             claim = self.claims[wanted[pk].claim]
-            groups[orjson.dumps([claim.pool_id, self._shown(wanted[pk])])].append(pk)
+            groups[orjson.dumps([claim.pool_id, self._answer_fields(wanted[pk])])].append(pk)
         for pks in groups.values():
             places = [When(pk=pk, then=Value(places_json(wanted[pk].placement), JSONField())) for pk in pks]
             first = wanted[pks[0]]
@@ -170,20 +170,20 @@ class Recorder:
         return {
             "state": ClaimState.HOLDING, "started_at": self.now, "notice": claim.pool.notice, "grace": claim.pool.grace,
             "promised_at": None, "reserved": None, "answered_at": self.now,
-        } | self._shown(decision)  # fmt: skip
+        } | self._answer_fields(decision)  # fmt: skip
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:
         """Waiting, reserved or impossible for now: the claim stays pending with its reasons."""
-        kind, shown = decision.decision.value, self._shown(decision)
+        kind, values = decision.decision.value, self._answer_fields(decision)
         reserved = self._reserved(decision)
-        shown |= {"reserved": reserved, "promised_at": moment(decision.by) if decision.by is not None else None}
+        values |= {"reserved": reserved, "promised_at": moment(decision.by) if decision.by is not None else None}
         news = claim.decision != kind or claim.reserved != reserved or bool(decision.victims)
-        if not news and all(getattr(claim, name) == value for name, value in shown.items()):
+        if not news and all(getattr(claim, name) == value for name, value in values.items()):
             return
         if not decision.victims and not decision.waiting_on:
-            self.waiting.append(Waiting(claim, decision, shown, news))
+            self.waiting.append(Waiting(claim, decision, values, news))
             return
-        if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **shown):
+        if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **values):
             return
         victims = [self.claims[v] for v in decision.victims if self._tell(self.claims[v], claim)]
         if news:
@@ -195,16 +195,16 @@ class Recorder:
         A new answer is an event of its workload; changed positions are one event of their department.
         """
         pending = self._still_pending([each.claim.pk for each in self.waiting if each.news])
-        rows = [(each.claim.pk, [*map(each.shown.get, SHOWN), self.now]) for each in self.waiting]
+        rows = [(each.claim.pk, [*map(each.values.get, SHOWN), self.now]) for each in self.waiting]
         write_each(Claim, [*SHOWN, "answered_at"], rows, state=ClaimState.PENDING)
         for each in self.waiting:
             if each.claim.pk in pending:
-                self._log(each.claim, each.shown["decision"], decision_to_json(each.decision))
+                self._log(each.claim, each.values["decision"], decision_to_json(each.decision))
         moved = {each.claim.department_id for each in self.waiting if not each.news}
         events = [Event(kind=QUEUE_MOVED, department_id=department) for department in sorted(moved)] + [
             Event(
                 kind="workload.queue", department_id=each.claim.department_id, workload=each.claim.workload,
-                data={"decision": each.shown["decision"]},
+                data={"decision": each.values["decision"]},
             )
             for each in self.waiting if each.claim.pk in pending
         ]  # fmt: skip
@@ -243,7 +243,7 @@ class Recorder:
             return None
         return {"units": decision.own + decision.borrowed, "places": places_json(decision.placement) or []}
 
-    def _shown(self, decision: e.Decision) -> dict[str, Any]:
+    def _answer_fields(self, decision: e.Decision) -> dict[str, Any]:
         data = decision_to_json(decision)
         return {
             "decision": decision.decision.value,
@@ -277,7 +277,7 @@ class Recorder:
         rows = Decision.objects.bulk_create(row for row, _victims in self.changes)
         victims = Decision.victims.through
         victims.objects.bulk_create(
-            victims(decision=row, claim=victim) for row, gone in self.changes for victim in gone
+            victims(decision=row, claim=victim) for row, victim_list in self.changes for victim in victim_list
         )
         return rows
 

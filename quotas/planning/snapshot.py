@@ -145,10 +145,10 @@ def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
     )
 
 
-def _left(node: Node, what: str) -> int | None:
+def _left(node: Node, resource: str) -> int | None:
     """What a node has after pods that the portal did not start: its kubelet counts them too."""
-    has: int | None = getattr(node, what)
-    return None if has is None else max(0, has - node.outside.get(what, 0))
+    has: int | None = getattr(node, resource)
+    return None if has is None else max(0, has - node.outside.get(resource, 0))
 
 
 def _less(has: Mapping[str, int], taken: Mapping[str, int] | None) -> dict[str, int]:

@@ -124,17 +124,29 @@ def test_no_two_folders_import_each_other(app: str) -> None:
     assert {pair for pair in arrows if pair[::-1] in arrows} == set()
 
 
-VAGUE = {"found", "told", "mine", "here", "said", "kept"}
-VAGUE_MOST = 7  # outside quotas/engine; lower it with every renaming, never raise it
+# Words that say nothing of what they name, and how many names still are such a word, outside of quotas/engine.
+VAGUE = {"found", "told", "mine", "here", "said", "kept", "theirs", "gone", "happened", "shown", "thing", "stands"}
+VAGUE_MOST = 1  # a column of a table; never raise it
+
+
+def _names(node: ast.AST) -> list[str]:
+    """What a node of a syntax tree names: a variable, a parameter, a function or a class."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+    return []
 
 
 def test_names_that_say_nothing_become_fewer() -> None:
     """A name says what it holds: `victims`, not `told`; `matches`, not `found`."""
     vague = [
-        node.id
+        f"{sources.name(path)}: {name}"
         for path in sources.files("portal", "quotas", "workloads")
         if not sources.name(path).startswith("quotas/engine/")
         for node in ast.walk(sources.tree(path))
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE
+        for name in _names(node)
+        if name in VAGUE
     ]
-    assert len(vague) <= VAGUE_MOST
+    assert len(vague) <= VAGUE_MOST, vague

@@ -24,13 +24,13 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch, processes: int = 2) -> list[tu
     cluster = make.cluster()
     together = threading.Barrier(processes)
 
-    def found_or_made(*given: object) -> object:
+    def ensure_pools(*given: object) -> object:
         together.wait(10)
         return met(*given)  # type: ignore[arg-type]
 
-    met = pools.found_or_made
+    met = pools.ensure_pools
     monkeypatch.setattr(inventory, "driver_for", lambda _cluster: Listing(whole("n1")))
-    monkeypatch.setattr(inventory, "found_or_made", found_or_made)
+    monkeypatch.setattr(inventory, "ensure_pools", ensure_pools)
 
     def look() -> None:
         try:

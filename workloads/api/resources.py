@@ -98,7 +98,7 @@ class WorkloadList(ApiView):
         by_parameter = conditions(self)
         more = {"facets": facets(rows, by_parameter)} if self.flag("facets") else {}
         page = with_attempts(rows.filter(*by_parameter.values()).defer(*TEXTS), *READ_ALONG)
-        return self.page(page, WorkloadRow, lambda shown: {"reader": reader_for(self.actor, shown)}, **more)
+        return self.page(page, WorkloadRow, lambda workloads: {"reader": reader_for(self.actor, workloads)}, **more)
 
 
 FACETS_OUT = serializers.DictField(child=serializers.DictField(child=serializers.IntegerField()), required=False)
@@ -145,12 +145,12 @@ def accepted(view: ApiView, submit: Any) -> Response:
     """202 with the workload. The answer is stored for its Idempotency-Key in the workload's own transaction."""
     answer: dict[str, Any] = {}
 
-    def kept(workload: Workload) -> None:
+    def store_answer(workload: Workload) -> None:
         answer["data"] = workload_json(view.actor, workload)
         answer["headers"] = {"Location": reverse("api:workload", args=[workload.public_id])}
         view.keep(202, answer["data"], answer["headers"])
 
-    submit(also=kept)
+    submit(also=store_answer)
     return Response(answer["data"], status=202, headers=answer["headers"])
 
 

@@ -39,7 +39,7 @@ def new_password() -> str:
     return "-".join("".join(secrets.choice(ALPHABET) for _letter in range(4)) for _group in range(3))
 
 
-def kept_logins() -> dict[str, str]:
+def stored_logins() -> dict[str, str]:
     """username → password from the file; {} if it does not exist or does not name everybody."""
     try:
         lines = logins_file().read_text().splitlines()
@@ -63,7 +63,7 @@ def login_lines(logins: dict[str, str]) -> list[str]:
 def ensure_logins() -> dict[str, str]:
     """username → password. Without the file everybody gets a new password; the file is written last, so that an
     interrupted start is repeated."""
-    logins = kept_logins()
+    logins = stored_logins()
     if logins:
         return logins
     made = {person.username: new_password() for person in PEOPLE}

@@ -119,11 +119,11 @@ class EmbeddedCluster:
                 raise Unreachable(f"{self.name} was shut down")
             wanted = {tuple(card) for card in planned["alone_on"]}
             for other in self.records() if wanted else ():
-                theirs = other.read("spec") or {}
-                taken = sorted(wanted & {tuple(card) for card in theirs.get("alone_on", ())})
+                other_spec = other.read("spec") or {}
+                taken = sorted(wanted & {tuple(card) for card in other_spec.get("alone_on", ())})
                 if taken and other.directory != record.directory and other.read("exit") is None:
                     node, card = taken[0]
-                    raise Unreachable(f"card {card} of {node} still belongs to {theirs['name']}")
+                    raise Unreachable(f"card {card} of {node} still belongs to {other_spec['name']}")
             return record.claim(planned)
 
     @contextlib.contextmanager
@@ -152,10 +152,10 @@ class EmbeddedCluster:
             seen = record.look()
             if seen is None or seen.phase in {Phase.PENDING, Phase.RUNNING}:
                 return
-            gone = record.directory.with_name(f".{ref.name}.{token_hex(4)}")
+            trash = record.directory.with_name(f".{ref.name}.{token_hex(4)}")
             with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-                record.directory.rename(gone)
-                shutil.rmtree(gone)
+                record.directory.rename(trash)
+                shutil.rmtree(trash)
 
     def observe(self) -> tuple[Observed, ...]:
         with unreachable():
@@ -232,8 +232,8 @@ class EmbeddedCluster:
         """The record of this submission; a record that does not exist if the name belongs to another one."""
         record = self.record(ref)
         claimed = record.read("spec")
-        theirs = claimed is not None and claimed.get("submission_id") != ref.submission_id
-        return Record(self.root / "runs" / ".none") if theirs else record
+        is_others = claimed is not None and claimed.get("submission_id") != ref.submission_id
+        return Record(self.root / "runs" / ".none") if is_others else record
 
     def records(self) -> list[Record]:
         return [Record(path) for path in sorted((self.root / "runs").iterdir()) if not path.name.startswith(".")]

@@ -17,7 +17,7 @@ PART = 1 << 20  # bytes
 LEAST = 1 << 20  # bytes of each rank, however many there are
 
 
-def kept_of(pods: int) -> int:
+def bytes_kept(pods: int) -> int:
     """How many bytes of each rank's log are stored."""
     return max(LEAST, settings.LOG_KEPT // pods)
 
@@ -30,7 +30,7 @@ def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
     """
     service = attempt.workload.kind == Kind.SERVICE
     have = set() if service else set(attempt.kept_logs.values_list("rank", flat=True))
-    most = kept_of(attempt.workload.pods)
+    most = bytes_kept(attempt.workload.pods)
     for rank in set(range(attempt.workload.pods)) - have:
         lend_connection()
         try:

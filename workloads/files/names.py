@@ -18,4 +18,4 @@ def display_name(name: str) -> str:
             name = data.decode("gb2312")
         except UnicodeDecodeError:
             name = data.decode("utf-8", "backslashreplace")
-    return HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), name)
+    return HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), name)

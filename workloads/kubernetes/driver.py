@@ -329,13 +329,13 @@ class KubernetesCluster:
             (gpu_nodes.discard if info is None else gpu_nodes.add)(node["metadata"]["name"])
             return info
 
-        def foreign_moved(seen: Foreign | None, gone: bool) -> None:
+        def foreign_moved(seen: Foreign | None, deleted: bool) -> None:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
                 tell(None)
 
         informer.follow(
             Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
-            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, gone: tell(None), stop),
+            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(None), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
         )
         stop.wait()
@@ -378,8 +378,8 @@ def _seen(pod: Json) -> Observed | None:
     return pod_status.observed(pod) if ours and alone else None
 
 
-def _tell(tell: Callable[[Observed | None], None], run: Observed | None, gone: bool) -> None:
-    lost = gone and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+def _tell(tell: Callable[[Observed | None], None], run: Observed | None, deleted: bool) -> None:
+    lost = deleted and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
     tell(replace(run, phase=Phase.LOST) if lost and run is not None else run)
 
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Reflector(Generic[T]):
-    """Calls `tell(object, gone)` for every object that is new, changed, or gone (with its last state)."""
+    """Calls `tell(object, deleted)` for every object that is new, changed, or gone (with its last state)."""
 
     def __init__(
         self, api: Api, path: str, selector: str, read: Callable[[Json], T], tell: Callable[[T, bool], None],
@@ -72,20 +72,20 @@ class Reflector(Generic[T]):
             useful = True
             self.version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
-                self._event(event["object"], gone=event["type"] == "DELETED")
+                self._event(event["object"], deleted=event["type"] == "DELETED")
             if self.stop.is_set():
                 break
         return useful
 
-    def _event(self, item: Json, *, gone: bool) -> None:
+    def _event(self, item: Json, *, deleted: bool) -> None:
         uid, reads = item["metadata"]["uid"], self.read(item)
-        if gone:
+        if deleted:
             self.known.pop(uid, None)
         elif uid in self.known and self.known[uid] == reads:
             return
         else:
             self.known[uid] = reads
-        self.tell(reads, gone)
+        self.tell(reads, deleted)
 
 
 def follow(*followers: Reflector[Any]) -> None:

@@ -26,8 +26,8 @@ Json = Mapping[str, Any]
 GANG, SERVICE = "distributed", "service"
 
 
-def is_owned(thing: Json) -> bool:
-    return (thing["metadata"].get("labels") or {}).get(KIND) in (GANG, SERVICE)
+def is_owned(obj: Json) -> bool:
+    return (obj["metadata"].get("labels") or {}).get(KIND) in (GANG, SERVICE)
 
 
 def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
@@ -35,9 +35,9 @@ def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = 
     whose pod has PORTAL_READY_FILE."""
     owner: dict[str, Json] = {}
     pods_of: dict[str, list[Json]] = {}
-    for thing in owners:
-        if SUBMISSION in (thing["metadata"].get("annotations") or {}):
-            owner[thing["metadata"]["annotations"][SUBMISSION]] = thing
+    for obj in owners:
+        if SUBMISSION in (obj["metadata"].get("annotations") or {}):
+            owner[obj["metadata"]["annotations"][SUBMISSION]] = obj
     for pod in listed:
         if SUBMISSION in (pod["metadata"].get("annotations") or {}):
             pods_of.setdefault(pod["metadata"]["annotations"][SUBMISSION], []).append(pod)

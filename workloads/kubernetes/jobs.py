@@ -136,5 +136,5 @@ class Owners:
         return None
 
 
-def is_ours(thing: Json, ref: RunRef) -> bool:
-    return bool((thing["metadata"].get("annotations") or {}).get(SUBMISSION) == ref.submission_id)
+def is_ours(obj: Json, ref: RunRef) -> bool:
+    return bool((obj["metadata"].get("annotations") or {}).get(SUBMISSION) == ref.submission_id)

@@ -44,8 +44,8 @@ class Homes:
         self.open(home.namespace, home.department, unrestricted=home.unrestricted)
         if fresh:
             self._count_anew(home)
-        for thing in namespace_limits.furniture(home, self.options):
-            self._apply(thing)
+        for obj in namespace_limits.furniture(home, self.options):
+            self._apply(obj)
         self._kept[home.namespace] = (home, time.monotonic())
 
     def _count_anew(self, home: Home) -> None:
@@ -92,11 +92,11 @@ class Homes:
                 raise Refused(answer.message)
         self._classes = True
 
-    def _apply(self, thing: Json) -> None:
-        base = "/api/v1" if thing["apiVersion"] == "v1" else f"/apis/{thing['apiVersion']}"
-        meta = thing["metadata"]
-        path = f"{base}/namespaces/{meta['namespace']}/{PLURALS[thing['kind']]}/{meta['name']}"
-        answer = self.api.call("PATCH", path, thing, APPLY, fieldManager=MANAGER, force="true")
+    def _apply(self, obj: Json) -> None:
+        base = "/api/v1" if obj["apiVersion"] == "v1" else f"/apis/{obj['apiVersion']}"
+        meta = obj["metadata"]
+        path = f"{base}/namespaces/{meta['namespace']}/{PLURALS[obj['kind']]}/{meta['name']}"
+        answer = self.api.call("PATCH", path, obj, APPLY, fieldManager=MANAGER, force="true")
         if not answer.ok:
             self.forget(meta["namespace"])
-            raise Unreachable(f"{thing['kind']} of {meta['namespace']}: {answer.message}")
+            raise Unreachable(f"{obj['kind']} of {meta['namespace']}: {answer.message}")

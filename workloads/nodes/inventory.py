@@ -19,7 +19,7 @@ from workloads.nodes import outside
 from workloads.nodes.pools import (
     Key,
     carry_over,
-    found_or_made,
+    ensure_pools,
     key_of,
     memory_of,
     note_shares,
@@ -47,7 +47,7 @@ def refresh(cluster: Cluster) -> int:
     changed = 0
     for info in infos:
         node = known.pop(info.name, None)
-        own_pools = found_or_made(cluster, info, pools)
+        own_pools = ensure_pools(cluster, info, pools)
         cards = _reported_cards(info, own_pools)
         if node is None or _facts(node) != _as_reported(info) or _cards(node, {card[0] for card in cards}) != cards:
             _write(cluster, info, own_pools, now)
@@ -135,10 +135,10 @@ def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
         by_index.values(), update_conflicts=True, unique_fields=["node", "index"],
         update_fields=["pool", "units", "cores", "uuid", "healthy"],
     )  # fmt: skip
-    gone = Card.objects.filter(node=node).exclude(index__in=by_index)
+    unlisted = Card.objects.filter(node=node).exclude(index__in=by_index)
     if info.offers:  # of another kind than the node is now: nothing waits for them
-        gone.exclude(pool__in=pools.values()).delete()
-    gone.update(healthy=False)
+        unlisted.exclude(pool__in=pools.values()).delete()
+    unlisted.update(healthy=False)
 
 
 def _lost(node: Node, now: dt.datetime) -> bool:

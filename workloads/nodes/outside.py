@@ -86,7 +86,9 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
     taken: dict[int, tuple[int, int]] = {}
     instances = Counter[str]()
     for pool in pools.values():
-        in_pool = [part for (_, pk), theirs in sorted(parts.items()) if pk == pool.pk for part in theirs if part.units]
+        in_pool = [
+            part for (_, pk), pod_parts in sorted(parts.items()) if pk == pool.pk for part in pod_parts if part.units
+        ]
         if pool.mig and node.instances:
             instances.update(part.profile for part in in_pool)
             continue
@@ -97,7 +99,7 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
         put_on_cards(slots, in_pool)
         taken |= {slot.index: (slot.outside, slot.cores) for slot in slots if slot.outside or slot.cores}
     named = {pod.uid: (pod.namespace[:253], pod.name[:253], pod.owner_kind) for pod in pods}
-    rows = {key: (*named[key[0]], sum(part.units for part in theirs)) for key, theirs in parts.items()}
+    rows = {key: (*named[key[0]], sum(part.units for part in pod_parts)) for key, pod_parts in parts.items()}
     return Seen(_beside(node, pods, instances), taken, rows)
 
 
@@ -154,8 +156,8 @@ def _write(node: Node, seen: Seen) -> None:
             if (card.outside, card.outside_cores) != (units, cores):
                 Card.objects.filter(pk=card.pk).update(outside=units, outside_cores=cores)
         rows = {(row.uid, row.pool_id): row for row in OutsidePod.objects.filter(node=node)}
-        gone = [row.pk for key, row in rows.items() if key not in seen.pods]
-        OutsidePod.objects.filter(pk__in=gone).delete()
+        ended = [row.pk for key, row in rows.items() if key not in seen.pods]
+        OutsidePod.objects.filter(pk__in=ended).delete()
         for (uid, pool_id), (namespace, name, kind, units) in seen.pods.items():
             facts = {"node": node, "namespace": namespace, "name": name, "owner_kind": kind, "units": units}
             OutsidePod.objects.update_or_create(uid=uid, pool_id=pool_id, defaults=facts)

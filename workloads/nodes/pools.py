@@ -23,7 +23,7 @@ from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from quotas.planning.lock import locked_group
 from workloads.runtime.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import SYSTEMS
-from workloads.sharing.mig import slices, told_table
+from workloads.sharing.mig import labelled_table, slices
 
 Key = tuple[str, str, int]
 """(product, sharing system, replicas of a card, its slices where they are derived, MiB of one whose product is not known, or
@@ -46,7 +46,7 @@ def servable(info: NodeInfo) -> tuple[Offer, ...]:
     return tuple(offer for offer in info.offers if offer.unit != "slice" or offer.mig)
 
 
-def found_or_made(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
+def ensure_pools(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> dict[Key, Pool]:
     """The pools of a node's offers, created if needed and added to `known`. Pools that share a node get one group,
     because they are planned together."""
     by_key: dict[Key, Pool] = {}
@@ -148,7 +148,9 @@ def note_shares(cluster: Cluster) -> None:
         standing = node.outside.get("standing", {})
         has = ((node.cpu_milli, "cpu_milli"), (node.memory_mib, "memory_mib"))
         share = tuple(
-            max(0, whole - standing.get(what, 0)) // len(cards) if whole else None for whole, what in has if cards
+            max(0, whole - standing.get(resource, 0)) // len(cards) if whole else None
+            for whole, resource in has
+            if cards
         )
         for pool_id in {card.pool_id for card in cards}:
             least.setdefault(pool_id or 0, []).append((share[0], share[1]))
@@ -209,7 +211,7 @@ def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
             continue
         mig = None
         if system.ABOUT.unit == "slice":
-            mig = told_table(node.product, node.labels, node.instances)
+            mig = labelled_table(node.product, node.labels, node.instances)
         per_card = slices(mig) if mig else max(card.units for card in cards)
         offer = Offer(node.sharing, node.product, system.ABOUT.unit, per_card, (), mig=mig)
         if system.ABOUT.unit != "slice" or mig:

@@ -23,7 +23,7 @@ from portal.web.navigation import address
 from portal.web.pages import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
-from workloads.actions import request_of, shown_of_sharing
+from workloads.actions import request_of, sharing_values
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks.access import origin_of
@@ -122,7 +122,7 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         "may_extend": steer and live and workload.max_runtime is not None,
         "may_rerun": submit and not live and (own or not workload.secret_env),
         "may_share": own and submit and workload.kind == Kind.NOTEBOOK,
-        "sharing_seen": versions.mark(shown_of_sharing(workload)),
+        "sharing_seen": versions.mark(sharing_values(workload)),
         "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
         if notebook and (own or (workload.shared and submit))
         else "",
@@ -243,10 +243,10 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
     if tab == "events":
         decisions = Decision.objects.filter(claim__workload=workload.public_id).select_related("claim", "pool")
         events = Event.objects.filter(workload=workload.public_id).order_by("-tx", "-id")
-        shown = list(events[:200])
-        for event in shown:
+        newest_events = list(events[:200])
+        for event in newest_events:
             event.details = event_details(event)  # type: ignore[attr-defined]
-        return {"events": shown, "decisions": decisions[:50]}
+        return {"events": newest_events, "decisions": decisions[:50]}
     if tab == "spec":
         body = as_api_call.body_of(request_of(workload))
         newest = (

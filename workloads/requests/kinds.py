@@ -93,7 +93,7 @@ def _gang(request: WorkloadRequest) -> list[Invalid]:
     if request.pods > MOST_PODS:
         errors.append(Invalid(N_("At most %(most)s pods."), field="pods", most=MOST_PODS))
     if "template" not in faults:
-        taken = rank_environment.told_names(setup.template)
+        taken = rank_environment.portal_names(setup.template)
         errors += [
             Invalid(N_("%(name)s is set by the template, for each rank."), field=field, name=name)
             for field in ("env", "secret_env")

@@ -39,14 +39,14 @@ def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered
     first = broken[0] if broken else None
     done = leader_decides and ranks[0].phase is Phase.SUCCEEDED
     over = first is not None or done
-    shown = first or next((rank for rank in ranks if rank.phase is Phase.PENDING and rank.reason), None)
+    telling = first or next((rank for rank in ranks if rank.phase is Phase.PENDING and rank.reason), None)
     begun = [rank.started_at for rank in ranks if rank.started_at]
     facts: dict[str, Any] = {
         "node": ", ".join(dict.fromkeys(rank.node for rank in ranks if rank.node)),
         "cards": tuple(card for rank in ranks for card in rank.cards),
         "started_at": max(begun) if len(begun) == len(ranks) else None,
-        "message": f"rank {shown.rank}: {shown.message}".rstrip(": ") if shown else "",
-        "reason": shown.reason if shown else "",
+        "message": f"rank {telling.rank}: {telling.message}".rstrip(": ") if telling else "",
+        "reason": telling.reason if telling else "",
     }
     if live:
         begins = any(rank.phase is Phase.PENDING for rank in ranks)

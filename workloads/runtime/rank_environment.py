@@ -154,7 +154,7 @@ def split(gang: Gang) -> tuple[dict[str, str], list[dict[str, str]]]:
     return alike, [{name: value for name, value in each.items() if name not in alike} for each in by_rank]
 
 
-def told_names(template: str) -> frozenset[str]:
+def portal_names(template: str) -> frozenset[str]:
     """The variables that the portal sets for it: nobody else's values would be right."""
     pair = Gang(Template(template), ("a", "b", "c"), (1, 2, 3), parameter_servers=1, hostfile="/hostfile")
     return frozenset(environment(pair, 0))

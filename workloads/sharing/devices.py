@@ -65,7 +65,7 @@ def _device(each: Mapping[str, Any], pool: str) -> Device:
     inside = mapping(each.get("basic")) or each  # v1beta1 has them one level deeper
     attributes = mapping(inside.get("attributes"))
 
-    def said(name: str) -> str:
+    def attribute_text(name: str) -> str:
         value = mapping(attributes.get(name) or attributes.get(f"{DRIVER}/{name}"))
         return str(value.get("string") or value.get("version") or "")[:100]
 
@@ -76,11 +76,11 @@ def _device(each: Mapping[str, Any], pool: str) -> Device:
     return Device(
         name=str(each.get("name", ""))[:100],
         pool=pool,
-        kind=said("type"),
-        uuid=said("uuid")[:80],
-        parent=said("parentUUID"),
-        product=said("productName").replace(" ", "-"),
-        profile=said("profile"),
+        kind=attribute_text("type"),
+        uuid=attribute_text("uuid")[:80],
+        parent=attribute_text("parentUUID"),
+        product=attribute_text("productName").replace(" ", "-"),
+        profile=attribute_text("profile"),
         memory_mib=mib,
         on_demand=bool(listing(inside.get("consumesCounters"))),
         healthy=not {"NoSchedule", "NoExecute"} & {str(effect) for effect in taints},

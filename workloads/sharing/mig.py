@@ -129,15 +129,15 @@ def guessed(memory_mib: int, profiles: Iterable[str]) -> str | None:
     return None
 
 
-def memory_told(labels: Mapping[str, str]) -> int:
+def labelled_memory(labels: Mapping[str, str]) -> int:
     """MiB of a card by the label of GPU feature discovery, under strategy single of an instance; 0: not told."""
     text = labels.get("nvidia.com/gpu.memory", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 8 else 0
 
 
-def told_table(product: str, labels: Mapping[str, str], instances: Iterable[str]) -> str | None:
+def labelled_table(product: str, labels: Mapping[str, str], instances: Iterable[str]) -> str | None:
     """The key of the table of a card that is cut, whoever made it."""
-    memory, profiles = 0 if SINGLE in product else memory_told(labels), list(instances)
+    memory, profiles = 0 if SINGLE in product else labelled_memory(labels), list(instances)
     return table_of(product, memory, profiles) or guessed(memory, profiles)
 
 
@@ -164,7 +164,7 @@ def applies(node: Facts) -> Note | None:
 def discover(node: Facts, settings: Settings) -> NodeInfo:
     single = parts(node.product)[1]
     instances = _instances(node, single)
-    table = told_table(node.product, node.labels, instances)
+    table = labelled_table(node.product, node.labels, instances)
     units = slices(table) if table else 1
     beside = () if single else _whole_beside(node)
     first = len(beside[0].cards) if beside else 0

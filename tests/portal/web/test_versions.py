@@ -23,7 +23,7 @@ from quotas.models import Cluster, ClusterKind, Node, Pool, Quota, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, all_doors, build
 from tests.clients import confirmed, person
-from workloads.actions import set_shared, shown_of_sharing
+from workloads.actions import set_shared, sharing_values
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.nodes import cluster_registry as registry
 
@@ -211,7 +211,7 @@ def test_a_notebook_that_another_tab_shared_is_not_switched_blindly(world: World
         kind=Kind.NOTEBOOK, name="book", author=author, department=vision, pool=pool, image=Image.objects.get(), units_per_pod=1,
     )  # fmt: skip
     actor = Actor(author)
-    seen = versions.mark(shown_of_sharing(book))
+    seen = versions.mark(sharing_values(book))
     set_shared(actor=actor, workload=book, shared=True, seen=seen)
     with pytest.raises(versions.Conflict):
         set_shared(actor=actor, workload=book, shared=True, seen=seen)

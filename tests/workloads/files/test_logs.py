@@ -78,11 +78,11 @@ def test_a_log_of_an_older_portal_is_read_as_before(bed: Bed) -> None:
 
 
 def test_64_mib_of_a_run_are_kept_and_its_ranks_share_them(settings: Any) -> None:
-    from workloads.files.logs import kept_of
+    from workloads.files.logs import bytes_kept
 
-    assert kept_of(1) == settings.LOG_KEPT == 64 << 20
-    assert kept_of(4) == 16 << 20
-    assert kept_of(512) == 1 << 20
+    assert bytes_kept(1) == settings.LOG_KEPT == 64 << 20
+    assert bytes_kept(4) == 16 << 20
+    assert bytes_kept(512) == 1 << 20
 
 
 CHATTERS = "import sys\nfor n in range({count}): print(f'{{n:07}}' + 'x' * 92)\nprint('the end')"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workloads.runtime.rank_environment import Gang, Template, environment, faults, hostfile, role, split, told_names
+from workloads.runtime.rank_environment import Gang, Template, environment, faults, hostfile, portal_names, role, split
 
 HOSTS = tuple(f"w-7-1-{rank}.w-7-1" for rank in range(4))
 
@@ -70,7 +70,7 @@ def test_what_is_told_alike_and_what_each_is_told_make_the_whole(template: str) 
 @pytest.mark.parametrize("rank", range(4))
 def test_what_only_the_portal_may_set_is_all_that_any_rank_is_told(template: str, rank: int) -> None:
     whole = gang(template, parameter_servers=1, hostfile="/hosts/hostfile")
-    assert set(environment(whole, rank)) == told_names(template)
+    assert set(environment(whole, rank)) == portal_names(template)
 
 
 @pytest.mark.parametrize("template", list(Template))

@@ -62,9 +62,9 @@ class Ring:
         self.tell(answer)
         return answer
 
-    def tell(self, what: dict[str, Any]) -> None:
+    def tell(self, message: dict[str, Any]) -> None:
         for peer in self.peers:
-            peer.write(json.dumps(what) + "\n")
+            peer.write(json.dumps(message) + "\n")
             peer.flush()
 
 

@@ -12,10 +12,10 @@ from workloads.runtime.rank_environment import PORT
 Json = dict[str, Any]
 
 
-def owner_of(found: Json) -> Json:
+def owner_of(owner: Json) -> Json:
     """The reference that makes an object go with the one that was `found`."""
-    meta = found["metadata"]
-    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "name": meta["name"], "uid": meta["uid"]}
+    meta = owner["metadata"]
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
 
 
 def service(spec: RunSpec, owner: Json, options: Options) -> Json:

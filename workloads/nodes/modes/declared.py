@@ -19,7 +19,7 @@ from workloads.nodes.modes.recipes import ACK, MIG_CONFIG, MIG_STATE, PLUGIN_CON
 from workloads.runtime.base import Refused
 from workloads.sharing import SYSTEMS
 from workloads.sharing.api import NONE
-from workloads.sharing.mig import SINGLE, memory_told, slices, table_of
+from workloads.sharing.mig import SINGLE, labelled_memory, slices, table_of
 from workloads.sharing.timeslicing import SUFFIX
 
 CONFIGS = "configurations"  # key of the cluster's options: {"plugin": {…}, "mig": {…}}
@@ -132,7 +132,7 @@ def _chosen(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _memory(system: str, name: str, labels: Mapping[str, str], count: int) -> dict[str, Any]:
     """Cards given out in MiB, as what the system's plugin counts them in; with compute where it limits that too."""
-    memory = memory_told(labels)
+    memory = labelled_memory(labels)
     about = SYSTEMS[system].ABOUT
     each = memory // about.step * about.step
     if not each:
@@ -154,7 +154,7 @@ def _replicas(labels: dict[str, str], key: str, configs: Mapping[str, str]) -> d
 
 
 def _instances(product: str, labels: dict[str, str], count: int, configs: Mapping[str, str]) -> dict[str, Any]:
-    table, config = table_of(product, memory_told(labels)), labels[MIG_CONFIG]
+    table, config = table_of(product, labelled_memory(labels)), labels[MIG_CONFIG]
     if table is None:
         raise Refused(f"no MIG profiles are known of {product}", code="no_such_config")
     if config in (named := named_layouts(table)):

@@ -37,7 +37,7 @@ from workloads.models import ModeChange
 from workloads.nodes.modes.keepers import Keeper
 from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
 from workloads.nodes.pools import units_by_pool
-from workloads.sharing.mig import memory_told
+from workloads.sharing.mig import labelled_memory
 from workloads.sharing.mig import table_of as table_of_product
 
 
@@ -190,7 +190,7 @@ def check_target(node: Node, target: Target) -> None:
 
 def table_of(node: Node) -> str | None:
     """The table of MIG profiles of the node's cards."""
-    return table_of_product(node.product, memory_told(node.labels))
+    return table_of_product(node.product, labelled_memory(node.labels))
 
 
 def card_count(node: Node) -> int:
