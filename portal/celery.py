@@ -19,6 +19,7 @@ app.autodiscover_tasks(["portal", "quotas", "workloads"])
 TIMETABLE = {
     "quotas.plan_all": 5,
     "quotas.meter": 60,
+    "quotas.terms": 60,
     "workloads.converge_all": 5,
     "workloads.knock": 5,
     "workloads.deadlines": 2,

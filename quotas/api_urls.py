@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, moves, policies, pools, quotas, recalls
+from quotas.api import log, moves, policies, pools, quotas, recalls, requests
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("decisions/", log.Decisions.as_view(), name="decisions"),
@@ -25,6 +25,28 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools/", pools.Pools.as_view(), name="pools"),
     path("pools/<slug:pool>/", pools.PoolView.as_view(), name="pool"),
     path("pools/<slug:pool>/policy/", policies.PoolPolicy.as_view(), name="pool-policy"),
+    path(
+        "departments/<slug:department>/quota_requests/",
+        requests.DepartmentQuotaRequests.as_view(),
+        name="department-quota-requests",
+    ),
+    path("quota_requests/", requests.QuotaRequests.as_view(), name="quota-requests"),
+    path("quota_requests/<slug:quota_request>/", requests.QuotaRequestView.as_view(), name="quota-request"),
+    path(
+        "quota_requests/<slug:quota_request>/comments/",
+        requests.QuotaRequestComments.as_view(),
+        name="quota-request-comments",
+    ),
+    path(
+        "quota_requests/<slug:quota_request>/decision/",
+        requests.QuotaRequestDecision.as_view(),
+        name="quota-request-decision",
+    ),
+    path(
+        "quota_requests/<slug:quota_request>/renewal/",
+        requests.QuotaRequestRenewal.as_view(),
+        name="quota-request-renewal",
+    ),
     path("recalls/", recalls.Recalls.as_view(), name="recalls"),
     path("recalls/<slug:recall>/", recalls.RecallView.as_view(), name="recall"),
 ]

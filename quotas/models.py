@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from portal.ids import new_id
 from portal.models import Department, User
@@ -213,6 +216,91 @@ class UserCap(models.Model):
 
     def __str__(self) -> str:
         return f"{self.units} a user"
+
+
+class Wanted(models.TextChoices):
+    """Which number of a quota a request would change."""
+
+    GUARANTEED = "guaranteed", _("Guaranteed")
+    BORROW_LIMIT = "borrow_limit", _("Borrow limit")
+
+
+class RequestState(models.TextChoices):
+    OPEN = "open", pgettext_lazy("of a request", "open")
+    SCHEDULED = "scheduled", _("approved, not begun")
+    GRANTED = "granted", pgettext_lazy("of a request", "granted")
+    RENEWED = "renewed", pgettext_lazy("of a request", "renewed")
+    DENIED = "denied", pgettext_lazy("of a request", "denied")
+    WITHDRAWN = "withdrawn", pgettext_lazy("of a request", "withdrawn")
+    ENDED = "ended", pgettext_lazy("of a request", "ended")
+
+
+class QuotaRequest(models.Model):
+    """A department asks for more of a pool, for good or for a term (quotas/requests/actions.py).
+
+    `units` and `granted` are the wanted and the approved total, in the pool's unit; null is no limit. What a grant added to
+    the guarantee is `raised_by`: so much goes back when its term ends, to the `giver` whose guarantee it came from (null:
+    to the pool). A granted borrow limit stands in place of `replaced`.
+    """
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="quota_requests")
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    wanted = models.CharField(max_length=12, choices=Wanted.choices, default=Wanted.GUARANTEED)
+    units = models.PositiveIntegerField(null=True, blank=True)
+    before = models.PositiveIntegerField(null=True, blank=True)  # the value when it was asked; null: no limit
+    why = models.CharField(max_length=1000)
+    starts_at = models.DateTimeField(null=True, blank=True)  # null: as soon as it is approved
+    ends_at = models.DateTimeField(null=True, blank=True)  # null: for good
+    renews = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="renewals")
+    state = models.CharField(max_length=10, choices=RequestState.choices, default=RequestState.OPEN)
+    granted = models.PositiveIntegerField(null=True, blank=True)
+    decided_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    note = models.CharField(max_length=1000, blank=True)  # of who decided
+    raised_by = models.PositiveIntegerField(default=0)
+    replaced = models.PositiveIntegerField(null=True)
+    giver = models.ForeignKey(Department, null=True, on_delete=models.SET_NULL, related_name="+")
+    applied_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    reminded = models.PositiveSmallIntegerField(null=True)  # days before the end of which the last reminder told
+    delayed = models.CharField(max_length=300, blank=True)  # why a term that is due did not begin, or end, yet
+    created_at = models.DateTimeField(default=timezone.now)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["state"], condition=Q(state__in=["open", "scheduled", "granted"]), name="request_live")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.department}: {self.wanted} of {self.pool} {self.units}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == RequestState.OPEN
+
+    @property
+    def lasts_until(self) -> dt.datetime | None:
+        """The last second of the term: a day's end reads as that day, not as the next."""
+        return self.ends_at - dt.timedelta(seconds=1) if self.ends_at else None
+
+
+class RequestComment(models.Model):
+    """What people say to each other about a request."""
+
+    request = models.ForeignKey(QuotaRequest, on_delete=models.CASCADE, related_name="comments")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    text = models.CharField(max_length=1000)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.author}: {self.text}"
 
 
 class ClaimState(models.TextChoices):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from quotas.views import board, caps, decisions, operator, policies, pools, quota_edit, quotas, recall, work
+from quotas.views import board, caps, decisions, operator, policies, pools, quota_edit, quotas, recall, requests, work
 
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
@@ -18,6 +18,13 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/recall/preview/", recall.recall_preview, name="recall_preview"),
     path("d/<slug:department>/recalls/<slug:recall>/withdraw/", recall.withdraw, name="withdraw"),
     path("d/<slug:department>/work/<str:username>/", work.work, name="work"),
+    path("d/<slug:department>/requests/new/", requests.new, name="request_new"),
+    path("d/<slug:department>/requests/<slug:quota_request>/", requests.detail, name="request"),
+    path("d/<slug:department>/requests/<slug:quota_request>/comment/", requests.say, name="request_comment"),
+    path("d/<slug:department>/requests/<slug:quota_request>/decide/", requests.decide, name="request_decide"),
+    path("d/<slug:department>/requests/<slug:quota_request>/preview/", requests.preview, name="request_preview"),
+    path("d/<slug:department>/requests/<slug:quota_request>/renew/", requests.renew, name="request_renew"),
+    path("d/<slug:department>/requests/<slug:quota_request>/withdraw/", requests.withdraw, name="request_withdraw"),
     path("decisions/", decisions.decisions, name="decisions"),
     path("decisions/<slug:decision>/", decisions.decision, name="decision"),
     path("decisions/<slug:decision>/alternatives/", decisions.decision_alternatives, name="decision_alternatives"),
@@ -32,6 +39,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/pools/<slug:pool>/policy/", policies.pool, name="pool_policy"),
     path("operator/pools/<slug:pool>/preview/", operator.pool_preview, name="operator_pool_preview"),
     path("operator/system/", operator.system, name="operator_system"),
+    path("requests/", requests.requests, name="requests"),
     path("pools/", pools.pools, name="pools"),
     path("pools/<slug:pool>/", pools.pool, name="pool"),
 ]

@@ -14,6 +14,7 @@ from quotas.board import metering
 from quotas.models import PoolGroup
 from quotas.planning import replay
 from quotas.planning.run_pass import run_pass
+from quotas.requests import actions as quota_requests
 from quotas.rules import recalls
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
@@ -43,6 +44,14 @@ def meter(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.meter", tick=tick) as run:
         if run:
             metering.sum_hours(now=timezone.now())
+
+
+@shared_task(name="quotas.terms")
+def terms(*, tick: bool = False, **_: Any) -> None:
+    """Granted quotas begin, are announced to end, and end."""
+    with claimed_tick("quotas.terms", tick=tick) as run:
+        if run:
+            quota_requests.run_terms(now=timezone.now())
 
 
 @shared_task(name="quotas.clean_up")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -58,6 +60,15 @@ def variable(text: str) -> tuple[str, str]:
     return name, value if equals else os.environ[name]
 
 
+def day(text: str) -> str:
+    """The end of the day on this machine's clock, as the portal reads times. Raises ArgumentTypeError."""
+    try:
+        last = dt.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no day; write 2027-01-31") from None
+    return dt.datetime.combine(last + dt.timedelta(days=1), dt.time()).astimezone().isoformat()
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="gpuq",
@@ -96,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     listed.add_argument("--state", help="queued,running,… or live or final")
     listed.add_argument("--most", type=int, default=50, metavar="N")
     command("pools", "List pools and what is free in them.")
+    quota_commands(command)
     command("files", "List the working directory.", identity=True).add_argument("path", nargs="?", default="")
     upload = command("upload", "Copy a file into the working directory.", identity=True)
     upload.add_argument("source")
@@ -106,6 +118,23 @@ def parser() -> argparse.ArgumentParser:
     download.add_argument("path")
     download.add_argument("target", nargs="?")
     return top
+
+
+def quota_commands(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    ask = command("request", "Request more quota for a department; print the request's id.")
+    ask.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"))
+    ask.add_argument("--pool", required=True)
+    ask.add_argument("--total", required=True, metavar="12", dest="amount",
+                     help="what the department would have then, such as 12 or 60GiB; none: no borrow limit")  # fmt: skip
+    ask.add_argument("--borrow-limit", dest="wanted", action="store_const", const="borrow_limit", default="guaranteed",
+                     help="raise the borrow limit instead of the guaranteed quota")  # fmt: skip
+    ask.add_argument(
+        "--until", type=day, metavar="YYYY-MM-DD", dest="ends_at", help="the last day; without it: for good"
+    )
+    ask.add_argument("--why", required=True, help="what it is for")
+    command("requests", "List requests for quota, newest first.").add_argument(
+        "--most", type=int, default=50, metavar="N"
+    )
 
 
 SETUP = ("template", "parameter_servers", "max_restarts", "shm_mib", "port", "ready_path")

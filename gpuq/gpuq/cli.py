@@ -142,6 +142,29 @@ def pools(portal: Portal, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def ask_for_quota(portal: Portal, arguments: argparse.Namespace) -> int:
+    if not arguments.department:
+        raise Misconfigured("give --department, or set GPUQ_DEPARTMENT")
+    body = {name: getattr(arguments, name) for name in ("pool", "wanted", "why")}
+    body |= {"units": None} if arguments.amount == "none" else {"amount": arguments.amount}
+    body |= {"ends_at": arguments.ends_at} if arguments.ends_at else {}
+    made = portal.post(f"departments/{segment(arguments.department)}/quota_requests/", body)
+    show(as_json(made) if arguments.json else made["id"])
+    return 0
+
+
+def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
+    rows = list(portal.every("quota_requests/", arguments.most))
+    if arguments.json:
+        show(as_json(rows))
+    else:
+        head = ("ID", "DEPARTMENT", "POOL", "WANTED", "TOTAL", "UNIT", "UNTIL", "STATE")
+        table([head, *((r["id"], r["department"], r["pool"], r["wanted"], "none" if r["units"] is None else
+                        in_gib(r["units"], r["unit"]), counted_in(r["unit"]), (r["ends_at"] or "-")[:10], r["state"])
+                       for r in rows)])  # fmt: skip
+    return 0
+
+
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
     found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
@@ -185,6 +208,7 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
     "download": download, "extend": extend, "files": files, "list": list_all, "logs": logs, "pools": pools,
+    "request": ask_for_quota, "requests": quota_requests,
     "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "verdict": verdict,
     "wait": wait,
 }  # fmt: skip

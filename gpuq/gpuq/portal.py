@@ -178,12 +178,11 @@ class Portal:
 
     def act(self, identity: str, action: str, body: Json | None = None) -> Json:
         """POST workloads/{id}/{action}/, safe to repeat as well."""
-        return self.json(
-            "POST",
-            f"workloads/{segment(identity)}/{action}/",
-            json=body,
-            headers={"Idempotency-Key": str(uuid.uuid4())},
-        )
+        return self.post(f"workloads/{segment(identity)}/{action}/", body)
+
+    def post(self, path: str, body: Json | None) -> Json:
+        """Safe to repeat where the portal takes an Idempotency-Key."""
+        return self.json("POST", path, json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
 
     def workload(self, identity: str, *, wait: int = 0, version: int | None = None) -> Json:
         return self.get(f"workloads/{segment(identity)}/", wait=wait or None, version=version)

@@ -75,6 +75,47 @@ KINDS: dict[str, Kind] = {
         N_("The quota of %(department)s in %(pool)s is now: guaranteed %(guaranteed)s, borrow limit "
             "%(borrow_limit)s, lend limit %(lend_limit)s."),
     ),
+    "quota.requested": Kind(
+        N_("A department requests more quota"),
+        N_("%(person)s requests for %(department)s in %(pool)s: %(what)s %(wanted)s. Reason: %(why)s"),
+        mail=True,
+    ),
+    "quota.request_comment": Kind(
+        N_("Somebody commented on a quota request"),
+        N_("%(person)s wrote about the request of %(department)s for %(wanted)s of %(pool)s: %(text)s"),
+    ),
+    "quota.request_approved": Kind(
+        N_("Our quota request was approved"),
+        N_("%(person)s approved for %(department)s in %(pool)s: %(what)s %(granted)s (requested: %(wanted)s). "
+            "Note: %(note)s"),
+        mail=True,
+    ),
+    "quota.request_denied": Kind(
+        N_("Our quota request was denied"),
+        N_("%(person)s denied the request of %(department)s for %(what)s %(wanted)s in %(pool)s. Reason: %(note)s"),
+        mail=True,
+    ),
+    "quota.term_begun": Kind(
+        N_("A granted quota begins"), N_("%(department)s now has in %(pool)s: %(what)s %(granted)s, until %(ends_at)s."),
+    ),
+    "quota.term_ending": Kind(
+        N_("A granted quota ends soon"),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s ends at %(ends_at)s. Renew it in time, or "
+            "plan to need less: what is above the quota then can be recalled."),
+        mail=True,
+    ),
+    "quota.term_ended": Kind(
+        N_("A granted quota ended"),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s has ended. What runs above the quota now counts "
+            "as borrowed and can be recalled with notice."),
+        mail=True,
+    ),
+    "quota.term_delayed": Kind(
+        N_("A granted quota could not begin or end in time"),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(reason_text)s It "
+            "is tried again every minute."),
+        mail=True,
+    ),
     "token.expiring": Kind(
         N_("One of my tokens expires soon"), N_("Your token %(name)s expires at %(expires_at)s."), mail=True
     ),
@@ -96,7 +137,8 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
 
-AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit"}  # in the pool's unit, the fact `unit`
+AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
+WHAT = {"guaranteed": N_("guaranteed"), "borrow_limit": N_("borrow limit")}
 REASONS: dict[str, str] = {
     "max_runtime": N_("its time limit was reached"),
     "max_reclaims": N_("it was recalled more often than the pool allows"),
@@ -195,6 +237,8 @@ def fact_text(key: str, value: Any) -> str:
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
     if key == "unit":
         return unit_name(str(value))
+    if key == "what":
+        return gettext(WHAT.get(str(value), str(value)))
     if key == "role":
         return str(Role(value).label) if value in Role.values else str(value)
     if key.endswith("_at") and isinstance(value, str) and (when := parse_datetime(value)):

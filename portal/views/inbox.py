@@ -63,6 +63,8 @@ def url_of(item: InboxItem) -> str:
     where = {"department": item.department.slug}
     if item.workload:
         return address("workloads:detail", where | {"workload": item.workload})
+    if request := str(item.data.get("request", "")):
+        return address("quotas:request", where | {"quota_request": request})
     page = {
         "quota.changed": "quotas:quotas",
         "token.expiring": "portal:tokens",

@@ -95,6 +95,7 @@ class Shell:
             ("quotas:department", _("Department"), "building", "d", slug, 0),
             ("quotas:pools", _("Pools"), "cpu", "p", {}, 0),
             ("quotas:decisions", _("Decisions"), "gavel", "e", {}, 0),
+            ("quotas:requests", _("Requests"), "ticket", "q", {}, 0),
             ("portal:inbox", _("Inbox"), "inbox", "i", {}, self.unread),
         ]
         if self.actor.is_operator:
@@ -144,6 +145,8 @@ def parent_of(view_name: str) -> str:
         "quotas:quotas": "quotas:department",
         "quotas:quota_edit": "quotas:department",
         "quotas:recall": "quotas:department",
+        "quotas:request": "quotas:requests",
+        "quotas:request_new": "quotas:requests",
         "portal:inbox_settings": "portal:inbox",
         "portal:member_remove": "quotas:department",
         "portal:member_tokens": "quotas:department",

@@ -78,28 +78,36 @@ def set_quota(
     """
     with durable():
         locked_group(pool.group_id)
-        quota, before, after = check_quota(
+        return change_quota(
             actor=actor, department=department, pool=pool, guaranteed=guaranteed, borrow_limit=borrow_limit,
-            lend_limit=lend_limit, expected_version=expected_version, lending=lending,
+            lend_limit=lend_limit, expected_version=expected_version, lending=lending, why=why,
         )  # fmt: skip
-        _split(actor, quota, guaranteed)
-        check_promises(quota, guaranteed)
-        for name, value in after.items():
-            setattr(quota, name, value)
-        quota.version += 1
-        quota.save()
-        if before is not None and any(before[name] != after[name] for name in OWNERS_FIELDS):
-            end_windows(department, pool, now=timezone.now())
-        audit.record(
-            actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
-            after=after | ({"why": why} if why else {}),
-        )  # fmt: skip
-        emit("quota.changed", department=department, pool=pool.slug)
-        others = [owner for owner in notices.owners_of(department) if owner != actor.user]
-        numbers = {"guaranteed": guaranteed, "borrow_limit": borrow_limit, "lend_limit": lend_limit}
-        facts: dict[str, Any] = {"pool": pool.name, "unit": pool.unit, **numbers}
-        notices.tell("quota.changed", to=others, department=department, **facts)
-        wake("quotas.plan", group_id=pool.group_id)
+
+
+def change_quota(
+    *, actor: Actor, department: Department, pool: Pool, why: str = "", giver: Department | None = None, **numbers: Any
+) -> Quota:
+    """What set_quota does, inside the caller's transaction and under its lock of the pool's group. `giver`: the parent whose
+    guarantee gives or takes the difference, whoever acts."""
+    quota, before, after = check_quota(actor=actor, department=department, pool=pool, **numbers)
+    guaranteed = numbers["guaranteed"]
+    _split(actor, quota, guaranteed, giver)
+    check_promises(quota, guaranteed)
+    for name, value in after.items():
+        setattr(quota, name, value)
+    quota.version += 1
+    quota.save()
+    if before is not None and any(before[name] != after[name] for name in OWNERS_FIELDS):
+        end_windows(department, pool, now=timezone.now())
+    audit.record(
+        actor, "quota.changed", f"{department.slug}/{pool.slug}", department=department, before=before,
+        after=after | ({"why": why} if why else {}),
+    )  # fmt: skip
+    emit("quota.changed", department=department, pool=pool.slug)
+    others = [owner for owner in notices.owners_of(department) if owner != actor.user]
+    limits = {name: after[name] for name in ("guaranteed", "borrow_limit", "lend_limit")}
+    notices.tell("quota.changed", to=others, department=department, pool=pool.name, unit=pool.unit, **limits)
+    wake("quotas.plan", group_id=pool.group_id)
     return quota
 
 
@@ -155,43 +163,54 @@ def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None
     if changed <= OWNERS_FIELDS and before is not None:
         return actor.require(Right.STEER, department)
     actor.require(Right.STEER, department)
-    if department.parent and actor.may(Right.STEER, department.parent):
-        return None
-    return actor.require(Right.OPERATE, department)
+    return None if may_promise(actor, department) else actor.require(Right.OPERATE, department)
 
 
-def split_of(actor: Actor, quota: Quota, guaranteed: int) -> Quota | None:
+def may_promise(actor: Actor, department: Department) -> bool:
+    """Whether the actor may set guarantee and borrow limit: an operator, or an owner of the parent, who splits its
+    quota."""
+    if actor.may(Right.OPERATE, department):
+        return True
+    return department.parent is not None and actor.may(Right.STEER, department.parent)
+
+
+def giver_of(actor: Actor, department: Department) -> Department | None:
+    """The parent whose guarantee gives what the actor promises; None: it comes from what nobody was promised."""
+    return None if actor.may(Right.OPERATE, department) else department.parent
+
+
+def split_of(actor: Actor, quota: Quota, guaranteed: int, giver: Department | None = None) -> Quota | None:
     """The parent's quota after its owner gives (or takes back) the difference; None: nothing is split. Raises
     NothingToSplit."""
     more = guaranteed - (quota.guaranteed if quota.pk else 0)
-    parent = quota.department.parent
-    if actor.may(Right.OPERATE, quota.department) or not more or parent is None:
+    parent = giver or giver_of(actor, quota.department)
+    if not more or parent is None:
         return None
-    giver = Quota.objects.filter(department=parent, pool=quota.pool).select_related("department", "pool").first()
-    giver = giver or Quota(department=parent, pool=quota.pool, version=0)
-    if giver.guaranteed < more:
+    row = Quota.objects.filter(department=parent, pool=quota.pool).select_related("department", "pool").first()
+    row = row or Quota(department=parent, pool=quota.pool, version=0)
+    if row.guaranteed < more:
         raise NothingToSplit(
-            field="guaranteed", parent=parent.name, left=giver.guaranteed, needed=more, unit=quota.pool.unit,
-            left_size=exact(giver.guaranteed, quota.pool), needed_size=exact(more, quota.pool),
+            field="guaranteed", parent=parent.name, left=row.guaranteed, needed=more, unit=quota.pool.unit,
+            left_size=exact(row.guaranteed, quota.pool), needed_size=exact(more, quota.pool),
         )  # fmt: skip
-    giver.guaranteed -= more
-    return giver
+    row.guaranteed -= more
+    return row
 
 
-def _split(actor: Actor, quota: Quota, guaranteed: int) -> None:
-    giver = split_of(actor, quota, guaranteed)
-    if giver is None:
+def _split(actor: Actor, quota: Quota, guaranteed: int, giver: Department | None = None) -> None:
+    row = split_of(actor, quota, guaranteed, giver)
+    if row is None:
         return
-    before = Quota.objects.filter(pk=giver.pk).values_list("guaranteed", flat=True).first()
-    giver.version += 1
-    giver.save()
-    parent = giver.department
+    before = Quota.objects.filter(pk=row.pk).values_list("guaranteed", flat=True).first()
+    row.version += 1
+    row.save()
+    parent = row.department
     audit.record(
-        actor, "quota.changed", f"{parent.slug}/{giver.pool.slug}", department=parent,
-        before=_numbers(giver) | {"guaranteed": before or 0},
-        after=_numbers(giver) | {"why": f"split with {quota.department.slug}"},
+        actor, "quota.changed", f"{parent.slug}/{row.pool.slug}", department=parent,
+        before=_numbers(row) | {"guaranteed": before or 0},
+        after=_numbers(row) | {"why": f"split with {quota.department.slug}"},
     )  # fmt: skip
-    emit("quota.changed", department=parent, pool=giver.pool.slug)
+    emit("quota.changed", department=parent, pool=row.pool.slug)
 
 
 def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> None:
@@ -203,14 +222,15 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
     promised = pool.total_guaranteed(but=quota.department) + guaranteed
     if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
         raise over_promised("guaranteed", pool, promised, pool.nominal)
-    fixed = sum(
-        claim.units
-        for claim in Claim.objects.filter(
-            department=quota.department, pool=pool, preemptible=False, state=ClaimState.HOLDING
-        )
-    )
+    fixed = fixed_units(quota.department, pool)
     if guaranteed < fixed:
         raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit, holding_size=exact(fixed, pool))
+
+
+def fixed_units(department: Department, pool: Pool) -> int:
+    """Units that the department's non-preemptible workloads and its recalls hold: its guarantee cannot fall below them."""
+    holding = Claim.objects.filter(department=department, pool=pool, preemptible=False, state=ClaimState.HOLDING)
+    return sum(claim.units for claim in holding)
 
 
 def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None, seen: str = "") -> None:

@@ -24,7 +24,8 @@ from quotas.lending.windows import schedule_of
 from quotas.models import Quota
 from quotas.previews.quota import preview_quota
 from quotas.rules import quotas
-from quotas.views.quotas import Rule, may_promise, rule_of
+from quotas.rules.quotas import may_promise
+from quotas.views.quotas import Rule, rule_of
 
 
 @dataclass(slots=True)

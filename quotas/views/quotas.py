@@ -13,12 +13,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.access import Actor, NotVisible, Right, actor_of, department_for
+from portal.access import NotVisible, Right, actor_of, department_for
 from portal.models import AuditEntry, Department
 from portal.text.words import amount
 from quotas.lending import windows
 from quotas.lending.schedule import Limit
 from quotas.models import Pool, Quota
+from quotas.rules.quotas import may_promise
 
 HISTORY_SHOWN = 50
 
@@ -61,6 +62,7 @@ def quotas(request: HttpRequest, department: str) -> HttpResponse:
         "rules": rules_of(dept),
         "history": [Change.of(entry, pools) for entry in entries],
         "may_steer": actor.may(Right.STEER, dept),
+        "may_submit": actor.may(Right.SUBMIT, dept),
         "may_promise": may_promise(actor, dept),
     }
     return render(request, "quotas/quotas.html", context)
@@ -70,14 +72,6 @@ def rules_of(department: Department) -> list[Rule]:
     by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=department)}
     pools = Pool.objects.annotate(promised=Sum("quotas__guaranteed", default=0))
     return [Rule(pool, by_pool.get(pool.pk), pool.promised) for pool in pools]
-
-
-def may_promise(actor: Actor, department: Department) -> bool:
-    """Whether the actor may set guarantee and borrow limit: an operator, or an owner of the parent, who splits its
-    quota."""
-    if actor.may(Right.OPERATE, department):
-        return True
-    return department.parent is not None and actor.may(Right.STEER, department.parent)
 
 
 def rule_of(department: Department, pool: str) -> Rule:

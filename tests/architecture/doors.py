@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from portal.accounts.members import digest_of
 from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
-from quotas.models import ClaimState, Decision, PlanPass
+from quotas.models import ClaimState, Decision, PlanPass, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
 from workloads.models import Attempt, Image, ModeChange, Preset, Workload
@@ -84,6 +84,9 @@ def build() -> World:
     )  # fmt: skip
     preset = Preset.objects.create(slug="small", title="Small", kind="job", pool=pool, image=workload.image)
     item = InboxItem.objects.create(user=people["owner"], kind="workload.finished", department=vision)
+    asking = QuotaRequest.objects.create(
+        department=vision, pool=pool, author=people["owner"], units=4, before=4, why="?"
+    )
     token, _secret = token_of(people["owner"], vision)
     values = {
         "department": "vision",
@@ -104,6 +107,7 @@ def build() -> World:
         "image": str(workload.image_id),
         "preset": str(preset.pk),
         "item": str(item.pk),
+        "quota_request": asking.public_id,
     }
     return World(vision, people, values)
 

@@ -13,7 +13,7 @@ from portal import audit
 from portal.access import Actor
 from portal.models import Department, Event, InboxItem, Invitation, Role, User, Webhook
 from portal.notify.events import emit
-from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, QuotaRequest, RequestComment
 from tests import builders as make
 from tests.architecture.doors import Door, World, all_doors
 from tests.clients import ALL, token_of
@@ -161,6 +161,8 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     item = InboxItem.objects.create(
         user=owner, kind="workload.failed", department=here, data={"name": said, "reason": said}
     )
+    asking = QuotaRequest.objects.create(department=here, pool=pool, author=owner, units=8, before=4, why=f"{said}-why")
+    RequestComment.objects.create(request=asking, author=owner, text=f"{said}-comment")
     image = Image.objects.get(name="python:3.11")
     workload = family.marked[1] if marked else _plain(here, pool, owner, image)
     return {
@@ -170,7 +172,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "username": family.people["team_member"].username if marked else "robot",
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
         "path": "result.json", "kind": "jobset", "change": "no-such-change", "image": str(image.pk), "preset": "0",
-        "item": str(item.pk),
+        "item": str(item.pk), "quota_request": asking.public_id,
     }  # fmt: skip
 
 

@@ -31,12 +31,14 @@ PUBLIC = {
 }
 SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.
-OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix", "item"}
+OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix", "item", "quota_request"}
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {
     "workloads:new", "workloads:verdict", "workloads:stop-several", "workloads:rerun",
     "api:department-workloads", "api:workload-rerun",
     "quotas:quota_preview", "quotas:recall_preview",
+    "quotas:request_new", "quotas:request_comment", "api:department-quota-requests", "api:quota-request-comments",
+    "quotas:request_renew", "api:quota-request-renewal",
 }  # fmt: skip
 
 

@@ -51,6 +51,17 @@ def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
         assert end.value.code == 2
 
 
+def test_a_request_for_quota_names_its_last_day(cli: Any) -> None:
+    words = ["request", "--pool", "a100", "--total", "60GiB", "--why", "a paper"]
+    given = cli.parser().parse_args([*words, "--until", "2027-01-31"])
+    assert (given.amount, given.wanted, given.ends_at[:19]) == ("60GiB", "guaranteed", "2027-02-01T00:00:00")
+    assert cli.parser().parse_args([*words, "--borrow-limit"]).wanted == "borrow_limit"
+    for wrong in ([*words, "--until", "soon"], words[:-2], ["request", "--pool", "a100", "--why", "x"]):
+        with pytest.raises(SystemExit) as end:
+            cli.parser().parse_args(wrong)
+        assert end.value.code == 2
+
+
 def test_an_amount_is_written_as_on_the_page(cli: Any) -> None:
     for text in ("6GiB", "6", "half", "25%", "1.5 GiB"):
         assert body(cli, "--pool", "t4", "--units", text, unit="MiB") == {"pool": "t4", "amount": text}

@@ -23,7 +23,7 @@ from django.db import connections
 from django.utils import timezone
 
 from portal.models import Role
-from quotas.models import Pool
+from quotas.models import Pool, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
 from tests.gpuq.readme_script import run_script
@@ -262,3 +262,14 @@ def test_a_viewers_token_cannot_run_anything(site: Site) -> None:
     token = token_of(viewer, site.bed.vision, ["read"])[1]
     code, _out, err = site.run(*site.job("pass"), GPUQ_TOKEN=token)
     assert (code, "submit" in err) == (2, True)
+
+
+def test_quota_is_requested_and_listed(site: Site) -> None:
+    words = ["request", "--pool", site.bed.pool.slug, "--total", "4", "--why", "a paper", "--until", "2099-12-31"]
+    code, out, err = site.run(*words)
+    assert code == 0, err
+    assert QuotaRequest.objects.get().public_id == out.strip()
+    code, listing, _ = site.run("requests")
+    assert (code, out.strip() in listing) == (0, True)
+    code, _, err = site.run(*words[:4], "1", *words[5:])
+    assert (code, "guaranteed already" in err) == (2, True)

@@ -152,6 +152,7 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
             "yaml": as_api_call.as_yaml(body),
             "curl": as_api_call.as_curl(department.slug, body),
             "asked": asked,
+            "more": asked.pods * asked.units_per_pod,
         }
     return context
 

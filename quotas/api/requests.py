@@ -1,0 +1,199 @@
+"""`quota_requests/` and `departments/{d}/quota_requests/`: asking for more quota, and deciding what is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import Right, department_for, visible
+from portal.api.base import ApiView, Moment, Strict
+from portal.api.idempotency import idempotent
+from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
+from portal.errors import N_, Invalid
+from portal.infra import confirm
+from quotas.amounts import LONGEST, units_of
+from quotas.api.quotas import IN_UNITS, MOST, pool_for
+from quotas.models import QuotaRequest, RequestComment, RequestState, Wanted
+from quotas.requests import actions as quota_requests
+from quotas.requests.previews import preview_of_grant
+
+
+class CommentOut(serializers.ModelSerializer[RequestComment]):
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+
+    class Meta:
+        model = RequestComment
+        fields = ["author", "text", "at"]
+
+
+class QuotaRequestOut(serializers.ModelSerializer[QuotaRequest]):
+    id = serializers.CharField(source="public_id")
+    department = serializers.CharField(source="department.slug")
+    pool = serializers.CharField(source="pool.slug")
+    unit = serializers.CharField(source="pool.unit")
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    decided_by = serializers.CharField(source="decided_by.username", default=None, allow_null=True)
+    renews = serializers.CharField(
+        source="renews.public_id", default=None, allow_null=True, help_text="The grant that it would prolong."
+    )
+    comments = CommentOut(many=True)
+
+    class Meta:
+        model = QuotaRequest
+        fields = [
+            "id", "department", "pool", "unit", "wanted", "units", "before", "why", "starts_at", "ends_at", "state",
+            "author", "created_at", "granted", "decided_by", "decided_at", "note", "applied_at", "ended_at", "renews",
+            "comments", "version",
+        ]  # fmt: skip
+
+
+class QuotaRequestIn(Strict):
+    pool = serializers.SlugField()
+    wanted = serializers.ChoiceField(Wanted.choices, default=Wanted.GUARANTEED)
+    units = serializers.IntegerField(
+        min_value=0, max_value=MOST, allow_null=True, required=False,
+        help_text=f"The new total; null: no borrow limit. {IN_UNITS}",
+    )  # fmt: skip
+    amount = serializers.CharField(
+        max_length=LONGEST, required=False, help_text="The new total in words, such as 6 GiB or 12; instead of units."
+    )
+    why = serializers.CharField(max_length=1000)
+    starts_at = Moment(allow_null=True, default=None, help_text="null: once it is approved.")
+    ends_at = Moment(allow_null=True, default=None, help_text="null: for good.")
+
+
+class DecisionIn(Strict):
+    approve = serializers.BooleanField()
+    units = serializers.IntegerField(
+        min_value=0,
+        max_value=MOST,
+        allow_null=True,
+        required=False,
+        help_text="The approved total; absent: as requested.",
+    )
+    ends_at = Moment(allow_null=True, required=False, help_text="Absent: as requested; null: for good.")
+    note = serializers.CharField(max_length=1000, default="", allow_blank=True, help_text="Needed to deny.")
+    version = serializers.IntegerField(min_value=1, max_value=MOST, help_text="Of the request, as you have read it.")
+
+
+class CommentIn(Strict):
+    text = serializers.CharField(max_length=1000)
+
+
+def rows() -> Any:
+    related = ("department__parent", "pool__group", "author", "decided_by", "renews")
+    return QuotaRequest.objects.select_related(*related).prefetch_related("comments__author")
+
+
+def answer(row: QuotaRequest, status: int = 200) -> Response:
+    headers = {"Location": reverse("api:quota-request", args=[row.public_id])} if status == 201 else {}
+    return Response(QuotaRequestOut(rows().get(pk=row.pk)).data, status=status, headers=headers)
+
+
+class QuotaRequests(ApiView):
+    @extend_schema(
+        operation_id="quota_requests_list",
+        responses=page_of(QuotaRequestOut),
+        parameters=[
+            OpenApiParameter("state", str, enum=[state.value for state in RequestState]),
+            OpenApiParameter("to_decide", bool, description="Only the open ones that you may decide."),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        matches = visible(self.actor, rows())
+        if self.flag("to_decide"):
+            matches = matches.filter(pk__in=quota_requests.to_decide(self.actor))
+        if self.text("state"):
+            matches = matches.filter(state=self.text("state"))
+        return self.page(matches, QuotaRequestOut)
+
+
+class DepartmentQuotaRequests(ApiView):
+    @extend_schema(operation_id="department_quota_requests_list", responses=page_of(QuotaRequestOut))
+    def get(self, request: Request, department: str) -> Response:
+        return self.page(rows().filter(department=department_for(self.actor, department)), QuotaRequestOut)
+
+    @extend_schema(
+        operation_id="quota_requests_ask",
+        request=QuotaRequestIn,
+        responses={201: QuotaRequestOut},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request, department: str) -> Response:
+        where = department_for(self.actor, department, Right.SUBMIT)
+        values = self.read(QuotaRequestIn)
+        pool, amount = pool_for(values.pop("pool")), values.pop("amount", None)
+        if ("units" in values) == (amount is not None):
+            raise Invalid(N_("Give either units or amount."), field="units")
+        if amount is not None:
+            values["units"] = units_of(amount, pool, least=0)
+        return answer(quota_requests.ask_for_quota(actor=self.actor, department=where, pool=pool, **values), 201)
+
+
+class QuotaRequestView(ApiView):
+    @extend_schema(operation_id="quota_requests_read", responses=QuotaRequestOut)
+    def get(self, request: Request, quota_request: str) -> Response:
+        return answer(quota_requests.request_for(self.actor, quota_request))
+
+    @extend_schema(operation_id="quota_requests_withdraw", responses=QuotaRequestOut, request=None)
+    def delete(self, request: Request, quota_request: str) -> Response:
+        """It stays in the history as withdrawn."""
+        row = quota_requests.request_for(self.actor, quota_request)
+        return answer(quota_requests.withdraw(actor=self.actor, request=row))
+
+
+class QuotaRequestDecision(ApiView):
+    @extend_schema(
+        operation_id="quota_requests_decide",
+        request=DecisionIn,
+        responses=QuotaRequestOut,
+        parameters=[CONFIRM, IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request, quota_request: str) -> Response:
+        row = quota_requests.request_for(self.actor, quota_request)
+        quota_requests.require_decider(self.actor, row)
+        values = self.read(DecisionIn)
+        seen: dict[str, Any] = {"actor": self.actor, "request": row, "expected_version": values["version"]}
+        if not values["approve"]:
+            return answer(quota_requests.deny(**seen, note=values["note"]))
+        units, ends_at = values.get("units", row.units), values.get("ends_at", row.ends_at)
+        preview = preview_of_grant(self.actor, row, units)
+        if preview is not None and row.is_open:
+            confirm.require(preview.breaks, self.confirmed)
+        return answer(quota_requests.approve(**seen, units=units, ends_at=ends_at, note=values["note"]))
+
+
+class QuotaRequestComments(ApiView):
+    @extend_schema(
+        operation_id="quota_requests_comment",
+        request=CommentIn,
+        responses={201: QuotaRequestOut},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request, quota_request: str) -> Response:
+        row = quota_requests.request_for(self.actor, quota_request)
+        quota_requests.require_voice(self.actor, row)
+        quota_requests.comment(actor=self.actor, request=row, text=self.read(CommentIn)["text"])
+        return answer(row, 201)
+
+
+class QuotaRequestRenewal(ApiView):
+    @extend_schema(
+        operation_id="quota_requests_renew",
+        request=None,
+        responses={201: QuotaRequestOut},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request, quota_request: str) -> Response:
+        """Requests the same amount for as long again."""
+        row = quota_requests.request_for(self.actor, quota_request)
+        return answer(quota_requests.renew(actor=self.actor, request=row), 201)

@@ -1,0 +1,483 @@
+"""Requests for more quota: a department asks, whoever may promise decides, for good or for a term.
+
+Approving changes the quota in the same transaction, under the lock of the pool's group, so that no two approvals promise
+the same units. When a term ends the quota falls back, and work above it is recalled with notice like any borrowed work.
+`run_terms` begins, announces and ends terms; what a kill interrupts it does again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from django.db.models import Q, QuerySet, Sum
+from django.utils import timezone
+
+from portal import audit
+from portal.access import SYSTEM, Actor, Forbidden, NotVisible, Right
+from portal.errors import N_, Invalid, Problem
+from portal.infra.locks import durable
+from portal.infra.versions import check_fresh
+from portal.models import Department, Role, User
+from portal.notify import notices
+from portal.notify.events import emit
+from quotas.amounts import exact
+from quotas.models import Pool, Quota, QuotaRequest, RequestComment, RequestState, Wanted
+from quotas.planning.lock import locked_group
+from quotas.rules.quotas import change_quota, check_sizes, fixed_units, giver_of, may_promise
+
+log = structlog.get_logger(__name__)
+
+REMINDERS = (30, 14, 7, 1)
+"""Days before the end of a term at which people are reminded of it."""
+MOST_OPEN = 20
+"""Open requests of one department at a time."""
+MOST_COMMENTS = 100
+"""Comments on one request."""
+LIVE = [RequestState.OPEN, RequestState.SCHEDULED, RequestState.GRANTED]
+
+
+class AlreadyDecided(Problem):
+    status = 409
+    code = "already_decided"
+    message = N_("This request is no longer open: it is %(state)s.")
+
+
+class TooManyRequests(Problem):
+    status = 409
+    code = "too_many_requests"
+    message = N_("%(department)s has %(most)s open requests. Withdraw one, or wait until one is decided.")
+
+
+# What is, and who may decide ------------------------------------------------------------------------------------------
+
+
+def present_value(department: Department, pool: Pool, wanted: str) -> int | None:
+    """What the department has now, in units; None: no borrow limit."""
+    quota = Quota.objects.filter(department=department, pool=pool).first() or Quota(guaranteed=0)
+    value: int | None = getattr(quota, wanted)
+    return value
+
+
+def to_decide(actor: Actor) -> QuerySet[QuotaRequest]:
+    """The open requests that the actor may decide."""
+    rows = QuotaRequest.objects.filter(state=RequestState.OPEN)
+    if actor.is_operator and actor.bound is None and Right.OPERATE in actor.scopes:
+        return rows
+    if Right.STEER not in actor.scopes:
+        return rows.none()
+    owned = [pk for pk, role in actor.roles.items() if role is Role.OWNER]
+    return rows.filter(department__parent__in=owned, department__in=owned)
+
+
+def deciders_of(department: Department) -> list[User]:
+    """Who is told of a request: the parent's owners, who can split what they have; else the operators."""
+    owners = notices.owners_of(department.parent) if department.parent else []
+    return owners or list(User.objects.filter(is_operator=True, is_active=True).order_by("username"))
+
+
+def require_decider(actor: Actor, request: QuotaRequest) -> None:
+    """Raises NotVisible or Forbidden."""
+    actor.require(Right.SEE, request.department)
+    if not may_promise(actor, request.department):
+        actor.require(Right.STEER, request.department)
+        raise Forbidden(role="operator")
+
+
+def require_voice(actor: Actor, request: QuotaRequest) -> None:
+    """Whether the actor may comment: who may submit in the department, or approve. Raises NotVisible, Forbidden."""
+    if not may_promise(actor, request.department):
+        actor.require(Right.SUBMIT, request.department)
+
+
+# Asking ---------------------------------------------------------------------------------------------------------------
+
+
+def check_request(
+    department: Department, pool: Pool, wanted: str, units: int | None, starts_at: dt.datetime | None,
+    ends_at: dt.datetime | None, *, now: dt.datetime,
+) -> int | None:  # fmt: skip
+    """The present value. Raises Invalid (units, starts_at, ends_at) with the numbers that would do."""
+    before = present_value(department, pool, wanted)
+    check_amount(pool, wanted, units, before)
+    check_sizes(pool, {}, units=units)
+    check_term(starts_at, ends_at, now=now)
+    return before
+
+
+def check_amount(pool: Pool, wanted: str, units: int | None, before: int | None) -> None:
+    """Raises Invalid (units): no more than there is, or more than the pool has."""
+    sizes: dict[str, Any] = {"field": "units", "now": before, "unit": pool.unit, "now_size": exact(before or 0, pool)}
+    if wanted == Wanted.BORROW_LIMIT:
+        if before is None:
+            raise Invalid(
+                N_("There is no borrow limit to raise: the department may borrow whatever is idle."), field="units"
+            )
+        if units is not None and units <= before:
+            raise Invalid(
+                N_("The borrow limit is %(now_size)s already. Enter more than that, or nothing for no limit."), **sizes
+            )
+    elif units is None or units <= (before or 0):
+        raise Invalid(N_("%(now_size)s are guaranteed already. Enter the new total, which is more than that."), **sizes)
+    elif units > pool.nominal:
+        raise Invalid(
+            N_("%(pool)s has only %(nominal_size)s to guarantee in all."),
+            field="units", nominal=pool.nominal, unit=pool.unit, pool=pool.name, nominal_size=exact(pool.nominal, pool),
+        )  # fmt: skip
+
+
+def check_term(starts_at: dt.datetime | None, ends_at: dt.datetime | None, *, now: dt.datetime) -> None:
+    """Raises Invalid (starts_at, ends_at)."""
+    if ends_at is not None and ends_at <= max(now, starts_at or now):
+        raise Invalid(N_("The end must be in the future, and after the beginning."), field="ends_at")
+
+
+def ask_for_quota(
+    *,
+    actor: Actor,
+    department: Department,
+    pool: Pool,
+    wanted: str,
+    units: int | None,
+    why: str,
+    starts_at: dt.datetime | None = None,
+    ends_at: dt.datetime | None = None,
+) -> QuotaRequest:
+    """`units` is the total that the department would have; None: no borrow limit. Raises Invalid, TooManyRequests,
+    Forbidden."""
+    actor.require(Right.SUBMIT, department)
+    now = timezone.now()
+    before = check_request(department, pool, wanted, units, starts_at, ends_at, now=now)
+    return _enter(
+        actor,
+        QuotaRequest(
+            department=department, pool=pool, author=actor.user, wanted=wanted, units=units, before=before,
+            why=_said(why, "why"), starts_at=starts_at, ends_at=ends_at, created_at=now,
+        ),
+    )  # fmt: skip
+
+
+def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None) -> QuotaRequest:
+    """Asks for the same amount for as long again. Raises AlreadyDecided when there is no term that runs, Invalid when a
+    renewal waits already."""
+    actor.require(Right.SUBMIT, request.department)
+    if request.state != RequestState.GRANTED or request.ends_at is None or request.applied_at is None:
+        raise AlreadyDecided(state=request.get_state_display())
+    if request.renewals.filter(state__in=[RequestState.OPEN, RequestState.SCHEDULED]).exists():
+        raise Invalid(N_("A renewal of this grant is already waiting for approval."))
+    return _enter(
+        actor,
+        QuotaRequest(
+            department=request.department, pool=request.pool, author=actor.user, wanted=request.wanted,
+            units=request.granted, before=present_value(request.department, request.pool, request.wanted),
+            why=request.why, ends_at=request.ends_at + (request.ends_at - request.applied_at), renews=request,
+            created_at=now or timezone.now(),
+        ),
+    )  # fmt: skip
+
+
+def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
+    department, pool = row.department, row.pool
+    with durable():
+        Department.objects.select_for_update(no_key=True).get(
+            pk=department.pk
+        )  # the bound holds for all who ask at once
+        if QuotaRequest.objects.filter(department=department, state=RequestState.OPEN).count() >= MOST_OPEN:
+            raise TooManyRequests(department=department.name, most=MOST_OPEN)
+        row.save(force_insert=True)
+        audit.record(actor, "quota.requested", row.public_id, department=department, after=_audited(row))
+        emit("quota.requested", department=department, pool=pool.slug, request=row.public_id)
+        recipients = {user.pk: user for user in (*deciders_of(department), *notices.owners_of(department))}
+        others = [user for user in recipients.values() if user != actor.user]
+        notices.tell("quota.requested", to=others, department=department, **_facts(row), person=actor.name, why=row.why)
+    return row
+
+
+def _said(text: str, field: str) -> str:
+    """Raises Invalid for nothing."""
+    text = text.strip()
+    if not text:
+        raise Invalid(N_("Say in a sentence what it is for: whoever decides reads it."), field=field)
+    return text
+
+
+def _audited(row: QuotaRequest) -> dict[str, Any]:
+    term = {name: getattr(row, name).isoformat() for name in ("starts_at", "ends_at") if getattr(row, name)}
+    return {
+        "pool": row.pool.slug,
+        "wanted": row.wanted,
+        "units": row.units,
+        "before": row.before,
+        "why": row.why,
+    } | term
+
+
+def _facts(row: QuotaRequest) -> dict[str, Any]:
+    about = {"request": row.public_id, "pool": row.pool.name, "unit": row.pool.unit}
+    return about | {"what": row.wanted, "wanted": row.units}
+
+
+def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
+    """Raises Invalid, NotVisible, Forbidden."""
+    require_voice(actor, request)
+    text = _said(text, "text")
+    with durable():
+        row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
+        if row.comments.count() >= MOST_COMMENTS:
+            raise Invalid(N_("A request takes at most %(most)s comments."), field="text", most=MOST_COMMENTS)
+        made = RequestComment.objects.create(request=row, author=actor.user, text=text)
+        audit.record(actor, "quota.request_comment", row.public_id, department=row.department)
+        people = {user.pk: user for user in _concerned(row) if user != actor.user}
+        facts = _facts(row) | {"person": actor.name, "text": text}
+        notices.tell("quota.request_comment", to=people.values(), department=row.department, **facts)
+    return made
+
+
+def _concerned(row: QuotaRequest) -> list[User]:
+    """Its author, who has commented, and while it is open whoever may decide it."""
+    voices = User.objects.filter(pk__in=row.comments.values("author"), is_active=True)
+    author = [row.author] if row.author else []
+    return [*author, *voices, *(deciders_of(row.department) if row.is_open else [])]
+
+
+# Deciding -------------------------------------------------------------------------------------------------------------
+
+
+def approve(
+    *,
+    actor: Actor,
+    request: QuotaRequest,
+    units: int | None,
+    ends_at: dt.datetime | None,
+    note: str = "",
+    expected_version: int,
+) -> QuotaRequest:
+    """Grants a total of `units` (less than was asked, if wanted) until `ends_at` (None: for good), at once or from the
+    request's own beginning. Raises AlreadyDecided, Stale, Invalid, OverPromised, NothingToSplit, Forbidden."""
+    require_decider(actor, request)
+    now = timezone.now()
+    with durable():
+        locked_group(request.pool.group_id)
+        row = _still_open(request, expected_version)
+        check_term(row.starts_at, ends_at, now=now)
+        row.granted, row.ends_at, row.giver = units, ends_at, giver_of(actor, row.department)
+        if row.starts_at is not None and row.starts_at > now:
+            check_amount(row.pool, row.wanted, units, present_value(row.department, row.pool, row.wanted))
+            row.state = RequestState.SCHEDULED
+        else:
+            _apply(actor, row, now=now)
+        _decided(actor, row, "quota.request_approved", note, now=now)
+    return row
+
+
+def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: int) -> QuotaRequest:
+    """Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
+    require_decider(actor, request)
+    note = _said(note, "note")
+    with durable():
+        row = _still_open(request, expected_version)
+        row.state = RequestState.DENIED
+        _decided(actor, row, "quota.request_denied", note, now=timezone.now())
+    return row
+
+
+def withdraw(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
+    """By its author or an owner, as long as it changes nothing yet. Raises AlreadyDecided, Forbidden."""
+    actor.require_own_or_steer(request.department, request.author)
+    with durable():
+        row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
+        if row.state not in (RequestState.OPEN, RequestState.SCHEDULED):
+            raise AlreadyDecided(state=row.get_state_display())
+        row.state, row.ended_at, row.version = RequestState.WITHDRAWN, timezone.now(), row.version + 1
+        row.save()
+        audit.record(actor, "quota.request_withdrawn", row.public_id, department=row.department)
+        emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
+    return row
+
+
+def _still_open(request: QuotaRequest, expected_version: int) -> QuotaRequest:
+    """The row, locked. Raises AlreadyDecided, Stale."""
+    row = _locked(request.pk)
+    if not row.is_open:
+        raise AlreadyDecided(state=row.get_state_display())
+    check_fresh(row.version, expected_version)
+    return row
+
+
+def _locked(pk: int) -> QuotaRequest:
+    rows = QuotaRequest.objects.select_related("department__parent", "pool__group", "giver", "renews", "author")
+    return rows.select_for_update(no_key=True, of=("self",)).get(pk=pk)
+
+
+def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.datetime) -> None:
+    row.decided_by, row.decided_at, row.note, row.version = actor.user, now, note.strip(), row.version + 1
+    row.save()
+    after = {"units": row.granted, "note": row.note} if kind == "quota.request_approved" else {"note": row.note}
+    if row.ends_at is not None and kind == "quota.request_approved":
+        after["ends_at"] = row.ends_at.isoformat()
+    audit.record(actor, kind, row.public_id, department=row.department, after=after)
+    emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
+    people = {user.pk: user for user in (*_concerned(row), *notices.owners_of(row.department)) if user != actor.user}
+    facts = _facts(row) | {"granted": row.granted, "person": actor.name, "note": row.note or "–"}
+    notices.tell(kind, to=people.values(), department=row.department, **facts)
+
+
+def _apply(actor: Actor, row: QuotaRequest, *, now: dt.datetime) -> None:
+    """Changes the quota, and notes what has to be given back at the end. Raises what change_quota raises, and Invalid."""
+    renewed = _taken_over(row)
+    before = present_value(row.department, row.pool, row.wanted)
+    if row.wanted == Wanted.GUARANTEED:
+        without = (before or 0) - (renewed.raised_by if renewed else 0)
+        check_amount(row.pool, row.wanted, row.granted, without)
+        row.raised_by = (row.granted or 0) - without
+    else:
+        row.replaced = renewed.replaced if renewed else before
+        check_amount(row.pool, row.wanted, row.granted, row.replaced)
+    if row.granted != before:
+        _set(actor, row, row.granted)
+    if renewed:
+        renewed.state, renewed.raised_by, renewed.ended_at = RequestState.RENEWED, 0, now
+        renewed.version += 1
+        renewed.save()
+    row.state, row.applied_at, row.delayed = RequestState.GRANTED, now, ""
+    row.reminded = _reminder(row, now=now)
+
+
+def _taken_over(row: QuotaRequest) -> QuotaRequest | None:
+    """The grant that this one renews, if it still runs: what it added counts as this one's from now on."""
+    if row.renews_id is None:
+        return None
+    old = _locked(row.renews_id)
+    if old.state != RequestState.GRANTED:
+        return None
+    row.giver = old.giver
+    return old
+
+
+def _set(actor: Actor, row: QuotaRequest, value: int | None) -> None:
+    quota = Quota.objects.filter(department=row.department, pool=row.pool).first()
+    numbers = {"guaranteed": 0, "borrow_limit": None, "lend_limit": None}
+    numbers |= {name: getattr(quota, name) for name in numbers if quota} | {row.wanted: value}
+    change_quota(
+        actor=actor, department=row.department, pool=row.pool, giver=row.giver, why=f"request {row.public_id}",
+        expected_version=quota.version if quota else None, **numbers,
+    )  # fmt: skip
+
+
+# Terms ----------------------------------------------------------------------------------------------------------------
+
+
+def run_terms(*, now: dt.datetime) -> int:
+    """Begins, announces and ends the terms that are due; each in a transaction of its own. How many it changed."""
+    due = Q(state=RequestState.SCHEDULED, starts_at__lte=now) | Q(state=RequestState.GRANTED, ends_at__lte=now)
+    soon = Q(state=RequestState.GRANTED, ends_at__gt=now, ends_at__lte=now + dt.timedelta(days=REMINDERS[0]))
+    changed = 0
+    for pk, group in QuotaRequest.objects.filter(due | soon).order_by("pk").values_list("pk", "pool__group"):
+        try:
+            with durable():
+                locked_group(group)
+                changed += _run_term(_locked(pk), now=now)
+        except Problem as problem:
+            changed += _note_delay(pk, problem)
+    return changed
+
+
+def _run_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
+    if row.state == RequestState.SCHEDULED and row.ends_at is not None and row.ends_at <= now:
+        row.state, row.ended_at = RequestState.ENDED, now  # there was never enough for it
+    elif row.state == RequestState.SCHEDULED and row.starts_at is not None and row.starts_at <= now:
+        _apply(SYSTEM, row, now=now)
+        _tell_term(row, "quota.term_begun")
+    elif row.state == RequestState.GRANTED and row.ends_at is not None and row.ends_at <= now:
+        return _end_term(row, now=now)
+    elif row.state == RequestState.GRANTED and (days := _reminder(row, now=now)) != row.reminded:
+        row.reminded = days
+        _tell_term(row, "quota.term_ending")
+    else:
+        return False  # others have done it
+    row.version += 1
+    row.save()
+    return True
+
+
+def _reminder(row: QuotaRequest, *, now: dt.datetime) -> int | None:
+    """The last of REMINDERS that is over: so many days, or fewer, are left. A term shorter than that needs no such reminder."""
+    if row.ends_at is None:
+        return None
+    left = row.ends_at - now
+    return min((days for days in REMINDERS if left <= dt.timedelta(days=days)), default=None)
+
+
+def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
+    """What it added goes back. Work that must not be stopped keeps its units until it ends: then the rest goes back."""
+    value = present_value(row.department, row.pool, row.wanted)
+    if row.wanted == Wanted.BORROW_LIMIT:
+        if value == row.granted and value != row.replaced:  # else somebody has set another one since
+            _set(SYSTEM, row, row.replaced)
+    else:
+        fixed = fixed_units(row.department, row.pool)
+        back = min(row.raised_by, max(0, (value or 0) - fixed))
+        if back:
+            _set(SYSTEM, row, (value or 0) - back)
+            row.raised_by -= back
+        if row.raised_by and fixed and (value or 0) - back == fixed:
+            return _wait_for_fixed(row, back, fixed)
+    row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""
+    row.version += 1
+    row.save()
+    audit.record(SYSTEM, "quota.term_ended", row.public_id, department=row.department)
+    _tell_term(row, "quota.term_ended")
+    return True
+
+
+def _wait_for_fixed(row: QuotaRequest, back: int, fixed: int) -> bool:
+    delayed = f"non-preemptible: {fixed}"
+    if not back and row.delayed == delayed:
+        return False
+    row.delayed, row.version = delayed, row.version + 1
+    row.save()
+    return True
+
+
+def _note_delay(pk: int, problem: Problem) -> bool:
+    """A term that is due cannot begin, or end, yet: said once, and tried again each minute."""
+    with durable():
+        row = _locked(pk)
+        if row.delayed == problem.code:
+            return False
+        log.warning("quota_request.delayed", request=row.public_id, reason=problem.detail)
+        row.delayed, row.version = problem.code, row.version + 1
+        row.save()
+        facts = _facts(row) | {"granted": row.granted, "reason_text": problem.detail}
+        people = {user.pk: user for user in (*_concerned(row), *_decider(row))}
+        notices.tell("quota.term_delayed", to=people.values(), department=row.department, **facts)
+    return True
+
+
+def _decider(row: QuotaRequest) -> Iterable[User]:
+    return [row.decided_by] if row.decided_by else []
+
+
+def _tell_term(row: QuotaRequest, kind: str) -> None:
+    ends = row.ends_at.isoformat() if row.ends_at else None
+    people = {user.pk: user for user in (*_concerned(row), *notices.owners_of(row.department))}
+    facts = _facts(row) | {"granted": row.granted, "ends_at": ends}
+    notices.tell(kind, to=people.values(), department=row.department, **facts)
+    emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
+
+
+def request_for(actor: Actor, public_id: str, department: Department | None = None) -> QuotaRequest:
+    """The request, if the actor sees its department. Raises NotVisible."""
+    rows = QuotaRequest.objects.select_related("department__parent", "pool__group", "author", "decided_by", "renews")
+    row = rows.filter(public_id=public_id, **({"department": department} if department else {})).first()
+    if row is None:
+        raise NotVisible
+    actor.require(Right.SEE, row.department)
+    return row
+
+
+def open_units(pool: Pool) -> int:
+    """Units that nobody is promised: what an operator may still give."""
+    return pool.nominal - (pool.quotas.aggregate(total=Sum("guaranteed"))["total"] or 0)

@@ -1,0 +1,126 @@
+"""What people fill in to request quota, and to decide a request. Amounts are totals in the pool's unit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from portal.errors import Invalid
+from portal.names import LineInput
+from quotas.amounts import LONGEST, units_of, written
+from quotas.forms.quotas import AmountField, AmountsForm, PoolField, PoolSelect
+from quotas.models import Pool, QuotaRequest, Wanted
+
+
+class DayInput(forms.DateInput):
+    """A browser's date field takes and gives ISO dates, whatever the page's language."""
+
+    def __init__(self) -> None:
+        super().__init__({"type": "date"}, "%Y-%m-%d")
+
+
+def first_moment(day: dt.date | None) -> dt.datetime | None:
+    """The beginning of the day in the reader's zone."""
+    return timezone.make_aware(dt.datetime.combine(day, dt.time())) if day else None
+
+
+def last_moment(day: dt.date | None) -> dt.datetime | None:
+    """The end of the day in the reader's zone: the midnight after it."""
+    return first_moment(day + dt.timedelta(days=1)) if day else None
+
+
+def last_day(moment: dt.datetime | None) -> dt.date | None:
+    """The day whose end the moment is."""
+    return timezone.localdate(moment - dt.timedelta(seconds=1)) if moment else None
+
+
+class RequestForm(forms.Form):
+    """`units` is an amount in words, and the wanted total in units once it is clean (None: no borrow limit)."""
+
+    pool = PoolField(
+        label=_("Pool"), queryset=Pool.objects.all(), to_field_name="slug", empty_label=None,
+        widget=PoolSelect({"data-resets": "units"}),
+    )  # fmt: skip
+    wanted = forms.ChoiceField(
+        label=_("What"),
+        choices=Wanted.choices,
+        help_text=_(
+            "Guaranteed quota is yours whenever you need it. The borrow limit is how much more you may "
+            "use while others are idle."
+        ),
+    )
+    units = LineInput(
+        label=_("New total"),
+        max_length=LONGEST,
+        required=False,
+        help_text=_("What the department would have then, in the unit shown beside the pool. Empty: no borrow limit."),
+    )
+    starts_on = forms.DateField(
+        label=_("From"), required=False, widget=DayInput, help_text=_("Empty: once it is approved.")
+    )
+    ends_on = forms.DateField(
+        label=pgettext_lazy("of a term", "Until"),
+        required=False,
+        widget=DayInput,
+        help_text=_("The last day. Empty: for good. A term is approved more easily."),
+    )
+    why = forms.CharField(
+        label=_("Reason"), max_length=1000, widget=forms.Textarea({"rows": 3}),
+        help_text=_("What it is for, and what happens without it."),
+    )  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if "pool" in data and "units" in data:
+            try:
+                data["units"] = units_of(data["units"], data["pool"], least=0) if data["units"] else None
+            except Invalid as error:
+                self.add_error("units", error.detail)
+        return data
+
+    def asked(self) -> dict[str, Any]:
+        """As ask_for_quota takes it. A first day that has begun means at once."""
+        data = self.cleaned_data
+        start = first_moment(data["starts_on"])
+        return {
+            "pool": data["pool"], "wanted": data["wanted"], "units": data["units"], "why": data["why"],
+            "starts_at": start if start and start > timezone.now() else None, "ends_at": last_moment(data["ends_on"]),
+        }  # fmt: skip
+
+
+FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on"}
+"""Which field of the forms shows what an action says about a moment."""
+
+
+class DecisionForm(AmountsForm):
+    """How much is approved, and until when; `version` is what the reader saw."""
+
+    units = AmountField(label=_("Approve a total of"), required=False)
+    ends_on = forms.DateField(
+        label=pgettext_lazy("of a term", "Until"),
+        required=False,
+        widget=DayInput,
+        help_text=_("The last day. Empty: for good."),
+    )
+    note = forms.CharField(
+        label=_("Note"), max_length=1000, required=False, widget=forms.Textarea({"rows": 2}),
+        help_text=_("The requester reads it. Needed to deny."),
+    )  # fmt: skip
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    @staticmethod
+    def of(data: Any, request: QuotaRequest) -> DecisionForm:
+        initial = {
+            "units": None if request.units is None else written(request.units, request.pool),
+            "ends_on": last_day(request.ends_at), "version": request.version,
+        }  # fmt: skip
+        return DecisionForm(data, initial=initial, pool=request.pool)
+
+
+class CommentForm(forms.Form):
+    text = forms.CharField(label=_("Comment"), max_length=1000, widget=forms.Textarea({"rows": 2}))

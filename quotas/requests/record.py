@@ -1,0 +1,49 @@
+"""What a department made of a pool lately: what whoever decides a request looks at. Allocated, which is not used."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from statistics import quantiles
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from portal.models import Department
+from quotas.models import Claim, Pool, UsageHour
+
+DAYS = 30
+LATEST = 5000  # so many starts are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """GPU-hours of whole cards in the last DAYS days, of the department and all below it; waits in seconds from submission to
+    start, None where nothing started."""
+
+    guaranteed: float
+    own: float
+    borrowed: float
+    lent: float
+    starts: int
+    median_wait: float | None
+    long_wait: float | None  # 95 of 100 waited less
+
+    @property
+    def idle(self) -> float:
+        return max(0.0, self.guaranteed - self.own - self.lent)
+
+
+def record_of(department: Department, pool: Pool) -> Record:
+    """Three queries."""
+    since = timezone.now() - dt.timedelta(days=DAYS)
+    inside = department.with_teams()
+    hours = UsageHour.objects.filter(department__in=inside, pool=pool, hour__gt=since)
+    sums = hours.aggregate(*(Sum(name, default=0) for name in ("guaranteed", "own", "borrowed", "lent")))
+    guaranteed, own, borrowed, lent = (pool.card_hours(seconds) for seconds in sums.values())
+    started = Claim.objects.filter(department__in=inside, pool=pool, started_at__gt=since, pods__gt=0)
+    times = started.order_by("-started_at").values_list("submitted_at", "started_at")[:LATEST]
+    waits = [(start - submitted).total_seconds() for submitted, start in times if start is not None]
+    parts = quantiles(waits, n=20, method="inclusive") if len(waits) > 1 else waits * 19
+    median, long = (parts[9], parts[18]) if parts else (None, None)
+    return Record(guaranteed, own, borrowed, lent, len(waits), median, long)

@@ -1,0 +1,220 @@
+"""Requesting more quota, and deciding requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, Right, actor_of, department_for, visible
+from portal.errors import Problem
+from portal.infra import confirm
+from portal.models import Department
+from portal.web import conflicts
+from portal.web.facets import facet, narrow
+from portal.web.forms import blame
+from quotas.amounts import written
+from quotas.models import Pool, Quota, QuotaRequest, RequestState, Wanted
+from quotas.requests import actions as quota_requests
+from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, last_moment
+from quotas.requests.previews import preview_of_grant
+from quotas.requests.record import DAYS, record_of
+from quotas.rules.quotas import may_promise
+
+PER_PAGE = 50
+PATHS = {"state": "state", "pool": "pool__slug", "department": "department__slug"}
+
+
+def request_rows() -> QuerySet[QuotaRequest]:
+    return QuotaRequest.objects.select_related("department", "pool", "author", "decided_by")
+
+
+@login_required
+@require_safe
+def requests(request: HttpRequest) -> HttpResponse:
+    """Those that the reader may decide first, then all that concern a department they see."""
+    actor = actor_of(request)
+    rows = visible(actor, request_rows())
+    names = dict(Department.objects.values_list("slug", "name"))
+    facets = [
+        facet(request, rows, PATHS, "state", _("State"), {str(key): str(label) for key, label in RequestState.choices}),
+        facet(request, rows, PATHS, "department", _("Department"), names),
+        facet(request, rows, PATHS, "pool", _("Pool"), dict(Pool.objects.values_list("slug", "name"))),
+    ]
+    waiting = list(request_rows().filter(pk__in=quota_requests.to_decide(actor)).order_by("created_at"))
+    page = Paginator(narrow(request, rows, PATHS), PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "quotas/requests.html", {"waiting": waiting, "page": page, "facets": facets})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SUBMIT)
+    form = RequestForm(request.POST or None, initial=_first(request, dept))
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = quota_requests.ask_for_quota(actor=actor, department=dept, **form.asked())
+        except Problem as problem:
+            _blame(form, problem)
+        else:
+            messages.success(request, _("The request was sent to whoever can approve it."))
+            return redirect("quotas:request", dept.slug, made.public_id)
+    by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=dept)}
+    rows = [(pool, by_pool.get(pool.pk)) for pool in Pool.objects.all()]
+    context = {"department": dept, "form": form, "rows": rows, "deciders": quota_requests.deciders_of(dept)}
+    return render(request, "quotas/request_new.html", context, status=422 if form.errors else 200)
+
+
+def _first(request: HttpRequest, department: Department) -> dict[str, Any]:
+    """The pool, amount and reason of the address; the amount is what is guaranteed now and, of a workload, its units beside."""
+    pool = Pool.objects.filter(slug=request.GET.get("pool", "")).first() or Pool.objects.first()
+    if pool is None:
+        return {}
+    wanted = Wanted.BORROW_LIMIT if request.GET.get("wanted") == Wanted.BORROW_LIMIT else Wanted.GUARANTEED
+    now = quota_requests.present_value(department, pool, wanted)
+    more = request.GET.get("more", "")
+    first = None if now is None else now + (int(more) if more.isdecimal() and len(more) < 10 else pool.units_per_card)
+    return {"pool": pool.slug, "wanted": wanted, "units": "" if first is None else written(first, pool)}
+
+
+def _blame(form: Any, problem: Problem) -> None:
+    problem.field = FIELDS.get(problem.field, problem.field)
+    blame(form, problem)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD"])
+def detail(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    form = DecisionForm.of(None, row) if row.is_open and may_promise(actor, row.department) else None
+    return _page(request, actor, row, form)
+
+
+def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any, comment: Any = None) -> HttpResponse:
+    dept, own = row.department, row.author_id is not None and actor.user is not None and row.author_id == actor.user.pk
+    may_decide, steer = may_promise(actor, dept), actor.may(Right.STEER, dept)
+    live = row.state in (RequestState.OPEN, RequestState.SCHEDULED)
+    submits = actor.may(Right.SUBMIT, dept)
+    renewing = row.renewals.filter(state__in=[RequestState.OPEN, RequestState.SCHEDULED]).first()
+    context = {
+        "department": dept, "row": row, "form": form, "may_steer": steer, "may_decide": may_decide,
+        "comments": row.comments.select_related("author"),
+        "comment": comment or (CommentForm() if submits or may_decide else None),
+        "may_withdraw": live and (steer or (own and submits)),
+        "may_renew": row.state == RequestState.GRANTED and row.ends_at is not None and submits and renewing is None,
+        "renewing": renewing, "deciders": quota_requests.deciders_of(dept) if row.is_open else [],
+        "now_has": quota_requests.present_value(dept, row.pool, row.wanted),
+    }  # fmt: skip
+    if form is not None:
+        giver = None if actor.may(Right.OPERATE, dept) else dept.parent
+        left = (
+            quota_requests.present_value(giver, row.pool, Wanted.GUARANTEED)
+            if giver
+            else quota_requests.open_units(row.pool)
+        )
+        context |= {"giver": giver, "left": left, "record": record_of(dept, row.pool), "days": DAYS}
+    status = conflicts.status_of(*(each for each in (form, comment) if each is not None))
+    return render(request, "quotas/request.html", context, status=status)
+
+
+@login_required
+@require_POST
+def decide(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    """What breaks by approving is confirmed by naming it, as where the quota is edited."""
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    quota_requests.require_decider(actor, row)
+    form = DecisionForm.of(request.POST, row)
+    if form.is_valid():
+        data, approves = form.cleaned_data, request.POST.get("decision") == "approve"
+        seen = {"actor": actor, "request": row, "note": data["note"], "expected_version": data["version"]}
+        try:
+            if approves:
+                _confirm(request, actor, row, data["units"])
+                quota_requests.approve(**seen, units=data["units"], ends_at=last_moment(data["ends_on"]))
+            else:
+                quota_requests.deny(**seen)
+        except Problem as problem:
+            _blame(form, problem)
+            row = quota_requests.request_for(actor, quota_request)
+        else:
+            messages.success(request, _("Approved.") if approves else _("Denied."))
+            return redirect("quotas:request", row.department.slug, row.public_id)
+    return _page(request, actor, row, form)
+
+
+def _confirm(request: HttpRequest, actor: Actor, row: QuotaRequest, units: int | None) -> None:
+    preview = preview_of_grant(actor, row, units)
+    if preview is not None and row.is_open:
+        confirm.require(
+            preview.breaks, request.POST.get(confirm.FIELD, ""),
+            asks=_("Approve the request of %(department)s for %(pool)s?")
+            % {"department": row.department.name, "pool": row.pool.name},
+            action=_("Approve anyway"),
+        )  # fmt: skip
+
+
+@login_required
+@require_safe
+def preview(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    """The panel beside the decision: who is affected, before anything is saved."""
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    quota_requests.require_decider(actor, row)
+    form = DecisionForm.of(request.GET, row)
+    context: dict[str, Any] = {"department": row.department, "pool": row.pool, "form": form}
+    if form.is_valid():
+        try:
+            context["preview"] = preview_of_grant(actor, row, form.cleaned_data["units"])
+        except Problem as problem:
+            context["problem"] = problem
+    return render(request, "quotas/preview.html", context)
+
+
+@login_required
+@require_POST
+def say(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    quota_requests.require_voice(actor, row)
+    form = CommentForm(request.POST)
+    if form.is_valid():
+        try:
+            quota_requests.comment(actor=actor, request=row, text=form.cleaned_data["text"])
+        except Problem as problem:
+            if problem.field != "text":
+                raise
+            blame(form, problem)
+        else:
+            return redirect("quotas:request", row.department.slug, row.public_id)
+    decision = DecisionForm.of(None, row) if row.is_open and may_promise(actor, row.department) else None
+    return _page(request, actor, row, decision, form)
+
+
+@login_required
+@require_POST
+def withdraw(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    quota_requests.withdraw(actor=actor, request=row)
+    messages.success(request, _("The request was withdrawn."))
+    return redirect("quotas:request", row.department.slug, row.public_id)
+
+
+@login_required
+@require_POST
+def renew(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    made = quota_requests.renew(actor=actor, request=row)
+    messages.success(request, _("The renewal was requested."))
+    return redirect("quotas:request", made.department.slug, made.public_id)

@@ -1,0 +1,331 @@
+"""Requests for more quota: who may ask and decide, what a grant changes, and what goes back when its term ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from portal.access import Actor, Forbidden, NotVisible
+from portal.errors import Invalid, Problem
+from portal.infra.versions import Stale
+from portal.models import AuditEntry, Department, InboxItem, Role, User
+from quotas.models import ClaimState, Pool, Quota, QuotaRequest, RequestState
+from quotas.requests import actions as requests
+from quotas.rules.capacity import OverPromised
+from quotas.rules.quotas import NothingToSplit
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAY = dt.timedelta(days=1)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 4, borrow_limit=2)
+    return vision
+
+
+@pytest.fixture
+def mia(vision: Department) -> User:
+    return make.member(vision, Role.MEMBER, "mia")
+
+
+def asked(department: Department, by: User, pool: Pool, units: int | None = 6, **more: Any) -> QuotaRequest:
+    values = {"wanted": "guaranteed", "why": "A paper is due.", **more}
+    return requests.ask_for_quota(actor=Actor(by), department=department, pool=pool, units=units, **values)
+
+
+def granted(request: QuotaRequest, by: User, units: int | None = None, **more: Any) -> QuotaRequest:
+    values = {"units": request.units if units is None else units, "ends_at": request.ends_at, **more}
+    return requests.approve(actor=Actor(by), request=request, expected_version=request.version, **values)
+
+
+def guaranteed(department: Department, pool: Pool) -> int:
+    return Quota.objects.get(department=department, pool=pool).guaranteed
+
+
+def kinds_of(user: User) -> list[str]:
+    return list(InboxItem.objects.filter(user=user).order_by("pk").values_list("kind", flat=True))
+
+
+class TestAsking:
+    def test_a_member_asks_and_who_decides_is_told(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        owner = make.member(vision, Role.OWNER, "otto")
+        row = asked(vision, mia, pool)
+        assert (row.state, row.before, row.units) == (RequestState.OPEN, 4, 6)
+        assert (kinds_of(root), kinds_of(owner), kinds_of(mia)) == (["quota.requested"], ["quota.requested"], [])
+        assert AuditEntry.objects.get(action="quota.requested").actor == mia
+        assert guaranteed(vision, pool) == 4
+
+    def test_a_teams_request_goes_to_the_owners_above(self, vision: Department, pool: Pool, root: User) -> None:
+        team = make.department("segmentation", parent=vision)
+        above = make.member(vision, Role.OWNER, "otto")
+        asked(team, make.member(team, Role.MEMBER, "tim"), pool, units=2)
+        assert (kinds_of(above), kinds_of(root)) == (["quota.requested"], [])
+
+    @pytest.mark.parametrize(
+        ("values", "field", "says"),
+        [
+            ({"units": 4}, "units", "4 cards are guaranteed already"),
+            ({"units": 9}, "units", "has only 8 cards"),
+            ({"units": None}, "units", "Enter the new total"),
+            ({"units": 2, "wanted": "borrow_limit"}, "units", "The borrow limit is 2 cards already"),
+            ({"why": "  "}, "why", "what it is for"),
+            ({"ends_at": -1}, "ends_at", "in the future"),
+            ({"starts_at": 3, "ends_at": 2}, "ends_at", "after the beginning"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_at_its_field(
+        self, vision: Department, pool: Pool, mia: User, values: dict[str, Any], field: str, says: str
+    ) -> None:
+        now = timezone.now()
+        values = {name: now + value * DAY if name.endswith("_at") else value for name, value in values.items()}
+        with pytest.raises(Invalid) as refused:
+            asked(vision, mia, pool, **values)
+        assert refused.value.field == field
+        assert says in str(refused.value.detail)
+        assert not QuotaRequest.objects.exists()
+
+    def test_no_limit_cannot_be_raised(self, pool: Pool) -> None:
+        free = make.department("free")
+        with pytest.raises(Invalid, match="no borrow limit to raise"):
+            asked(free, make.member(free), pool, wanted="borrow_limit", units=None)
+
+    def test_viewers_do_not_ask_and_strangers_see_nothing(self, vision: Department, pool: Pool) -> None:
+        with pytest.raises(Forbidden):
+            asked(vision, make.member(vision, Role.VIEWER), pool)
+        with pytest.raises(NotVisible):
+            asked(vision, make.member(make.department("other"), Role.OWNER), pool)
+
+    def test_a_department_has_only_so_many_open(
+        self, vision: Department, pool: Pool, mia: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(requests, "MOST_OPEN", 2)
+        asked(vision, mia, pool)
+        first = asked(vision, mia, pool)
+        with pytest.raises(requests.TooManyRequests):
+            asked(vision, mia, pool)
+        requests.withdraw(actor=Actor(mia), request=first)
+        asked(vision, mia, pool)
+
+
+class TestDeciding:
+    def test_approving_changes_the_quota_and_tells_everybody(
+        self, vision: Department, pool: Pool, mia: User, root: User
+    ) -> None:
+        row = granted(asked(vision, mia, pool), root, units=5, note="5 are left.")
+        assert (row.state, row.granted, row.raised_by, guaranteed(vision, pool)) == (RequestState.GRANTED, 5, 1, 5)
+        assert kinds_of(mia) == ["quota.request_approved"]
+        entry = AuditEntry.objects.get(action="quota.changed")
+        assert (entry.actor, entry.after["why"]) == (root, f"request {row.public_id}")  # type: ignore[index]
+        quota = Quota.objects.get(department=vision, pool=pool)
+        assert (quota.borrow_limit, quota.version) == (2, 2)
+
+    def test_a_borrow_limit(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        granted(asked(vision, mia, pool, wanted="borrow_limit", units=None), root, units=None)
+        assert Quota.objects.get(department=vision, pool=pool).borrow_limit is None
+
+    def test_more_than_there_is_is_not_promised(
+        self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User
+    ) -> None:
+        row = asked(vision, mia, pool, units=5)  # nlp has the other four
+        with pytest.raises(OverPromised):
+            granted(row, root)
+        row.refresh_from_db()
+        assert (row.is_open, guaranteed(vision, pool)) == (True, 4)
+
+    def test_the_parents_owner_gives_of_what_the_parent_has(self, vision: Department, pool: Pool, root: User) -> None:
+        team, above = make.department("team", parent=vision), make.member(vision, Role.OWNER, "otto")
+        tim = make.member(team, Role.MEMBER, "tim")
+        row = granted(asked(team, tim, pool, units=3), above)
+        assert (guaranteed(team, pool), guaranteed(vision, pool), row.giver) == (3, 1, vision)
+        with pytest.raises(NothingToSplit):
+            granted(asked(team, tim, pool, units=5), above)
+
+    @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
+    def test_nobody_decides_for_their_own_department(
+        self, vision: Department, pool: Pool, mia: User, role: Role
+    ) -> None:
+        with pytest.raises(Forbidden):
+            granted(asked(vision, mia, pool), make.member(vision, role))
+
+    def test_it_is_decided_once(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = asked(vision, mia, pool)
+        requests.deny(actor=Actor(root), request=row, note="Not this month.", expected_version=row.version)
+        assert kinds_of(mia) == ["quota.request_denied"]
+        for decide in (granted, lambda row, by: requests.withdraw(actor=Actor(mia), request=row)):
+            with pytest.raises(requests.AlreadyDecided):
+                decide(row, root)
+        assert guaranteed(vision, pool) == 4
+
+    def test_a_denial_says_why(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = asked(vision, mia, pool)
+        with pytest.raises(Invalid) as refused:
+            requests.deny(actor=Actor(root), request=row, note=" ", expected_version=row.version)
+        assert refused.value.field == "note"
+
+    def test_what_was_read_is_what_is_decided(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = asked(vision, mia, pool)
+        with pytest.raises(Stale):
+            requests.approve(actor=Actor(root), request=row, units=6, ends_at=None, expected_version=row.version + 1)
+
+    def test_what_the_decider_may_see_first(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        team = make.department("team", parent=vision)
+        of_team = asked(team, make.member(team), pool, units=2)
+        of_vision = asked(vision, mia, pool)
+        above = make.member(vision, Role.OWNER)
+        assert set(requests.to_decide(Actor(root))) == {of_team, of_vision}
+        assert set(requests.to_decide(Actor(above))) == {of_team}
+        assert set(requests.to_decide(Actor(mia))) == set()
+
+
+class TestComments:
+    def test_both_sides_hear_each_other(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = asked(vision, mia, pool)
+        requests.comment(actor=Actor(root), request=row, text="Until when?")
+        requests.comment(actor=Actor(mia), request=row, text="Friday.")
+        assert kinds_of(mia) == ["quota.request_comment"]
+        assert kinds_of(root) == ["quota.requested", "quota.request_comment"]
+        with pytest.raises(Invalid):
+            requests.comment(actor=Actor(mia), request=row, text="")
+
+
+class TestTerms:
+    @pytest.fixture
+    def now(self) -> dt.datetime:
+        return timezone.now()
+
+    def test_what_was_granted_for_a_term_goes_back(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + 2 * DAY), root)
+        Quota.objects.filter(department=vision).update(guaranteed=7)  # somebody has raised it since
+        assert requests.run_terms(now=now + 2 * DAY + dt.timedelta(seconds=1)) == 1
+        row.refresh_from_db()
+        assert (row.state, guaranteed(vision, pool)) == (RequestState.ENDED, 5)
+        assert kinds_of(mia)[-1] == "quota.term_ended"
+        assert requests.run_terms(now=now + 3 * DAY) == 0
+
+    def test_cards_in_use_are_not_taken_but_called_borrowed(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        running = make.holding(vision, pool, own=6)
+        requests.run_terms(now=now + DAY)
+        running.refresh_from_db()
+        assert (guaranteed(vision, pool), running.state) == (4, ClaimState.HOLDING)
+
+    def test_non_preemptible_work_keeps_its_units_until_it_ends(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        fixed = make.holding(vision, pool, own=5, preemptible=False)
+        assert requests.run_terms(now=now + DAY) == 1
+        row.refresh_from_db()
+        assert (row.state, guaranteed(vision, pool), row.raised_by) == (RequestState.GRANTED, 5, 1)
+        assert requests.run_terms(now=now + DAY) == 0
+        type(fixed).objects.filter(pk=fixed.pk).update(state=ClaimState.RELEASED, released_at=now)
+        requests.run_terms(now=now + DAY)
+        row.refresh_from_db()
+        assert (row.state, guaranteed(vision, pool)) == (RequestState.ENDED, 4)
+
+    def test_a_parent_gets_back_what_it_gave(self, vision: Department, pool: Pool, now: dt.datetime) -> None:
+        team, above = make.department("team", parent=vision), make.member(vision, Role.OWNER)
+        granted(asked(team, make.member(team), pool, units=3, ends_at=now + DAY), above)
+        requests.run_terms(now=now + DAY)
+        assert (guaranteed(team, pool), guaranteed(vision, pool)) == (0, 4)
+
+    def test_a_borrow_limit_falls_back_unless_somebody_set_another(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        for between, after in ((None, 2), (5, 5)):
+            granted(asked(vision, mia, pool, wanted="borrow_limit", units=4, ends_at=now + DAY), root)
+            if between:
+                Quota.objects.filter(department=vision).update(borrow_limit=between)
+            requests.run_terms(now=now + DAY)
+            assert Quota.objects.get(department=vision).borrow_limit == after
+            Quota.objects.filter(department=vision).update(borrow_limit=2)
+
+    def test_one_that_begins_later_waits_for_its_time_and_for_room(
+        self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
+        assert (row.state, guaranteed(vision, pool)) == (RequestState.SCHEDULED, 4)
+        assert [requests.run_terms(now=now + DAY) for _ in range(2)] == [1, 0]  # said once
+        assert (kinds_of(mia)[-1], guaranteed(vision, pool)) == ("quota.term_delayed", 4)
+        Quota.objects.filter(department=nlp).update(guaranteed=1)
+        requests.run_terms(now=now + DAY)
+        row.refresh_from_db()
+        assert (row.state, row.delayed, guaranteed(vision, pool)) == (RequestState.GRANTED, "", 6)
+        requests.run_terms(now=now + 3 * DAY)
+        assert guaranteed(vision, pool) == 4
+
+    def test_people_are_reminded_once_at_each_mark_that_lies_in_the_term(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        for hours in range(0, 10 * 24, 6):
+            requests.run_terms(now=now + dt.timedelta(hours=hours))
+        assert (
+            kinds_of(mia).count("quota.term_ending") == 2
+        )  # 7 days and 1 day before; 14 would have been before it began
+
+    def test_a_renewal_prolongs_what_there_is(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        again = requests.renew(actor=Actor(mia), request=row)
+        with pytest.raises(Invalid, match="already waiting"):
+            requests.renew(actor=Actor(mia), request=row)
+        assert abs(again.ends_at - (now + 20 * DAY)) < dt.timedelta(minutes=1)  # type: ignore[operator]
+        again = granted(again, root)
+        row.refresh_from_db()
+        assert (row.state, again.state, guaranteed(vision, pool)) == (RequestState.RENEWED, RequestState.GRANTED, 6)
+        requests.run_terms(now=now + 11 * DAY)
+        assert guaranteed(vision, pool) == 6
+        requests.run_terms(now=now + 21 * DAY)
+        assert guaranteed(vision, pool) == 4
+
+    @pytest.mark.parametrize("units", [5, 8])
+    def test_a_renewal_may_be_for_less_or_more(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime, units: int
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        granted(requests.renew(actor=Actor(mia), request=row), root, units=units)
+        assert guaranteed(vision, pool) == units
+        requests.run_terms(now=now + 3 * DAY)
+        assert guaranteed(vision, pool) == 4
+
+    def test_a_renewal_approved_after_the_end_is_a_new_grant(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        again = requests.renew(actor=Actor(mia), request=row)
+        requests.run_terms(now=now + DAY)
+        assert guaranteed(vision, pool) == 4
+        again.refresh_from_db()
+        again = granted(again, root)
+        assert (guaranteed(vision, pool), again.raised_by) == (6, 2)
+
+    def test_one_that_cannot_end_keeps_no_other_from_ending(
+        self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, monkeypatch: pytest.MonkeyPatch,
+        now: dt.datetime,
+    ) -> None:  # fmt: skip
+        Quota.objects.update(guaranteed=2)
+        first = granted(asked(vision, mia, pool, units=3, ends_at=now + DAY), root)
+        granted(asked(nlp, make.member(nlp), pool, units=3, ends_at=now + DAY), root)
+        end = requests._end_term
+
+        def fails_for_the_first(row: QuotaRequest, *, now: dt.datetime) -> bool:
+            if row.pk == first.pk:
+                raise Problem
+            return end(row, now=now)
+
+        monkeypatch.setattr(requests, "_end_term", fails_for_the_first)
+        requests.run_terms(now=now + DAY)
+        assert (guaranteed(vision, pool), guaranteed(nlp, pool)) == (3, 2)

@@ -1,0 +1,175 @@
+"""The pages and the API of quota requests, as asker, approver and stranger use them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.models import Department, Role, User
+from quotas.models import Pool, Quota, QuotaRequest, RequestState
+from tests import builders as make
+from tests.clients import ALL, token_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FORM = {"pool": "a100", "wanted": "guaranteed", "units": "6", "why": "A paper is due."}
+
+
+@pytest.fixture
+def mia(vision: Department) -> User:
+    return make.member(vision, Role.MEMBER, "mia")
+
+
+def page_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def program(user: User, department: Department | None = None) -> Client:
+    return Client(headers={"Authorization": f"Bearer {token_of(user, department, ALL)[1]}"})
+
+
+def text_of(answer: Any) -> str:
+    return " ".join(answer.content.decode().split())
+
+
+def sent(mia: User) -> QuotaRequest:
+    answer = page_of(mia).post("/d/vision/requests/new/", FORM)
+    row = QuotaRequest.objects.get()
+    assert answer.headers["Location"] == f"/d/vision/requests/{row.public_id}/"
+    return row
+
+
+def test_a_member_asks_an_operator_grants_and_both_read_it(
+    vision: Department, pool: Pool, mia: User, root: User
+) -> None:
+    asker, approver = page_of(mia), page_of(root)
+    assert "Decided by: root." in text_of(asker.get("/d/vision/requests/new/?pool=a100&more=2"))
+    address = f"/d/vision/requests/{sent(mia).public_id}/"
+    assert "Approve or deny" not in text_of(asker.get(address))
+    assert "Waiting for your approval" in text_of(approver.get("/requests/"))
+    page = text_of(approver.get(address))
+    assert "4 cards of 8 cards are promised to nobody." in page
+    assert "nothing started" in page
+    panel = text_of(approver.get(f"{address}preview/", {"units": "6", "ends_on": "", "note": "", "version": "1"}))
+    assert "No workload is affected now." in panel
+    values = {"units": "5", "ends_on": "", "note": "Five are left.", "version": "1", "decision": "approve"}
+    assert approver.post(f"{address}decide/", values).status_code == 302
+    assert Quota.objects.get(department=vision).guaranteed == 5
+    page = text_of(asker.get(address))
+    assert "Approved: 5 cards" in page
+    assert "Five are left." in page
+    assert "Waiting for your approval" not in text_of(approver.get("/requests/"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"units": "4"}, "4 cards are guaranteed already"),
+        ({"units": "many"}, "is not a valid amount here"),
+        ({"why": ""}, "This field is required."),
+        ({"ends_on": "2020-01-01"}, "The end must be in the future"),
+        ({"ends_on": "soon"}, "Enter a valid date."),
+    ],
+)
+def test_a_wrong_form_comes_back_with_all_that_was_typed(
+    vision: Department, pool: Pool, mia: User, wrong: dict[str, str], says: str
+) -> None:
+    answer = page_of(mia).post("/d/vision/requests/new/", FORM | {"why": "Because."} | wrong)
+    page = text_of(answer)
+    assert answer.status_code == 422
+    assert says in page
+    assert wrong.get("why", "Because.") in page
+    assert not QuotaRequest.objects.exists()
+
+
+def test_a_decision_that_comes_too_late_says_so(vision: Department, pool: Pool, mia: User, root: User) -> None:
+    row = sent(mia)
+    address, approver = f"/d/vision/requests/{row.public_id}/decide/", page_of(root)
+    values = {"units": "6", "ends_on": "", "note": "No.", "version": "1", "decision": "deny"}
+    assert approver.post(address, values).status_code == 302
+    answer = approver.post(address, values | {"decision": "approve"})
+    assert answer.status_code == 422
+    assert "This request is no longer open: it is denied." in text_of(answer)
+    assert Quota.objects.get(department=vision).guaranteed == 4
+
+
+def test_a_denial_without_a_reason_and_too_much_are_shown_beside_the_form(
+    vision: Department, nlp: Department, pool: Pool, mia: User, root: User
+) -> None:
+    address, approver = f"/d/vision/requests/{sent(mia).public_id}/decide/", page_of(root)
+    values = {"units": "6", "ends_on": "", "note": "", "version": "1"}
+    answer = approver.post(address, values | {"decision": "deny"})
+    assert (answer.status_code, "Say in a sentence what it is for" in text_of(answer)) == (422, True)
+    answer = approver.post(address, values | {"decision": "approve"})
+    assert (answer.status_code, "has only 8 cards" in text_of(answer)) == (422, True)
+
+
+def test_comments_withdrawing_and_renewing(vision: Department, pool: Pool, mia: User, root: User) -> None:
+    asker, row = page_of(mia), sent(mia)
+    address = f"/d/vision/requests/{row.public_id}/"
+    assert asker.post(f"{address}comment/", {"text": "<b>please</b>"}).status_code == 302
+    assert "&lt;b&gt;please&lt;/b&gt;" in text_of(asker.get(address))
+    assert asker.post(f"{address}comment/", {"text": ""}).status_code == 422
+    assert asker.post(f"{address}withdraw/").status_code == 302
+    assert asker.post(f"{address}withdraw/").status_code == 409
+    row.refresh_from_db()
+    assert row.state == RequestState.WITHDRAWN
+    QuotaRequest.objects.all().delete()
+    day = timezone.localdate() + dt.timedelta(days=3)
+    asker.post("/d/vision/requests/new/", FORM | {"ends_on": day.isoformat()})
+    row = QuotaRequest.objects.get()
+    address = f"/d/vision/requests/{row.public_id}/"
+    form = {"units": "6", "ends_on": day.isoformat(), "note": "", "version": "1", "decision": "approve"}
+    assert page_of(root).post(f"{address}decide/", form).status_code == 302
+    assert "Renew" in text_of(asker.get(address))
+    assert asker.post(f"{address}renew/").status_code == 302
+    assert QuotaRequest.objects.get(renews=row).is_open
+
+
+def test_programs_do_the_same(vision: Department, pool: Pool, mia: User, root: User) -> None:
+    asker, approver = program(mia, vision), program(root)
+    wrong = asker.post("/api/v1/departments/vision/quota_requests/", {"pool": "a100"}, content_type="application/json")
+    assert (wrong.status_code, {each["attr"] for each in wrong.json()["errors"]}) == (422, {"why"})
+    body = {"pool": "a100", "units": 6, "why": "CI"}
+    made = asker.post("/api/v1/departments/vision/quota_requests/", body, content_type="application/json")
+    assert made.status_code == 201
+    address = f"/api/v1/quota_requests/{made.json()['id']}/"
+    waiting = approver.get("/api/v1/quota_requests/?to_decide=1").json()["results"]
+    assert [row["id"] for row in waiting] == [made.json()["id"]]
+    decision = {"approve": True, "version": 1}
+    refused = asker.post(f"{address}decision/", decision, content_type="application/json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    said = approver.post(f"{address}comments/", {"text": "Fine."}, content_type="application/json")
+    assert [each["text"] for each in said.json()["comments"]] == ["Fine."]
+    granted = approver.post(f"{address}decision/", decision, content_type="application/json")
+    assert (granted.status_code, granted.json()["state"], granted.json()["granted"]) == (200, "granted", 6)
+    again = approver.post(f"{address}decision/", decision, content_type="application/json")
+    assert (again.status_code, again.json()["code"]) == (409, "already_decided")
+    assert asker.delete(address).status_code == 409
+
+
+def test_a_grant_that_takes_from_somebody_is_confirmed_by_naming_it(
+    vision: Department, nlp: Department, pool: Pool, mia: User, root: User
+) -> None:
+    """nlp borrows what vision would be guaranteed: its work could be recalled from then on."""
+    Quota.objects.filter(department=nlp).update(guaranteed=1)
+    make.holding(nlp, pool, own=1, borrowed={None: 3})
+    make.claim(vision, pool, 7, preemptible=True)
+    address, approver = f"/d/vision/requests/{sent(mia).public_id}/", page_of(root)
+    values = {"units": "7", "ends_on": "", "note": "", "version": "1", "decision": "approve"}
+    assert "Must release" in text_of(approver.get(f"{address}preview/", values))
+    answer = approver.post(f"{address}decide/", values)
+    page = answer.content.decode()
+    assert (answer.status_code, "Approve the request of Vision for A100?" in page) == (409, True)
+    assert Quota.objects.get(department=vision).guaranteed == 4
+    mark = re.search(r'name="confirmed" value="([^"]+)"', page)
+    assert mark is not None
+    assert approver.post(f"{address}decide/", values | {"confirmed": mark[1]}).status_code == 302
+    assert Quota.objects.get(department=vision).guaranteed == 7
