@@ -12,6 +12,8 @@ from playwright.sync_api import expect
 Arrive = Callable[..., Any]
 
 PAGES = [
+    "/requests/",
+    "/d/vision/requests/new/",
     "/d/vision/",
     "/d/vision/?days=30",
     "/d/vision/quotas/",
@@ -98,6 +100,30 @@ def test_a_cap_is_saved_where_it_stands(person: Arrive) -> None:
     row.get_by_role("textbox").fill("8 GiB")
     row.get_by_role("button", name="Save").click()
     expect(page.locator("#caps [role=status]")).to_contain_text("T4")
+
+
+def test_quota_is_requested_in_chinese_and_approved_in_english(person: Arrive) -> None:
+    alice = person("alice", language="zh-CN", theme="dark", width=390)
+    page = alice.go("/d/vision/requests/new/?pool=a100&wanted=borrow_limit")
+    expect(page.locator("h1")).to_contain_text("申请配额")
+    page.fill("#id_units", "8")
+    page.fill("#id_why", "秋季检测比赛需要更多显卡。" * 20)
+    page.get_by_role("button", name="提交申请").click()
+    expect(page.locator("dl.facts")).to_contain_text("待处理")
+    assert alice.axe() == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    oscar = person("oscar").go("/requests/")
+    oscar.locator("section", has_text="Waiting for your approval").get_by_role("link").first.click()
+    expect(oscar.locator("#preview")).to_contain_text("Preview")
+    oscar.fill("#id_units", "7")
+    oscar.fill("#id_note", "Seven, until the contest is over.")
+    oscar.get_by_role("button", name="Approve").click()
+    expect(oscar.locator("dl.facts").first).to_contain_text("Approved: 7 cards")
+    page.reload()
+    expect(page.locator("dl.facts")).to_contain_text("已批准：7 张卡")
+    expect(page.locator("dl.facts")).to_contain_text("Seven, until the contest is over.")
+    alice.go("/inbox/")
+    expect(page.locator("main")).to_contain_text("批准了")
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
