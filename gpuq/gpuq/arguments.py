@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="gpuq",
         description="Run work on the GPU quota portal.",
-        epilog="environment: GPUQ_URL where the portal is, GPUQ_TOKEN a token (Profile, Tokens), GPUQ_DEPARTMENT for "
+        epilog="environment: GPUQ_URL where the portal is, GPUQ_TOKEN a token (Profile, API tokens), GPUQ_DEPARTMENT for "
         "--department, GPUQ_PATIENCE how long to keep trying while the portal does not answer (300 s)",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -40,7 +40,7 @@ class Settings:
         """Raises Misconfigured, which names the variable and never shows the token."""
         given = {name: os.environ.get(name, "").strip() for name in ("GPUQ_URL", "GPUQ_TOKEN", "GPUQ_PATIENCE")}
         if not given["GPUQ_URL"] or not given["GPUQ_TOKEN"]:
-            raise Misconfigured("set GPUQ_URL and GPUQ_TOKEN (a token is made in the portal under Profile, Tokens)")
+            raise Misconfigured("set GPUQ_URL and GPUQ_TOKEN (a token is made in the portal under Profile, API tokens)")
         return cls(
             url_of(given["GPUQ_URL"]), token_of(given["GPUQ_TOKEN"]), patience_of(given["GPUQ_PATIENCE"]), language()
         )
@@ -73,7 +73,7 @@ def token_of(text: str) -> str:
     if not TOKEN.fullmatch(text):
         raise Misconfigured(
             "GPUQ_TOKEN holds no token of the portal: one begins with gqp_ and has letters, digits, - and _ only "
-            "(it is made in the portal under Profile, Tokens)"
+            "(it is made in the portal under Profile, API tokens)"
         )
     return text
 

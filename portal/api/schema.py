@@ -107,4 +107,4 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": "A token made under Profile, Tokens."}
+        return {"type": "http", "scheme": "bearer", "description": "A token made under Profile, API tokens."}

@@ -162,7 +162,12 @@ class ServiceAccounts(ApiView):
     def get(self, request: Request, department: str) -> Response:
         return self.page(self.rows(department), ServiceAccountOut)
 
-    @extend_schema(operation_id="service_accounts_create", request=ServiceAccountIn, responses={201: ServiceAccountOut})
+    @extend_schema(
+        operation_id="service_accounts_create",
+        request=ServiceAccountIn,
+        responses={201: ServiceAccountOut},
+        parameters=[IDEMPOTENCY_KEY],
+    )
     @idempotent
     def post(self, request: Request, department: str) -> Response:
         where = department_for(self.actor, department, Right.STEER)
