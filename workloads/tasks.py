@@ -1,4 +1,4 @@
-"""What workers and the beat run for workloads. Nobody imports this; messages carry ids only and may come twice."""
+"""Celery tasks of workloads. No module imports this one; messages carry ids only and may arrive twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 @shared_task(name="workloads.converge")
 def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
-    """One workload: its live claim, or the claim named."""
+    """Reconciles one workload: its live claim, or the given one."""
     if workload:
         live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
         claim = live.values_list("public_id", flat=True).first() or ""
@@ -50,7 +50,7 @@ def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any)
 
 @shared_task(name="workloads.knock")
 def knock(*, tick: bool = False, **_: Any) -> None:
-    """The same for clusters that do not answer: nobody else waits while they let us wait."""
+    """The same as `converge_all` for clusters that do not answer, so that their time-outs delay nobody else."""
     with claimed_tick("workloads.knock", tick=tick) as run:
         if run:
             _converge(Cluster.objects.filter(active=True, unreachable_since__isnull=False))
@@ -66,7 +66,7 @@ def _converge(clusters: QuerySet[Cluster]) -> None:
 
 @shared_task(name="workloads.deadlines")
 def keep_deadlines(*, tick: bool = False, **_: Any) -> None:
-    """Reclaim deadlines, time limits and longest waits that have come."""
+    """Carries out due deadlines: end of notice, maximum runtime, maximum wait."""
     with claimed_tick("workloads.deadlines", tick=tick) as run:
         if run:
             deadlines.keep(now=timezone.now())
@@ -87,7 +87,7 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.modes")
 def change_modes(*, tick: bool = False, **_: Any) -> None:
-    """Changes of nodes' modes that are under way."""
+    """Advances mode changes of nodes."""
     with claimed_tick("workloads.modes", tick=tick) as run:
         if run:
             changes.advance_all()
@@ -95,7 +95,7 @@ def change_modes(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Working directories whose time is over."""
+    """Deletes working directories past their time."""
     with claimed_tick("workloads.clean_up", tick=tick) as run:
         if run:
             cleaning.discard_old_files(now=timezone.now())

@@ -1,1 +1,1 @@
-"""The pages of workloads: one page, one template, one view."""
+"""Pages of workloads, one module for each subject."""

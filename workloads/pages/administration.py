@@ -61,7 +61,7 @@ class ClusterForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def clusters(request: HttpRequest) -> HttpResponse:
-    """Adding tests the connection first; "Test only" stops there."""
+    """Lists and adds clusters. Adding tests the connection first; "Test only" stores nothing."""
     actor = operator_of(request)
     form = ClusterForm(request.POST or None)
     nodes = None
@@ -86,7 +86,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
-    """Tests the connection that is kept, or switches the cluster on and off."""
+    """Tests the stored connection, or enables or disables the cluster."""
     actor = operator_of(request)
     row = get_object_or_404(Cluster, name=cluster)
     if "active" in request.POST:
@@ -245,7 +245,7 @@ def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
 def _edited(
     request: HttpRequest, form: ImageForm | PresetForm, save: Callable[[Any, str], object], *, new: str
 ) -> HttpResponse:
-    """The form; once it is sent well, its row is saved and the list comes next. `new` is the title of one not saved yet."""
+    """The form; a valid one is saved and redirects to the list. `new` is the title of a row that does not exist yet."""
     row = form.instance
     if request.method == "POST" and form.is_valid():
         try:

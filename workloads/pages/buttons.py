@@ -1,4 +1,4 @@
-"""The buttons of a workload's page: each is one action, then the page again."""
+"""The buttons of a workload's page: each carries out one action and returns to the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ View = Callable[..., HttpResponse]
 
 
 def button(done: Callable[[Actor, Workload, HttpRequest], tuple[Workload, str]]) -> View:
-    """Wraps an action: POST only, refusals as messages on the page the person came from."""
+    """Wraps an action: POST only; refusals are shown as messages on the page the person came from."""
 
     @login_required
     @require_POST
@@ -53,7 +53,7 @@ def stop(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Worklo
 
 @button
 def rerun(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workload, str]:
-    """Shows the new workload."""
+    """Submits it again and shows the new workload."""
     return actions.rerun(actor=actor, workload=workload), _("Submitted again.")
 
 

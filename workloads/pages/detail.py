@@ -1,4 +1,4 @@
-"""One workload: is it running, and if not, why not and what can I do?"""
+"""One workload: is it running, and if not, why not and what can be done?"""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
 
 
 def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
-    """Claim → the last decision that called its capacity back, if the reader may see it."""
+    """Claim id → the last decision that preempted it, if the reader may see that decision."""
     preempted = Decision.victims.through.objects.filter(claim__in=[each.claim_id for each in attempts])
     rows = concerning(actor, actor.seen).filter(pk__in=preempted.values("decision")).select_related("department")
     by_id = rows.in_bulk()
@@ -85,7 +85,7 @@ def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
 @login_required
 @require_safe
 def by_id(request: HttpRequest, workload: str) -> HttpResponse:
-    """The page of a workload of which only the id is known, as whoever comes to a notebook's own address knows it."""
+    """Redirects to the page of a workload of which only the id is known, such as from a notebook's own address."""
     row = visible(actor_of(request), Workload.objects.filter(public_id=workload).select_related("department")).first()
     if row is None:
         raise NotVisible
@@ -93,13 +93,13 @@ def by_id(request: HttpRequest, workload: str) -> HttpResponse:
 
 
 def shown_attempt(attempts: list[Attempt], number: str) -> Attempt | None:
-    """The one whose log is shown: the one asked for, else the newest."""
+    """The attempt whose log is shown: the requested one, else the newest."""
     numbered = [each for each in attempts if str(each.number) == number]
     return numbered[0] if numbered else attempts[-1] if attempts else None
 
 
 def log_rank(workload: Workload, attempt: Attempt | None, asked: str) -> int:
-    """The rank asked for; else the one that failed, whose log says why."""
+    """The rank whose log is shown: the requested one, else the one that failed first."""
     number = natural(asked, workload.pods - 1)
     if number is not None:
         return number
@@ -130,8 +130,8 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
 
 
 def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | None:
-    """Where a service is reached from outside, `public` or through the portal at `origin`, and `inside` its cluster, and
-    whether it answers; None for other kinds."""
+    """A service's addresses (`public`, `origin` through the portal, `inside` the cluster) and whether it responds;
+    None for other kinds."""
     if workload.kind != Kind.SERVICE:
         return None
     rank: dict[str, Any] = next(iter(attempt.ranks), {}) if attempt else {}
@@ -150,7 +150,7 @@ def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | 
 
 @dataclass(frozen=True)
 class Step:
-    """One stretch of an attempt. `ended` None: it lasts."""
+    """One phase of an attempt. `ended` None: it is not over."""
 
     label: str
     began: dt.datetime
@@ -162,7 +162,7 @@ class Step:
 
 
 def steps_of(attempt: Attempt) -> list[Step]:
-    """queued → starting → running → going back → stopping, each with how long."""
+    """The phases queued → starting → running → being recalled → stopping, each with its duration."""
     marks = [
         (_("queued"), attempt.queued_at),
         (_("starting"), attempt.admitted_at),
@@ -188,7 +188,7 @@ class Cost:
 
 
 def cost_of(workload: Workload) -> Cost:
-    """From the ledger: what it held, own and borrowed, up to now."""
+    """What it held up to now, own and borrowed, from the ledger."""
     now, own, borrowed = timezone.now(), 0.0, 0.0
     rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
     for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
@@ -198,7 +198,7 @@ def cost_of(workload: Workload) -> Cost:
 
 
 def places_of(attempt: Attempt | None) -> list[str]:
-    """Where its pods are, or were last. What the cluster told wins over the plan's forecast."""
+    """Where its pods are, or were last. The cluster's report takes precedence over the plan."""
     if attempt is None:
         return []
     if attempt.node and attempt.cards and attempt.workload.pods == 1:
@@ -208,7 +208,7 @@ def places_of(attempt: Attempt | None) -> list[str]:
 
 
 def event_details(event: Event) -> list[str]:
-    """What an event adds to its name, as far as a person has a use for it."""
+    """Further facts of an event that are useful to a person."""
     data = event.data
     texts = [_("attempt %(number)s") % {"number": data["attempt"]}] if data.get("attempt") else []
     texts += [REASONS_OF_EVENTS[data["event"]]()] if data.get("event") in REASONS_OF_EVENTS else []
@@ -235,7 +235,7 @@ REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
 
 
 def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
-    """Only the open tab is read."""
+    """The content of the open tab only."""
     if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
         return {}
     if tab == "files":

@@ -29,7 +29,7 @@ class TooLarge(Invalid):
 
 
 def folder_of(workload: Workload, path: str, after: str = "", *, patience: float = 0) -> dict[str, Any]:
-    """What the files' tab shows. A directory that is still being opened is asked for again by the page itself."""
+    """Content of the files tab. While the directory is being opened, the page asks again by itself."""
     folders = [part for part in path.split("/") if part]
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
     context: dict[str, Any] = {"path": path, "crumbs": crumbs, "after": after}
@@ -102,8 +102,11 @@ def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
 
 
 def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
-    """The files' own names. Django alters those of an upload (it decodes &amp;, cuts at a backslash and after 255 letters), so a
-    script sends them once more; without it the altered ones have to do. Raises Invalid."""
+    """The files' original names. Raises Invalid.
+
+    Django alters names of uploads (it decodes &amp;, cuts at a backslash and after 255 characters), so a script sends
+    the originals too; without it the altered ones are used.
+    """
     try:
         names = json.loads(request.POST.get("names") or "[]")
     except ValueError:

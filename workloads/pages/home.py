@@ -1,4 +1,4 @@
-"""Home's part of workloads, what changes around every page, and what Ctrl-K finds among workloads and pools."""
+"""The workloads part of the home page, what changes around every page, and the Ctrl-K search for workloads and pools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ RECENT = dt.timedelta(days=7)
 @login_required
 @require_safe
 def own_workloads(request: HttpRequest) -> HttpResponse:
-    """Countdowns first, then what waits and runs, then what ended lately; and what is free in the pools one may use."""
+    """Recalled workloads first, then waiting and running ones, then those that ended lately; and free capacity of the
+    pools that the reader may use."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
     live = rows_of(own.exclude(state__in=FINAL).order_by("-public_id")[:100])
@@ -60,8 +61,8 @@ def free_now(departments: list[Department]) -> list[tuple[Department, list[PoolU
 @login_required
 @require_safe
 def frame(request: HttpRequest) -> JsonResponse:
-    """What changes around every page (static/frame.js): how much is unread, the newest of it, and what of one's own goes
-    back next."""
+    """What changes around every page (static/frame.js): unread notices, the newest of them, and the reader's next
+    recall."""
     actor = actor_of(request)
     unread = InboxItem.objects.filter(user=actor.user, read_at=None)
     count, newest = unread.count(), unread.order_by("-pk").first()

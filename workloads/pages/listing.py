@@ -1,4 +1,4 @@
-"""A department's workloads: where is it? Filters and page stand in the address."""
+"""A department's workloads. Filters and page are in the address."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def searched(request: HttpRequest, rows: QuerySet[Workload]) -> QuerySet[Workloa
 
 
 def stoppable(actor: Actor, department: Department, workloads: list[Workload]) -> set[int]:
-    """Keys of the live ones that the actor may stop: own work, or anybody's for an owner."""
+    """Keys of the live workloads that the actor may stop: own work, or for owners anybody's."""
     steer = actor.may(Right.STEER, department)
     own = actor.may(Right.SUBMIT, department)
     return {
@@ -81,7 +81,7 @@ def stoppable(actor: Actor, department: Department, workloads: list[Workload]) -
 @login_required
 @require_POST
 def stop_several(request: HttpRequest, department: str) -> HttpResponse:
-    """Stops the chosen ones; says how many, and of each that was refused why."""
+    """Stops the selected workloads; says how many, and why others were refused."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     chosen = request.POST.getlist("workload")[:200]

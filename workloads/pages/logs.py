@@ -1,4 +1,4 @@
-"""The log of one attempt: a piece from an offset, its last lines, or the whole as a file."""
+"""The log of one attempt: from an offset, its last lines, or the whole as a file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def piece_before(attempt: Attempt, end: int, rank: int, previous: bool) -> LogCh
 
 
 def from_a_line(chunk: LogChunk) -> LogChunk:
-    """Without the rest of a line that began before it; of a line longer than a piece, without the rest of a letter."""
+    """The piece without an incomplete first line; of a line longer than a piece, without an incomplete first
+    character."""
     data = chunk.data
     if chunk.offset == chunk.first or len(data) < PIECE:
         return chunk
@@ -98,7 +99,7 @@ def attempt_of(workload: Workload, number: str) -> Attempt | None:
 
 
 def whole(attempt: Attempt, rank: int) -> Iterator[bytes]:
-    """Raises Unreachable where the cluster stops to answer: what breaks off must not look whole."""
+    """The whole log. Raises Unreachable if the cluster stops answering: a part must not look complete."""
     offset = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The guided change of a node's mode: who runs there, what is written, and how far it is."""
+"""Changing a node's mode: who runs there, what is written, and how far it is."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def mode(request: HttpRequest, node: int) -> HttpResponse:
-    """GET shows the form, and with a choice in the address what it would mean; POST begins."""
+    """GET shows the form, with a choice in the address its preview; POST starts the change."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     keeper, why = _keeper(row)
@@ -74,7 +74,7 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
 
 
 def _keeper(node: Node) -> tuple[Keeper | None, str]:
-    """Who can change it, or why nobody can."""
+    """(keeper, "") of the node, or (None, reason why it cannot be changed)."""
     try:
         return actions.keeper_of(node), ""
     except actions.NoKeeper as problem:
@@ -118,7 +118,7 @@ def _meaning(node: Node, target: Target, keeper: Keeper | None) -> dict[str, Any
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def change(request: HttpRequest, change: str) -> HttpResponse:
-    """How far it is; POST calls it off."""
+    """The change's progress; POST cancels it."""
     actor = operator_of(request)
     row = get_object_or_404(ModeChange.objects.select_related("node__cluster", "author"), public_id=change)
     if request.method == "POST":
@@ -143,7 +143,7 @@ def change(request: HttpRequest, change: str) -> HttpResponse:
 
 
 def _steps(row: ModeChange) -> list[dict[str, Any]]:
-    """The straight way, or how it ended otherwise."""
+    """The stages of the normal course, or how it ended otherwise."""
     stage = Stage(row.stage)
     way = list(STEPS) if stage in STEPS else [Stage.DRAINING, Stage.REVERTING, stage]
     way = list(dict.fromkeys(way))
@@ -155,7 +155,7 @@ def _steps(row: ModeChange) -> list[dict[str, Any]]:
 @login_required
 @require_http_methods(["POST"])
 def pin(request: HttpRequest, node: int) -> HttpResponse:
-    """Which system the node runs and what its cards are, said by its operator where marks mislead; blank: as derived."""
+    """Pins the node's sharing system and card product where detection is misled; blank: detected."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     try:
@@ -172,7 +172,7 @@ def pin(request: HttpRequest, node: int) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def unpooled(request: HttpRequest) -> HttpResponse:
-    """Cards that belong to no pool yet, each kind with the form that makes one. A part of the list of nodes."""
+    """Cards without a pool, each kind with a form that creates one. A part of the list of nodes."""
     actor = operator_of(request)
     nodes = Node.objects.filter(present=True).select_related("cluster").prefetch_related("cards")
     kinds = unpooled_kinds(nodes)
@@ -196,7 +196,7 @@ def unpooled(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD"])
 def pool_gives(request: HttpRequest, pool: str) -> HttpResponse:
-    """What a pool's sharing system gives and keeps apart. A part of the pool's page, for everybody."""
+    """What a pool's sharing system provides and isolates. A part of the pool's page."""
     actor_of(request)
     offered = offers(Pool.objects.filter(slug=pool).select_related("group__cluster"))
     if not offered:

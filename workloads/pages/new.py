@@ -1,4 +1,4 @@
-"""The request: presets, form, and beside it what would happen."""
+"""Requesting a workload: presets, form, and the preview beside it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def page(
 
 
 def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
-    """None when something is wrong; then the form says what."""
+    """The new workload; None with errors in the form."""
     if not form.is_valid():
         form.say_all()
         return None
@@ -104,7 +104,7 @@ def submitted(request: HttpRequest, actor: Actor, department: Department, form: 
 
 
 def keep_files(request: HttpRequest, workload: Workload) -> None:
-    """Files chosen in the form lie in the working directory before anything can start."""
+    """Stores the form's files in the working directory before anything can start."""
     if request.FILES:
         store_all(request, workload, "")
 
@@ -115,7 +115,7 @@ LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quo
 @login_required
 @require_POST
 def verdict(request: HttpRequest, department: str) -> HttpResponse:
-    """The panel for what the form holds now; never an error page: it says what is still missing."""
+    """The panel for the form's present content; never an error page: it says what is missing."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     filled = request.POST.copy()
@@ -132,7 +132,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str, Any]:
-    """What the panel shows for this form."""
+    """The panel's content for this form."""
     context: dict[str, Any] = {"verdict": None}
     if form.is_valid():
         asked = form.asked()
@@ -164,7 +164,8 @@ DRIVER_LABELS = (
 
 
 def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
-    """(node, driver) of the pool's nodes whose driver is older than the image needs; nodes that tell no driver are left out."""
+    """(node, driver version) of the pool's nodes whose driver is older than the image requires; unknown versions are
+    left out."""
     if asked.image.min_driver is None:
         return []
     nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")

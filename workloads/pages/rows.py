@@ -1,4 +1,4 @@
-"""What lists of workloads show, read in a constant number of queries; and the one door to a single one."""
+"""Rows of workload lists, read in a constant number of queries; and access to a single workload."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def position(self) -> int | None:
-        """Its place in the queue, while it stands there: what was rejected or stopped has none any more."""
+        """Its position in the queue; None if it does not wait any more."""
         waits = (
             self.workload.state == State.QUEUED and self.claim is not None and self.claim.state == ClaimState.PENDING
         )
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def reclaim_at(self) -> dt.datetime | None:
-        """When SIGTERM is due, while notice runs."""
+        """When SIGTERM will be sent, during notice."""
         return self.attempt.reclaim_at if self.attempt and self.workload.state == State.RECALLED else None
 
     @property
@@ -69,7 +69,7 @@ class Row:
 
 
 def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
-    """When its max runtime is over, while it runs."""
+    """When its maximum runtime is over, while it runs."""
     if workload.state not in (State.RUNNING, State.RECALLED) or workload.max_runtime is None:
         return None
     if attempt is None or attempt.started_at is None:
@@ -78,7 +78,7 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 
 
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
-    """`workloads` sliced or small."""
+    """Rows of `workloads`, which must be few."""
     rows = []
     for workload in with_attempts(workloads.defer(*TEXTS)):
         attempts = known_attempts(workload)

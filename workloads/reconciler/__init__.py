@@ -1,1 +1,1 @@
-"""Makes the cluster what the database says, and the database what the cluster says."""
+"""Reconciles the database and the clusters, in both directions."""

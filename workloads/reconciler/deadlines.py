@@ -1,4 +1,4 @@
-"""What is due at a time rather than after an event: the end of a notice, of a time limit, of a longest wait."""
+"""What is due at a time rather than after an event: end of notice, maximum runtime, maximum wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep(*, now: dt.datetime) -> int:
-    """Returns how many attempts took a step, or were given to the watcher's workers where one takes hints."""
+    """Carries out what is due; returns how many attempts changed or were handed to the watcher's workers."""
     _bring_back(now)
     moved = _reject_overdue(now)
     late = Attempt.objects.filter(finished_at=None).filter(
@@ -48,7 +48,7 @@ def keep(*, now: dt.datetime) -> int:
 
 
 def _bring_back(now: dt.datetime) -> None:
-    """Times that no clock which is right can have written: one was ahead, for a while. Nobody waits for them."""
+    """Resets deadlines too far ahead for any correct clock: a clock was ahead for a while."""
     late = now + AHEAD
     for claim in Claim.objects.filter(state=ClaimState.LEAVING, leave_by__gt=late).select_related("pool"):
         latest = leaves_by(claim, now=now)
@@ -63,7 +63,7 @@ def _bring_back(now: dt.datetime) -> None:
 
 
 def _reject_overdue(now: dt.datetime) -> int:
-    """Queued longer than its max_wait. A claim that has since been given capacity is left alone."""
+    """Rejects workloads queued longer than their max_wait, unless their claim has been given capacity since."""
     waiting = Attempt.objects.filter(
         finished_at=None, workload__state=State.QUEUED, workload__max_wait__isnull=False, claim__state="pending"
     ).select_related(*ROWS)

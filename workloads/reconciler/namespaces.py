@@ -1,4 +1,4 @@
-"""What each department's namespace on a cluster should allow, worked out of quotas and claims; the driver makes it so."""
+"""What each department's namespace on a cluster should allow, computed from quotas and claims; the driver applies it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
-    """Every department that has a quota or a run there. Returns how many were looked after. Raises Unreachable."""
+    """Applies the namespaces of all departments with a quota or run there; returns how many. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
     books, count = usage_now.read(_pools(cluster), claims=False), 0
@@ -43,7 +43,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
 
 
 def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:
-    """Of the department that an attempt is of, before its pods come. Raises Unreachable, Refused."""
+    """Applies the namespace of the attempt's department before its pods are created. Raises Unreachable, Refused."""
     if attempt.cluster.kind == ClusterKind.KUBERNETES:
         unrestricted = attempt.workload.settings.ipc_lock
         home = home_of(attempt.cluster, attempt.workload.department, unrestricted=unrestricted)
@@ -53,9 +53,10 @@ def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -
 def home_of(
     cluster: Cluster, department: Department, books: usage_now.Live | None = None, *, unrestricted: bool = False
 ) -> Home:
-    """The limits follow what the department may have at most, or what it has if that is more (a quota was lowered).
+    """One of the department's two namespaces with its limits: its ceiling, or what it has if that is more (its quota
+    was lowered).
 
-    Each of its two namespaces is given all of that: which of them its work will be in, nobody knows beforehand.
+    Either one gets the whole limit, because it is not known beforehand in which of them its work will be.
     """
     books = books or usage_now.read(_pools(cluster), claims=False)
     options = Options.from_json(cluster.options)
@@ -76,7 +77,7 @@ def _pools(cluster: Cluster) -> list[Pool]:
 
 
 def _held(department: Department, pool: Pool) -> int:
-    """Leaving ones too: their pods are still there."""
+    """What the department's claims hold, leaving ones included: their pods still exist."""
     work = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING, pods__gt=0)  # no recalls
     return work.aggregate(units=Sum(F("units_per_pod") * F("pods")))["units"] or 0
 

@@ -1,4 +1,4 @@
-"""Desired against observed: what to do next for one attempt. PURE; reconcile.py carries it out.
+"""Desired state against observed state: what to do next for one attempt. PURE; reconcile.py carries it out.
 
 Each answer is the next few steps only; after they are done the question is asked again. Any of them may have been done
 before by somebody who was killed right after, so every step is harmless when repeated.
@@ -26,7 +26,7 @@ ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An attempt with what its workload and claim say; times are aware datetimes, None = not yet."""
+    """An attempt with its workload's and claim's state; times are aware datetimes, None: not yet."""
 
     state: State
     claim: str  # pending | holding | leaving | released
@@ -49,7 +49,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One listing of the cluster: when it began, and this attempt's run in it (None: not there)."""
+    """One listing of the cluster: when it began, and this attempt's run in it (None: absent)."""
 
     at: dt.datetime
     run: Observed | None
@@ -64,19 +64,19 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Ensure:
-    """Make the run exist."""
+    """Create the run if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Write the time of reclaim where the container reads it, or clear it."""
+    """Write the reclaim time where the container reads it, or clear it."""
 
     at: dt.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class SaidReady:
-    """By file, during its notice: "checkpoint written, take me"."""
+    """The container has created PORTAL_READY_FILE during notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class RanksMoved:
-    """A rank of a gang, or the pod of a service, is in another state than was written down."""
+    """A rank of a gang, or the pod of a service, has another state than is recorded."""
 
     run: Observed
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why the cluster has not started it yet; "" for no reason."""
+    """Why the cluster has not started it; "" for no reason."""
 
     reason: str
     message: str
@@ -106,7 +106,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Keep its log; then the cluster may forget it."""
+    """Store its log; then remove it from the cluster."""
 
     ref: RunRef
 
@@ -120,7 +120,7 @@ Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Wa
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
-    """What to do now; nothing when all is as it should be. `seen` None: nobody has looked."""
+    """The steps that are due; none if everything is as it should be. `seen` None: the cluster has not been listed."""
     if view.finished_at is not None:
         return _left_over(view, seen, now)
     return _ranks(view, seen) + _by_state(view, seen, now)
@@ -143,8 +143,8 @@ def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
 
 
 def _left_over(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
-    """The attempt is over for us: a run that still lives (a lost node came back) must not live beside the next one. One that a
-    listing shows alive which began before the end was noted has only been listed too early."""
+    """The attempt is over, but a run still lives (a lost node came back): it must not live beside the next attempt's.
+    A listing that began before the end was recorded does not count."""
     if seen is None or seen.run is None:
         return (Forgotten(),) if seen else ()
     if seen.run.phase in ENDED:
@@ -162,7 +162,7 @@ def _queued(view: View) -> tuple[Step, ...]:
 
 
 def _told(view: View) -> tuple[Step, ...]:
-    """By a person or by the plan: to stop, or to go back."""
+    """Steps ordered by a person or the plan: to stop, or to release capacity."""
     if view.cancel:
         return (Happened(Event.CANCEL),)
     return (Happened(Event.RECALL),) if view.claim == "leaving" else ()
@@ -174,7 +174,7 @@ def _ranks(view: View, seen: Seen | None) -> tuple[Step, ...]:
 
 
 def _gang(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """What the driver leaves to the portal: all ranks start at once, and none goes on without the others."""
+    """What a driver leaves to the portal: all ranks start together, and none continues without the others."""
     run = seen.run if seen else None
     if run and run.over and not run.stopping:
         return (Stop(view.grace),)
@@ -195,7 +195,7 @@ def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...
 
 
 def _stuck(view: View, run: Observed, now: dt.datetime) -> bool:
-    """The cluster says why it does not start; one that says nothing may be pulling a large image. NEVER will not change."""
+    """Fails an attempt that the cluster says it cannot start. Without such a reason it may be pulling a large image."""
     if run.phase is not Phase.PENDING or view.created_at is None:
         return False
     return now - view.created_at > (
@@ -216,7 +216,8 @@ def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
 
 
 def _never_ran(view: View, seen: Seen | None) -> bool:
-    """It waits for its node or its image, or was never asked for: no notice is of use to it, and the owner waits."""
+    """Whether it waits for its node or image or was never created: it needs no notice, and an owner waits for the
+    capacity."""
     if view.started_at is not None or seen is None:
         return False
     if seen.run is None:
@@ -225,13 +226,13 @@ def _never_ran(view: View, seen: Seen | None) -> bool:
 
 
 def _checkpointed(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """What would be lost by stopping it counts from here."""
+    """A new checkpoint: what stopping would lose counts from here."""
     at = seen.run.checkpointed_at if seen and seen.run else None
     return (Checkpointed(at),) if at and (view.checkpointed_at is None or at > view.checkpointed_at) else ()
 
 
 def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """It ended by itself, or is gone without our doing."""
+    """It ended by itself, or is gone and not by the portal."""
     if seen is None:
         return ()
     if seen.run is None:
@@ -247,7 +248,7 @@ def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
 
 
 def _displaced(view: View, run: Observed, now: dt.datetime) -> bool:
-    """A service that ran, was evicted, and whose controller's new pod finds no place on its node: a drain."""
+    """Whether a running service was evicted and its controller's new pod finds no place on its node: a drain."""
     ran = view.started_at is not None and run.phase is Phase.PENDING
     return ran and run.displaced_at is not None and now - run.displaced_at > DISPLACED
 

@@ -1,4 +1,4 @@
-"""Takes hints as they come: plans what is to be planned, and gives every claim that changed to the workers.
+"""Acts on hints as they arrive: plans pool groups, and hands every changed claim to the workers.
 
 It does what the workers' periodic tasks do, only at once: any number of these may run, or none. One loop takes hints, so a
 burst of submissions is answered by as few passes as there were rounds, and what a pass admitted is started while the next plans.
@@ -74,7 +74,7 @@ class Planner(threading.Thread):
             self.workers.changed(changed)
 
     def _plan(self, group: int) -> list[str]:
-        """The claims that changed hands."""
+        """Plans; returns the claims that changed."""
         try:
             with hint_queue.collected() as hints:
                 run_pass(group_id=group)
@@ -84,8 +84,7 @@ class Planner(threading.Thread):
         return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
 
     def _gather(self) -> None:
-        """Lets hints gather. In a burst one pass for many costs less than many passes, and what is admitted a moment later
-        is created sooner: nothing else of the burst is in its way."""
+        """Waits a moment for further hints: in a burst one pass for many costs less than many passes."""
         end, before = time.monotonic() + LONGEST_BURST, -1
         self.closing.wait(self._rest)
         while self._burst and time.monotonic() < end and (now := hint_queue.waiting()) != before:

@@ -1,4 +1,4 @@
-"""A queue of things that need another look, each of them once: the form of client-go's work queue.
+"""A work queue like client-go's: keys that need another look, each of them once.
 
 Three sets hold it together. What is added becomes *dirty*. Whoever takes it makes it *processing* until `done`; added again
 meanwhile it stays dirty and is given out once more after that. So no key is ever in two hands of this process, however often
@@ -21,7 +21,7 @@ FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # s
 
 
 class WorkQueue(Generic[Key]):
-    """Safe to use from many threads. Keys are given out in the order in which they became due."""
+    """Thread-safe. Keys are handed out in the order in which they became due."""
 
     def __init__(self) -> None:
         self._dirty: dict[Key, None] = {}  # to be looked at; a dict keeps their order
@@ -33,7 +33,7 @@ class WorkQueue(Generic[Key]):
         self._number, self._closed = 0, False
 
     def add(self, key: Key, after: float = 0.0) -> None:
-        """`after` so many seconds, unless it is due sooner anyway."""
+        """Adds a key, due `after` so many seconds unless it is due sooner anyway."""
         with self._changed:
             if after > 0 and key not in self._dirty:
                 self._put_later(key, time.monotonic() + after)
@@ -50,7 +50,8 @@ class WorkQueue(Generic[Key]):
             self._changed.notify_all()
 
     def take(self, most: int = 1) -> list[Key]:
-        """Waits for the first, then gives up to `most`, which are the caller's until `done`. Empty once the queue is closed."""
+        """Waits for the first key, then returns up to `most`, which belong to the caller until `done`. Empty once the
+        queue is closed."""
         with self._changed:
             while not self._closed:
                 wait = self._ripen()
@@ -64,7 +65,7 @@ class WorkQueue(Generic[Key]):
             return []
 
     def done(self, key: Key) -> None:
-        """It may be given out again; what was added meanwhile is."""
+        """Returns a key; it is due again if it was added in the meantime."""
         with self._changed:
             self._processing.discard(key)
             self._failures.pop(key, None)
@@ -72,7 +73,7 @@ class WorkQueue(Generic[Key]):
                 self._changed.notify()
 
     def retry(self, key: Key) -> None:
-        """It failed: done for now, and again after a pause that doubles with each failure in a row."""
+        """Returns a key whose processing failed: it is due after a pause that doubles with each failure in a row."""
         with self._changed:
             self._processing.discard(key)
             self._failures[key] += 1
@@ -82,7 +83,7 @@ class WorkQueue(Generic[Key]):
             self._changed.notify()
 
     def close(self) -> None:
-        """Nothing is given out any more."""
+        """Hands out no further keys."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -99,7 +100,7 @@ class WorkQueue(Generic[Key]):
             heapq.heappush(self._later, (at, self._number, key))
 
     def _ripen(self) -> float | None:
-        """Makes dirty what is due; seconds until the next, None where nothing waits."""
+        """Makes due keys available; returns seconds until the next one, None if none waits."""
         now = time.monotonic()
         while self._later:
             at, _, key = self._later[0]

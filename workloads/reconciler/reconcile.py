@@ -1,4 +1,4 @@
-"""Makes the cluster what the database says, and the database what the cluster says. The shell around next_steps.next_steps.
+"""Reconciles the database and the cluster, in both directions. The shell around next_steps.next_steps.
 
 No transaction is open while a driver is called. Each thing that happened is one compare-and-set transaction; who loses
 the race does nothing. A process killed between two lines leaves work that the next call finds.
@@ -99,8 +99,8 @@ def due(cluster: Cluster) -> dict[str, Seen]:
 
 @dataclass
 class Work:
-    """What is due for some attempts: `admitted` to be started together, `running` to be noted together, and by submission id
-    the claims of those that need a look each."""
+    """What is due: attempts to start together (`admitted`), to record as running together, and claims by submission
+    id that need a look each."""
 
     admitted: list[Attempt] = field(default_factory=list)
     running: list[tuple[Attempt, Observed]] = field(default_factory=list)
@@ -136,7 +136,7 @@ def _of_claims(claims: Collection[str]) -> Iterable[Attempt]:
 
 
 def note_running(seen: Sequence[tuple[Attempt, Observed]]) -> None:
-    """Starting attempts whose processes run, with what the cluster tells of each: one transaction for a batch."""
+    """Records starting attempts whose processes run, with the cluster's facts: one transaction for a batch."""
     for at in range(0, len(seen), BATCH):
         batch = sorted(seen[at : at + BATCH], key=lambda each: each[0].workload_id)
         runs = {attempt.pk: run for attempt, run in batch}
@@ -167,7 +167,7 @@ def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
 
 
 def _create(attempt: Attempt) -> ClusterError | None:
-    """In a thread of its own, without the database."""
+    """Creates the run; in a thread of its own, without the database."""
     try:
         driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
     except ClusterError as error:
@@ -199,7 +199,7 @@ def reconcile(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None)
 
 
 def reconcile_claim(public_id: str, seen: Seen | None = None) -> bool:
-    """The attempt of a claim; `seen` None: after the plan changed it, without waiting for a listing."""
+    """Reconciles the attempt of a claim; `seen` None: after a change of the plan, without a listing."""
     attempt = BY_CLAIM.first(public_id)
     if attempt is None or (seen is None and attempt.finished_at is not None):
         return False
@@ -215,7 +215,7 @@ VIEWED = (
 
 
 def viewed(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
-    """With what is needed to see what they need: the rest of a row is read of those few that take a step."""
+    """Attempts with the columns that next_steps needs; the other columns are read only for those that take a step."""
     return attempts.select_related("workload", "claim", "cluster").only(*VIEWED)
 
 
@@ -243,7 +243,7 @@ def view_of(attempt: Attempt) -> View:
 
 
 def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
-    """One step. False ends the round: a race was lost, or the cluster does not answer."""
+    """Takes one step. False ends the round: a race was lost, or the cluster does not answer."""
     ref = ref_of(attempt)
     try:
         match step:
@@ -310,13 +310,13 @@ def _again(driver: ClusterDriver, spec: RunSpec) -> bool:
 
 
 def patience_of(attempt: Attempt) -> dt.timedelta:
-    """How long the cluster may fail to start it."""
+    """How long the cluster may fail to start it before it is given up."""
     return dt.timedelta(seconds=attempt.cluster.options.get("give_up_after", Options().give_up_after))
 
 
 def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster, listed_at: dt.datetime) -> None:
-    """Runs that carry our labels and belong to no attempt any more (a restored database, a removed department). Who was
-    created, or tidied up by somebody else, since the listing is none."""
+    """Removes runs with our labels that belong to no attempt (a restored database, a deleted department), unless they
+    were created or removed since the listing."""
     left = {run.ref.submission_id: run for run in runs}
     known = Attempt.objects.filter(submission_id__in=left).exclude(removed_at__lt=listed_at)
     for submission in known.values_list("submission_id", flat=True):

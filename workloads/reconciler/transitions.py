@@ -1,4 +1,4 @@
-"""What happened to an attempt, written down: one compare-and-set on the workload's state and all that follows from it.
+"""Records what happened to an attempt: a compare-and-set of the workload's state, with all its consequences.
 
 Every function is safe to call twice; the second call returns False and changes nothing.
 """
@@ -62,7 +62,7 @@ def record_event(
     reason: str = "",
     message: str = "",
 ) -> bool:
-    """Moves the workload along the state chart, if it still stands where the caller saw it."""
+    """Moves the workload along the state chart if it is still in the state that the caller saw."""
     workload = attempt.workload
     if event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
         event = Event.GONE_EXHAUSTED
@@ -97,7 +97,7 @@ def record_event(
 
 
 def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) -> bool:
-    """The compare-and-set. The attempt's number is part of it: news of an old attempt moves nothing."""
+    """The compare-and-set. It includes the attempt's number, so that news of an old attempt changes nothing."""
     return bool(
         Workload.objects.filter(pk=workload.pk, state=workload.state, attempts_made=attempt.number).update(
             state=state, state_since=now, version=F("version") + 1
@@ -106,7 +106,7 @@ def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) 
 
 
 def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime) -> None:
-    """Facts of a step that neither stops nor ends it."""
+    """Records facts of an event that neither stops nor ends the attempt."""
     claim = attempt.claim
     facts: dict[str, Any] = {}
     match event:
@@ -163,8 +163,11 @@ def _finish(
 
 
 def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
-    """The next attempt: same workload, original queue time. It waits longer after every reclaim, and after every attempt
-    that was lost before it ran: a node that refuses pods would otherwise get the same one again at once."""
+    """Queues the next attempt of the same workload with its original queue time.
+
+    It waits longer after each reclaim and each attempt lost before it ran, because a node that refuses pods would
+    otherwise get it back at once.
+    """
     reclaims = workload.reclaims + recalled
     turned_away = 0 if recalled else workload.attempts.filter(outcome="lost", started_at=None).count()
     base, times = (BACKOFF, reclaims) if recalled else (TURNED_AWAY, turned_away)
@@ -180,7 +183,7 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
 
 
 def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.datetime) -> Attempt:
-    """Called in the transaction that made the claim."""
+    """Creates an attempt, in the transaction that created its claim."""
     if workload.attempts_made != number:
         Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
@@ -205,8 +208,8 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
 def record_events(
     attempts: Sequence[Attempt], state: State, event: Event, runs: Mapping[int, Observed] | None = None
 ) -> list[Attempt]:
-    """`happened` for many of the same state in one transaction: ADMIT, CREATED or STARTED (`runs` by the attempts' keys).
-    Returns those that still stood there."""
+    """`record_event` for many attempts in one state in one transaction: ADMIT, CREATED or STARTED (`runs` by attempt
+    id). Returns those that were still in that state."""
     if not attempts:
         return []
     now, after = timezone.now(), step(state, event)
@@ -230,7 +233,7 @@ def record_events(
 
 
 def _move_many(attempts: Sequence[Attempt], state: State, values: Mapping[str, object]) -> list[Attempt]:
-    """Locked in the order of their keys: two batches never wait for each other."""
+    """Locks in the order of keys, so that two batches never deadlock."""
     rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
     made = dict(rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made"))
     moved = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
@@ -260,7 +263,8 @@ def _note_many(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Ma
 
 
 def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
-    """A node's pods begin in the same second: one statement for all of whom the same is told, another for their claims."""
+    """Pods of a node start in the same second: one statement for all attempts with the same facts, another for their
+    claims."""
     facts_of = {attempt: observed_facts(runs[attempt.pk], now) for attempt in attempts}
     alike: dict[bytes, list[Attempt]] = defaultdict(list)
     since: dict[dt.datetime, list[int]] = defaultdict(list)
@@ -274,7 +278,7 @@ def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, 
 
 
 def record_announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
-    """The container can read the time of reclaim (or that there is none any more)."""
+    """Records that the container can read the reclaim time (or that there is none any more)."""
     return bool(Attempt.objects.filter(pk=attempt.pk).update(announced_at=now if at else None))
 
 
@@ -283,7 +287,7 @@ def record_forgotten(attempt: Attempt, *, now: dt.datetime) -> None:
 
 
 def record_ranks(attempt: Attempt, run: Observed) -> None:
-    """Writes down what each rank does now."""
+    """Records the state of each rank."""
     with durable():
         Attempt.objects.filter(pk=attempt.pk).update(ranks=as_rows(run.ranks))
         Workload.objects.filter(pk=attempt.workload_id).update(version=F("version") + 1)
@@ -299,7 +303,7 @@ def record_checkpoint(attempt: Attempt, at: dt.datetime) -> bool:
 
 
 def record_wait(attempt: Attempt, reason: str, message: str) -> bool:
-    """Why the cluster has not started it yet: its page says so."""
+    """Records why the cluster has not started it, for its page."""
     live = Attempt.objects.filter(pk=attempt.pk, started_at=None, finished_at=None)
     if not live.update(reason=reason[:60], message=message[:500]):
         return False
@@ -307,7 +311,7 @@ def record_wait(attempt: Attempt, reason: str, message: str) -> bool:
 
 
 def record_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
-    """The container (by file or API) or its author: "checkpoint written, take me". True the first time."""
+    """Records that the container (by file or API) or the author says that the work is saved. True the first time."""
     workload = attempt.workload
     with durable():
         if not Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
@@ -320,7 +324,7 @@ def record_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None)
 
 
 def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
-    """The author's inbox, mail and the department's webhooks."""
+    """Notifies the author and the department's webhooks."""
     kind = {
         Event.RECALL: "workload.recalled",
         Event.WITHDRAW: "workload.withdrawn",

@@ -1,4 +1,4 @@
-"""Watches the clusters and has acted upon what moved there. Without it all is still correct, only slower.
+"""Watches the clusters and has changes acted upon. Without it everything is still correct, only slower.
 
 Several copies may run: one of them watches a cluster, the others wait for its lease. The lease is the cluster's row of
 heartbeats, taken and kept by compare-and-set on the database's clock; whoever loses it stops watching.
@@ -37,20 +37,20 @@ Sighted = Callable[[Cluster, Observed], None]
 
 
 class Lease:
-    """The right to watch one cluster. Only a hint's right: two holders for a moment do no harm."""
+    """The right to watch one cluster. It only avoids duplicate work: two holders for a moment are harmless."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-6:]}"
 
     def take(self) -> bool:
-        """Taken, or kept. False: somebody else has it."""
+        """Takes or renews the lease. False: another process has it."""
         Heartbeat.objects.get_or_create(name=self.name, defaults={"at": LONG_AGO})
         takeable = Q(data__holder=self.holder) | Q(at__lt=Now() - EXPIRES)
         return bool(Heartbeat.objects.filter(takeable, name=self.name).update(at=Now(), data={"holder": self.holder}))
 
     def give_up(self) -> None:
-        """The next one need not wait until it expires."""
+        """Releases the lease, so that the next holder need not wait until it expires."""
         Heartbeat.objects.filter(name=self.name, data__holder=self.holder).update(at=LONG_AGO)
 
 
@@ -153,7 +153,7 @@ def _poll(driver: ClusterDriver, tell: Callable[[None], None], closing: threadin
 
 
 def watch_all(closing: threading.Event, sighted: Sighted | None = None) -> None:
-    """Watches every active cluster, those that are added later too, until `closing` is set."""
+    """Watches all active clusters, including ones added later, until `closing` is set."""
     watches: dict[int, ClusterWatch] = {}
     while not closing.is_set():
         try:

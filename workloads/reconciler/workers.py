@@ -53,7 +53,7 @@ class Workers:
             thread.start()
 
     def stop(self) -> None:
-        """What is under way is ended, what waits is left to whoever comes next."""
+        """Finishes what is under way; what waits is left to the next process."""
         self.attempts.close()
         self.looks.close()
         for pool in (self._creators, self._hands):
@@ -63,16 +63,16 @@ class Workers:
                 thread.join(5)
 
     def changed(self, claims: Iterable[str]) -> None:
-        """The plan, a person or a deadline changed something about the attempts of these claims (public ids)."""
+        """The plan, a person or a deadline changed the attempts of these claims (public ids)."""
         self.attempts.add_all(claims)
 
     def sighted(self, cluster: Cluster, run: Observed) -> None:
-        """The watch tells how one run is now. One that is only on its way is left to the listing."""
+        """The watch reports a run's state. A run that is merely starting is left to the listing."""
         if run.phase is not Phase.PENDING or run.reason or run.stopping:
             self._sight(run.ref.submission_id, Seen(timezone.now(), run))
 
     def look(self, name: str, cluster_id: int | None = None) -> None:
-        """A listing of a cluster, or of each that answers: its runs (LIST) or its nodes (NODES)."""
+        """Queues a listing of a cluster, or of all that answer: its runs (LIST) or its nodes (NODES)."""
         rows = Cluster.objects.filter(active=True)
         rows = rows.filter(unreachable_since=None) if cluster_id is None else rows.filter(pk=cluster_id)
         for pk in rows.values_list("pk", flat=True):

@@ -1,1 +1,1 @@
-"""How a workload stands, in words: the same for pages and API."""
+"""The state of a workload in words, for pages and API."""

@@ -10,7 +10,7 @@ RELATED = ("department", "author", "pool")
 
 
 def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]:
-    """`rows` with their attempts, oldest first, each with its claim; `related`: what else of each is read along."""
+    """`rows` with their attempts, oldest first, each with its claim; `related`: relations to load as well."""
     attempts = Attempt.objects.select_related("claim").order_by("number")
     return rows.select_related(*RELATED, *related).prefetch_related(
         Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
@@ -18,7 +18,7 @@ def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]
 
 
 def known_attempts(workload: Workload) -> list[Attempt]:
-    """Those that were read along, or read now, once."""
+    """The workload's attempts, loaded with it or now."""
     attempts: list[Attempt] | None = getattr(workload, "known_attempts", None)
     if attempts is None:
         attempts = list(workload.attempts.select_related("claim").order_by("number"))

@@ -1,4 +1,4 @@
-"""The ranks of an attempt as people and programs are told of them."""
+"""The ranks of an attempt, for pages and API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.status.status_line import meaning_of, place_text
 
 
 def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
-    """As the cluster told last, each with its role."""
+    """The ranks as last reported by the cluster, each with its role."""
     return [
         row
         | {

@@ -1,4 +1,4 @@
-"""The one sentence of a workload's page: what it does now, why, and what its person can do."""
+"""The sentence on a workload's page: what it does now, why, and what can be done."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def place_text(node: str, cards: Sequence[object]) -> str:
 
 
 def lenders_of(claim: Claim) -> list[Department | None]:
-    """None: the unpromised rest."""
+    """The departments it borrows from; None for unassigned capacity."""
     rows = LedgerEntry.objects.filter(claim=claim, own=False, ended_at=None).select_related("lender")
     return [entry.lender for entry in rows]
 
@@ -188,7 +188,7 @@ def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
 
 
 def being_changed(claim: Claim) -> str:
-    """The node it stands on whose mode an operator changes; "" for none."""
+    """Name of its node if an operator is changing that node's mode, else ""."""
     names = {place["node"] for place in claim.placement or ()}
     changes = ModeChange.objects.filter(
         finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
@@ -247,7 +247,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
 
 
 def meaning_of(code: object) -> str:
-    """What an exit code says that is a signal's; "" for others."""
+    """The meaning of an exit code that stands for a signal; "" for others."""
     return {
         "126": _("Exit code 126: the command exists but cannot be executed."),
         "127": _("Exit code 127: the command was not found in the image."),
@@ -265,7 +265,7 @@ def meaning_of(code: object) -> str:
 
 
 def obstacle(reason: str, message: str) -> list[str]:
-    """What the cluster says, and what to do about it."""
+    """The cluster's message, and what to do about it."""
     lines = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
     return [*lines, str(OBSTACLES[reason])] if reason in OBSTACLES else lines
 
