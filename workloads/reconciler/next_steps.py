@@ -195,7 +195,8 @@ def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...
 
 
 def _stuck(view: View, run: Observed, now: dt.datetime) -> bool:
-    """Fails an attempt that the cluster says it cannot start. Without such a reason it may be pulling a large image."""
+    """Whether the attempt must fail because it does not start: NEVER_WAIT after a reason that will not change, else
+    after `give_up_after`, or SILENT times that without any reason, because it may be pulling a large image."""
     if run.phase is not Phase.PENDING or view.created_at is None:
         return False
     return now - view.created_at > (

@@ -94,8 +94,8 @@ class Planner(threading.Thread):
 
 
 def _rest_after(took: float) -> float:
-    """As long as a pass took, while hints gather; three times as long after one over a large pool: what that costs hardly
-    depends on how many it admits."""
+    """The pause after a pass: as long as it took, three times as long for a large pool, whose passes cost nearly the
+    same however many claims they admit."""
     return took if took < SHORT else min(LONGEST_REST, 3 * took)
 
 
