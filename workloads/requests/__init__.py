@@ -1,1 +1,1 @@
-"""What a person or pipeline asks for: read, checked, judged before it is submitted, and said again."""
+"""Requests of people and pipelines: parsed, checked, judged before submission, and written back as text."""

@@ -1,4 +1,4 @@
-"""How much of a GPU: the part of the request form that knows the pools' sharing systems."""
+"""The amount fields of the request form, which know the pools' sharing systems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AmountFields(forms.Form):
     became = LineInput(required=False, widget=forms.HiddenInput)  # what the person was told that the amount becomes
 
     def offer(self, pools: Iterable[Pool]) -> None:
-        """Only what exists among these pools is asked for."""
+        """Limits the choices to what exists in these pools."""
         pools = list(pools)
         self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
         for name, text in self.further.items():
@@ -44,22 +44,23 @@ class AmountFields(forms.Form):
 
     @property
     def becomes_sentence(self) -> str:
-        """Said before it is taken, since more than what was written is charged."""
+        """The notice that the amount is rounded up, shown before it is accepted because more is charged than was
+        written."""
         values = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
         return gettext("“%(text)s” is interpreted as %(becomes)s here.") % values
 
     @property
     def acknowledged(self) -> str:
-        """What `became` holds once the person was told."""
+        """The value of `became` once the person has been shown the notice."""
         return f"{str(self.data.get('units_per_pod') or '').strip()} → {self.becomes}" if self.becomes else ""
 
     @property
     def extras(self) -> list[forms.BoundField]:
-        """What else these pools' systems may be asked."""
+        """Further options of these pools' sharing systems."""
         return [self[name] for name in self.further]
 
     def read_amount(self, data: dict[str, Any]) -> None:
-        """Text → units, profile and compute share of the chosen pool; faults stand beside their field."""
+        """Reads units, profile and compute share of the chosen pool from the text; errors are added to their fields."""
         pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
         if pool is None:
             return

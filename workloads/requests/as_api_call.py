@@ -1,4 +1,4 @@
-"""A request in the shapes of the REST API, to be pasted into a pipeline. Secret values are never in it, only their names."""
+"""A request in the REST API's forms, for copying into a pipeline. Secret values are never included, only their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.requests.request import WorkloadRequest
 
 
 def body_of(request: WorkloadRequest) -> dict[str, Any]:
-    """The JSON body of POST …/workloads/; what has its default is left out."""
+    """The JSON body of POST …/workloads/, without defaults."""
     body: dict[str, Any] = {
         "kind": request.kind,
         "name": request.name,
@@ -55,7 +55,7 @@ def as_yaml(body: dict[str, Any]) -> str:
 
 
 def as_curl(department: str, body: dict[str, Any]) -> str:
-    """One command for a shell; the token comes from the environment, the key makes a retry harmless."""
+    """One shell command; the token comes from the environment, and the idempotency key makes a retry harmless."""
     address = reverse("api:department-workloads", args=[department])
     env = {name: {"secret": _mark(name)} if isinstance(v, dict) else v for name, v in body.get("env", {}).items()}
     data = shlex.quote(json.dumps(body | ({"env": env} if env else {}), ensure_ascii=False))

@@ -20,7 +20,7 @@ RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that Trainer v2 brin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What goes into an export. `resource`: the extended resource of the cards, `cards` of it for each pod."""
+    """Input of an export. `resource`: the extended resource of the cards, `cards`: how many of it each pod gets."""
 
     name: str
     template: str

@@ -1,4 +1,5 @@
-"""The request form. Django checks the shapes, workloads.requests.request the meaning; both name the field."""
+"""The request form. Django checks the fields' formats, workloads.requests.validation their meaning; both name the
+field."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
 
 
 class ImageSelect(forms.Select):
-    """Each image says which kinds it is for, so that the form offers no other."""
+    """Each image carries the kinds it is for, so that the form offers no other."""
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
@@ -115,8 +116,10 @@ class WorkloadForm(AmountFields, SetupFields):
         return given
 
     def say_all(self) -> None:
-        """Beside what cannot be read, what the rules say of the rest, so that everything is told in one round. What cannot
-        be read is taken as if there were plenty of it; nothing is said of those fields again."""
+        """Checks the readable fields even if others cannot be read, so that all errors are shown at once.
+
+        Unreadable fields get values that break no rule, and no further error.
+        """
         cleaned = self.cleaned_data
         if not all(cleaned.get(name) for name in ("kind", "pool", "image")) or not self.errors:
             return
@@ -134,7 +137,7 @@ class WorkloadForm(AmountFields, SetupFields):
             self.cleaned_data = {name: value for name, value in cleaned.items() if name not in self.errors}
 
     def asked(self) -> WorkloadRequest:
-        """The request that a valid form means."""
+        """The request of a valid form."""
         data = self.cleaned_data
         return WorkloadRequest(
             kind=data["kind"],
@@ -161,11 +164,11 @@ class WorkloadForm(AmountFields, SetupFields):
         )
 
     def origin(self) -> Workload | None:
-        """The workload this one repeats, if it is this department's."""
+        """The workload that this one repeats, if it is the department's."""
         return Workload.objects.filter(department=self.department, public_id=self.cleaned_data["rerun_of"]).first()
 
     def blame(self, problem: Problem) -> None:
-        """Puts each fault beside its field, or above the form, in the reader's words."""
+        """Adds each error to its field, or to the form, in the reader's language."""
         for each in problem.errors if isinstance(problem, InvalidRequest) else (problem,):
             name = FIELDS.get(each.field, each.field)
             self.add_error(name if name in self.fields else None, each.detail)
@@ -181,12 +184,12 @@ def pools_of(department: Department) -> Any:
 
 
 def amount_text(source: Workload | Preset) -> str:
-    """What was asked for, as somebody would type it."""
+    """The requested amount as text that the form reads back."""
     return written(getattr(source, "asked_per_pod", None) or source.units_per_pod, source.pool)
 
 
 def secret_names(workload: Workload) -> list[str]:
-    """Whose values have to be filled in again; none where they cannot be decrypted any more."""
+    """Names of secret variables whose values have to be entered again; none if they cannot be decrypted any more."""
     try:
         return list(hidden_of(workload))
     except Undecryptable:
@@ -194,7 +197,7 @@ def secret_names(workload: Workload) -> list[str]:
 
 
 def first_machine(pool: Pool | None) -> dict[str, Any]:
-    """CPU and memory that the form starts with: 4 cores and 16 GiB, or what comes with the first amount where that is less."""
+    """Initial CPU and memory: 4 cores and 16 GiB, or what comes with the initial amount if that is less."""
     cpu, memory = 4000, 16 * 1024
     if pool is not None:
         units = pool.units_per_card if pool.unit == "MiB" else 1
@@ -205,7 +208,7 @@ def first_machine(pool: Pool | None) -> dict[str, Any]:
 
 
 def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
-    """What the form starts with: a workload to repeat, else a preset, else sensible defaults; the address wins."""
+    """Initial values: of a workload to repeat, else of a preset, else defaults; the address takes precedence."""
     values: dict[str, Any] = {
         "kind": Kind.JOB.value,
         "units_per_pod": 1,

@@ -1,4 +1,4 @@
-"""Amounts of GPU as people say them, against the unit a pool counts in: 7.5 GiB, half a card, 3g.40gb, 2 cards.
+"""GPU amounts in words, converted to a pool's unit: 7.5 GiB, half a card, 3g.40gb, 2 cards.
 
 Sources of the memory a MIG instance has: `nvidia-smi mig -lgip` (the name's "gb" is a rounded share, not what is usable);
 where nobody has published it, the card's share, which is a little more than there is.
@@ -58,20 +58,20 @@ BARE_MIB = 1024  # who writes a number alone that is this large counts MiB
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Units of the pool, or a MIG profile of it."""
+    """Units of the pool, or a MIG profile."""
 
     units: int
     profile: str = ""
 
 
 def about(pool: Pool) -> About | None:
-    """What the pool's sharing system is; None for one that no module serves."""
+    """The pool's sharing system; None if no module implements it."""
     system = SYSTEMS.get(pool.sharing)
     return system.ABOUT if system else None
 
 
 def card_mib(pool: Pool) -> int | None:
-    """Memory of one card, in MiB, where it is known."""
+    """Memory of one card in MiB; None if unknown."""
     if pool.card_mib:
         return pool.card_mib
     if pool.unit == "MiB":
@@ -81,7 +81,7 @@ def card_mib(pool: Pool) -> int | None:
 
 
 def instance_mib(table: str, profile: str) -> int | None:
-    """Memory of a MIG instance, in MiB."""
+    """Memory of a MIG instance in MiB; None if unknown."""
     if gib := INSTANCE_GIB.get(table, {}).get(profile):
         return round(gib * 1024)
     slice_profile, known = profile_of(table, profile), PRODUCTS.get(table)
@@ -94,8 +94,7 @@ def instance_mib(table: str, profile: str) -> int | None:
 
 
 def read(text: str, pool: Pool) -> Asked:
-    """A bare number counts what the form says beside it: GiB where the pool counts memory. Raises Invalid with the next
-    step."""
+    """The amount. A bare number counts GiB if the pool counts memory. Raises Invalid."""
     text = text.strip()
     if pool.mig and (profile := _profile_named(text, pool.mig)):
         return Asked(0, profile)
@@ -126,8 +125,7 @@ def _bounded(asked: Asked) -> Asked:
 
 
 def becomes(text: str, pool: Pool) -> str:
-    """What the text is rounded to, in words, where that is not what it says: "2 cards" of 1.5; "" where it is. Raises
-    Invalid."""
+    """What the text is rounded to, such as "2 cards" for 1.5; "" if it is exact. Raises Invalid."""
     asked = read(text, pool)
     if asked.profile:
         return "" if _profile_named(text.strip(), pool.mig) else in_words(pool, 0, asked.profile)
@@ -158,7 +156,7 @@ def not_an_amount(text: str, pool: Pool) -> Invalid:
 
 
 def examples(pool: Pool) -> str:
-    """What may be written for this pool."""
+    """Examples of amounts for this pool."""
     if pool.mig:
         return _("a profile (%(profile)s), memory (10 GiB) or a share of a card (half)") % {
             "profile": next(iter(PRODUCTS[pool.mig]))
@@ -167,7 +165,7 @@ def examples(pool: Pool) -> str:
 
 
 def _of_memory(mib: Fraction, pool: Pool) -> Asked:
-    """Rounded up, so that it is never less than was asked."""
+    """Rounded up, so that it is never less than requested."""
     card, whole = card_mib(pool), -(-mib.numerator // mib.denominator)
     if pool.unit == "MiB":
         return Asked(_stepped(whole, pool))
@@ -204,7 +202,7 @@ def _replicas(units: Fraction, pool: Pool) -> int:
 
 
 def _stepped(units: int, pool: Pool) -> int:
-    """Up to the next multiple that the system deals in."""
+    """Rounded up to a multiple of the system's step."""
     system = about(pool)
     step = system.step if system and settings_of(pool.group.cluster).gpu_mem_unit == "GiB" else 1
     most = pool.units_per_card
@@ -218,7 +216,7 @@ def _profile_named(text: str, table: str) -> str:
 
 
 def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], text: str) -> str:
-    """The cheapest profile that is enough; of two that cost the same, the one with more compute."""
+    """The cheapest sufficient profile; of two with the same cost, the one with more compute."""
     table = PRODUCTS[pool.mig]
     present = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
     fitting = [
@@ -237,7 +235,7 @@ def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], tex
 
 
 def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
-    """MIG table → the profiles that some node has, in the table's order; all where instances are cut on demand."""
+    """MIG table → profiles that some node has, in the table's order; all of them if instances are cut on demand."""
     by_table: dict[str, set[str]] = {pool.mig: set() for pool in pools if pool.mig}
     nodes = Node.objects.filter(cards__pool__in=[pool.pk for pool in pools if pool.mig], present=True).distinct()
     for table, instances in nodes.values_list("cards__pool__mig", "instances"):
@@ -255,7 +253,7 @@ def _in_order(table: Table | None, names: set[str]) -> list[str]:
 
 
 def is_derived(table: str, profile: str) -> bool:
-    """Whether a profile stands in no table of NVIDIA's, so that its slices are known by its name alone."""
+    """Whether the profile is in no NVIDIA table, so that its slices are derived from its name."""
     return table not in KNOWN or not PRODUCTS[table].is_said(profile)
 
 
@@ -280,7 +278,7 @@ def share_in_words(share: Fraction) -> str:
 
 
 def in_words(pool: Pool, units: int, profile: str = "") -> str:
-    """In words a researcher knows: "half a T4, 7.5 GiB"."""
+    """The amount in a researcher's words: "half a T4, 7.5 GiB"."""
     card, name = card_mib(pool), product_name(pool.product)
     if pool.mig and (slice_profile := profile_of(pool.mig, profile)):
         share = Fraction(slice_profile.size, mig.slices(pool.mig))
@@ -312,7 +310,7 @@ def _part(share: Fraction, name: str) -> str:
 
 
 def _with_article(name: str) -> str:
-    """As English says it; languages without articles translate both alike."""
+    """The card with its English article; languages without articles translate both forms alike."""
     text = _("an %(card)s") if name[:1] in "AEFHILMNORSX" else _("a %(card)s")
     return text % {"card": name}
 

@@ -1,4 +1,4 @@
-"""Images and presets, as operators keep them. One write each, with its audit row."""
+"""Images and presets, managed by operators. Each write has its audit entry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
 
 
 def mark_of(row: Image | Preset) -> str:
-    """What a form about it carries; "" of one that is not there yet."""
+    """The version mark that its form carries; "" for a new one."""
     facts = _facts(row, IMAGE_FIELDS if isinstance(row, Image) else PRESET_FIELDS) if row.pk else None
     return versions.mark(facts) if facts else ""
 

@@ -1,4 +1,4 @@
-"""What each kind of workload may ask for beyond what all have: every fault with its field."""
+"""Rules for what only some kinds of workload may request: every error with its field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED_VOLUMES = ("department_volume", "user_volume")  # of Setup, and the clust
 
 
 def faults(request: WorkloadRequest) -> list[Invalid]:
-    """All that is wrong about pods and setup, without looking at the load."""
+    """All errors in pods and setup, independent of the load."""
     errors = [*_foreign(request), *_common(request)]
     if request.kind == Kind.DISTRIBUTED:
         return [*errors, *_gang(request), *_whole_cards(request), *_one_volume(request)]
@@ -53,7 +53,8 @@ def _common(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _shared_volumes(request: WorkloadRequest) -> list[Invalid]:
-    """Where the operator offers them; a claim is of one namespace, so work in the second one has none."""
+    """Shared volumes need the operator's option. A claim is in one namespace, so workloads in the second one have
+    none."""
     setup, cluster = request.setup, request.pool.group.cluster
     asked = [name for name in SHARED_VOLUMES if getattr(setup, name)]
     if setup.ipc_lock and asked:
@@ -114,7 +115,7 @@ def _whole_cards(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _one_volume(request: WorkloadRequest) -> list[Invalid]:
-    """Ranks on several nodes share one working directory: its volume must be one that several nodes can mount."""
+    """Ranks on several nodes share one working directory, so its volume must be mountable on several nodes."""
     cluster = request.pool.group.cluster
     options = cluster.options
     shared = options.get("volume") == "emptyDir" or options.get("access_mode", "").startswith("ReadWriteMany")

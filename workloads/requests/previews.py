@@ -1,4 +1,4 @@
-"""What a gang or service will look like: each rank's environment, the objects on Kubernetes, exports for other operators."""
+"""Preview of a gang or service: each rank's environment, Kubernetes objects, exports for other operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class RankPreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`ranks`: the first MOST_RANKS with what only they are told; `alike`: what all are. `yaml`: "" off Kubernetes."""
+    """`ranks`: the first MOST_RANKS with their own variables; `alike`: variables of all ranks. `yaml`: "" off
+    Kubernetes."""
 
     alike: dict[str, str]
     ranks: tuple[RankPreview, ...]
@@ -49,7 +50,7 @@ class Preview:
 
 
 def preview_of(request: WorkloadRequest, department: str) -> Preview | None:
-    """Before anything is submitted; None for kinds that need none. The attempt's name is not known yet."""
+    """The preview before submission; None for kinds without one. The attempt's name is not known yet."""
     if request.kind not in (Kind.DISTRIBUTED, Kind.SERVICE):
         return None
     spec = spec_for(request, department)
@@ -88,7 +89,7 @@ def as_documents(objects: list[dict[str, Any]]) -> str:
 
 
 def spec_for(request: WorkloadRequest, department: str) -> RunSpec:
-    """As run_spec.spec_of would make it of the first attempt; secrets and tokens hidden."""
+    """The first attempt's RunSpec as run_spec.spec_of would make it, with secrets and tokens hidden."""
     pool, setup = request.pool, request.setup
     node = next(iter(pool.cards.values_list("node__name", flat=True)), "")
     return RunSpec(
@@ -153,7 +154,7 @@ def export_of(request: WorkloadRequest, kind: str) -> str:
 
 
 def address_of(workload: Workload) -> str:
-    """Where a service is reached from outside by the cluster's own way in; "" where the portal's proxy is the way."""
+    """A service's public address through the cluster; "" if it is reached through the portal's proxy."""
     cluster = workload.pool.group.cluster
     if cluster.kind != ClusterKind.KUBERNETES:
         return ""
@@ -162,5 +163,5 @@ def address_of(workload: Workload) -> str:
 
 
 def inner_address(workload: Workload, attempt: Attempt) -> str:
-    """Its name inside the cluster, for other workloads of the department; it is this attempt's."""
+    """A service's name inside the cluster, for other workloads of the department; of this attempt only."""
     return f"http://{attempt.run_name}.{attempt.namespace}.svc:{workload.settings.port}/"

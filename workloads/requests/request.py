@@ -1,4 +1,4 @@
-"""What a person or pipeline asks for. Whether it can be meant is in validation.py."""
+"""A request for a workload. Its rules are in validation.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WorkloadRequest:
 
     @property
     def beside_charge(self) -> int:
-        """Units that its CPU and memory are worth."""
+        """Units that its CPU and memory are charged as."""
         return beside_units((self.cpu_milli, self.memory_mib), self.pool.units_per_card, self.pool.with_a_card)
 
     @property
@@ -66,7 +66,7 @@ class WorkloadRequest:
 
     @property
     def card_charge(self) -> int:
-        """Units that a pod is charged for what it takes of the card itself."""
+        """Units charged for what a pod takes of the card itself."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
         system = SYSTEMS.get(self.pool.sharing)
         if profile or system is None:
@@ -79,7 +79,8 @@ class WorkloadRequest:
 
     @property
     def own_words(self) -> frozenset[int]:
-        """Positions of words that a preset wrote, here or where this is copied from: there the portal's names are replaced."""
+        """Positions of words written by a preset, here or in the workload this is copied from: the portal's names are
+        replaced there."""
         known = set(self.preset.command) if self.preset else set()
         if self.rerun_of is not None:
             before = self.rerun_of
@@ -88,7 +89,7 @@ class WorkloadRequest:
         return frozenset(at for at, word in words if word in known and expansion.has_names(word))
 
     def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
-        """What this asks for as a row, not yet saved; secret variables are left to whoever saves it."""
+        """The unsaved row of this request; secret variables are added by whoever saves it."""
         return Workload(
             department=department,
             author=author,
@@ -120,7 +121,7 @@ class WorkloadRequest:
 
 
 def claim_fields(workload: Workload) -> dict[str, Any]:
-    """What a workload asks of its pool: the fields of the claim of its first attempt."""
+    """Fields of the first attempt's claim."""
     return {
         "department": workload.department,
         "pool": workload.pool,
@@ -146,7 +147,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
 
 
 def _devices(workload: Workload) -> dict[str, int]:
-    """What each pod asks of its node beside cards, CPU and memory."""
+    """What each pod requests of its node beside cards, CPU and memory."""
     device, count = workload.pool.group.cluster.options.get("rdma_resource", ""), workload.settings.rdma
     return {device: count} if device and count else {}
 

@@ -1,4 +1,4 @@
-"""The part of the request form that only some kinds show; which, workloads.requests.kinds.OWN_FIELDS says."""
+"""Form fields of only some kinds; workloads.requests.kinds.OWN_FIELDS says which."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SetupFields(forms.Form):
     )  # fmt: skip
 
     def setup_of(self, kind: str) -> Setup:
-        """What was filled in for another kind before this one was chosen does not matter."""
+        """The setup of the chosen kind; values entered for other kinds are ignored."""
         given = {name: self.cleaned_data.get(name) for name in NAMES if kind in OWN_FIELDS.get(name, Kind.values)}
         return Setup(**{name: value for name, value in given.items() if value not in (None, "")})
 

@@ -1,4 +1,4 @@
-"""Amounts as people write them: "8h", "1d 12h", "15 GiB", "python train.py --lr 1e-3", NAME=value lines."""
+"""Fields for text as people write it: "8h", "1d 12h", "15 GiB", "python train.py --lr 1e-3", NAME=value lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 def parts_of(text: str, factors: dict[str, int]) -> int:
-    """The sum of "number unit" parts. Raises ValueError where something else stands."""
+    """The sum of "number unit" parts. Raises ValueError for anything else."""
     rest = PART.sub("", text.lower()).strip(" ,")
     pairs = PART.findall(text.lower())
     if rest or not pairs or any(unit not in factors for _number, unit in pairs):
@@ -86,7 +86,7 @@ class MemoryField(LineInput):
 
 
 class CoresField(forms.DecimalField):
-    """CPU as people count it, 0.5 or 2, kept in millicores."""
+    """CPU in cores, such as 0.5 or 2, stored in millicores."""
 
     def __init__(self, *, label: Any = None) -> None:
         super().__init__(label=label, min_value=Decimal("0.1"), max_value=1024, decimal_places=3)
@@ -117,7 +117,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def from_ansi(text: str) -> str:
-    """What stands between $' and '. Raises ValueError for a number that is no character."""
+    """The text between $' and '. Raises ValueError for a number that is no character."""
 
     def letter(match: re.Match[str]) -> str:
         for digits, base in zip(match.groups()[:4], (16, 16, 16, 8), strict=True):
@@ -129,7 +129,7 @@ def from_ansi(text: str) -> str:
 
 
 def as_ansi(text: str) -> str:
-    """The same in one line, of characters that every text area keeps."""
+    """The text as $'…' in one line, of characters that every text area keeps."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
     return f"$'{escaped}'"
 

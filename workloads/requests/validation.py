@@ -1,4 +1,4 @@
-"""Whether a request can be meant: every fault at once, each with its field."""
+"""The rules of a request: all errors at once, each with its field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring t
 
 
 class InvalidRequest(Invalid):
-    """`errors` has every fault; the first one is this exception's own sentence."""
+    """`errors` has all errors; the first one is the exception's own sentence."""
 
     def __init__(self, errors: list[Invalid]) -> None:
         first = errors[0]
@@ -34,7 +34,7 @@ class InvalidRequest(Invalid):
 
 
 def check(request: WorkloadRequest, department: Department, *, highest_priority: int) -> None:
-    """Raises InvalidRequest with every fault found without looking at the load."""
+    """Raises InvalidRequest with all errors that do not depend on the load."""
     errors = [
         *_name_and_image(request),
         *_amounts(request),
@@ -92,7 +92,7 @@ def _amounts(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _sharing(request: WorkloadRequest) -> list[Invalid]:
-    """What the pool's sharing system refuses, before it costs a pod."""
+    """What the pool's sharing system refuses."""
     pool = request.pool
     system = SYSTEMS.get(pool.sharing)
     if system is None:

@@ -1,4 +1,4 @@
-"""What would happen if this were submitted: the engine asked with one claim more. Nothing is written."""
+"""What would happen to a request: the engine is asked with one more claim. Nothing is written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from workloads.requests.what_you_get import above_share
 
 
 class Impossible(Invalid):
-    """Above the ceiling, or larger than any node; `largest` is the biggest request that could run."""
+    """Above the ceiling, or larger than any node; `largest` is the largest request that could run."""
 
     code = "impossible"
     message = N_(
@@ -75,7 +75,7 @@ class Alternative:
 
     @property
     def written(self) -> str:
-        """The amount as the form takes it."""
+        """The amount as the form reads it."""
         return written(self.units_per_pod, self.pool)
 
 
@@ -150,7 +150,7 @@ def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Calla
 
 
 def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
-    """With the field at fault: the cards, or the CPU or memory that no node has beside them."""
+    """Impossible with the field at fault: the cards, or the CPU or memory that no node has beside them."""
     numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
     ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
     place = next((reason for reason in answer.reasons if isinstance(reason, Fragmented)), None)
@@ -186,7 +186,7 @@ def _field_at_fault(machine: Machine) -> str:
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
-    """Raises Forbidden, InvalidRequest (what no load could make right)."""
+    """The verdict. Raises Forbidden, InvalidRequest (errors that do not depend on the load)."""
     actor.require(Right.SUBMIT, department)
     check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
     now = timezone.now()
@@ -205,7 +205,7 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
 def _window_return(
     department: Department, request: WorkloadRequest, facts: engine.Verdict, now: dt.datetime
 ) -> Iterator[str]:
-    """The lending window that closes before this would end."""
+    """The sentence about a lending window that closes before this would end."""
     lenders = {str(slug): units for slug, units in facts.from_.items() if slug}
     due = next_return(department, request.pool, lenders, now=now) if lenders else None
     ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
@@ -218,7 +218,7 @@ def _must_wait(facts: engine.Verdict) -> bool:
 
 
 def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: dt.datetime) -> Claim:
-    """The claim a submission would make; never saved."""
+    """The claim of a submission, unsaved."""
     return Claim(
         public_id=new_id(), state=ClaimState.PENDING, **claim_fields(request.workload(department, actor.user, now=now))
     )
@@ -306,14 +306,14 @@ class Words:
         return _("Cannot run as requested."), [*lines, *which]
 
     def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
-        """What to do about a request that does not start now."""
+        """What can be done about a request that does not start now."""
         if not _must_wait(self.facts):
             return ()
         advices = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
         return tuple(advices or [_(explain.STARTS_BY_ITSELF)])
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
-        """What borrowing means, said before it is done."""
+        """What borrowing means, shown before it happens."""
         if not preemptible:
             return _("Runs within guaranteed quota and is non-preemptible: it runs until it ends.")
         if own_only:
@@ -390,7 +390,7 @@ class Words:
 def _alternatives(
     department: Department, request: WorkloadRequest, snapshot: e.Snapshot, asked: e.Claim, now: dt.datetime
 ) -> Iterator[Alternative]:
-    """Less of the same that starts now, and as much elsewhere that does; at most three."""
+    """At most three requests that would start now: less of the same, and as much in other pools."""
     pool = request.pool
     if not request.profile:
         most = _largest_now(snapshot, asked)
@@ -408,7 +408,7 @@ def _alternatives(
 
 
 def _largest_now(snapshot: e.Snapshot, asked: e.Claim) -> int:
-    """The most units of this shape, below what was asked, that would start now; found by halving."""
+    """The most units of this shape, below the requested ones, that would start now; found by bisection."""
     pool = next(pool for pool in snapshot.pools if pool.id == asked.pool)
     low, high = 0, asked.on_card - 1
     while low < high:

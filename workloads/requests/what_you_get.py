@@ -1,4 +1,4 @@
-"""What an amount of a pool means for the person who asks: what they get, what it is charged, what can go wrong."""
+"""What an amount means for the person who requests it: what they get, what it is charged, what can go wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads.sharing import About
 
 @dataclass(frozen=True, slots=True)
 class IsolationLevel:
-    """One thing that neighbours may or may not touch; `level` is full, soft or none."""
+    """One resource and how it is isolated from neighbours; `level` is full, soft or none."""
 
     what: str
     level: str
@@ -52,7 +52,7 @@ def offer_of(request: WorkloadRequest) -> RequestOffer | None:
 
 
 def charge(request: WorkloadRequest) -> str:
-    """What counts in the quota, and why where that is more than the memory asked for."""
+    """What is charged, and why if that is more than the requested memory."""
     pool, total = request.pool, request.charge * request.pods
     numbers = {"charge": amount(total, pool), "percent": request.cores_per_pod or 0}
     if request.beside_charge > request.card_charge:
@@ -65,7 +65,7 @@ def charge(request: WorkloadRequest) -> str:
 
 
 def beside(pool: Pool) -> str:
-    """What comes with a card beside it; "" where one may ask for as much as one likes."""
+    """The CPU and memory that come with a card; "" if they are unlimited."""
     cpu, host_memory = pool.with_a_card
     numbers = {"cpu": cores(cpu), "memory": memory(host_memory)}
     if cpu and host_memory:
@@ -81,7 +81,7 @@ def beside(pool: Pool) -> str:
 
 
 def above_share(request: WorkloadRequest) -> str:
-    """What a request is told that asks for more CPU or memory than comes with its cards; "" for all others."""
+    """The notice for a request of more CPU or memory than comes with its cards; "" for others."""
     if request.beside_charge <= request.card_charge:
         return ""
     pool, (cpu, host_memory) = request.pool, request.pool.with_a_card
@@ -99,7 +99,7 @@ def above_share(request: WorkloadRequest) -> str:
 
 
 def isolation_word(system: About) -> str:
-    """The weakest of memory and faults is what a person has to know."""
+    """The isolation in a word: the weaker of memory and faults."""
     if system.memory == "full":
         return _("isolated") if system.faults == "full" else _("separate memory, shared faults")
     return _("memory limited by software") if system.memory == "soft" else _("not isolated")
@@ -148,7 +148,7 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
 
 
 def compute_share(pool: Pool, units: int) -> int | None:
-    """The share of compute that goes with a share of memory, where the system limits it and nobody said otherwise."""
+    """The share of compute that goes with a share of memory, if the system limits compute and none was given."""
     system = about(pool)
     if system is None or system.cores == "none" or not units:
         return None

@@ -1,1 +1,1 @@
-"""The contract between the portal and whatever runs its workloads, and what follows from it alone. The ground floor."""
+"""The contract between the portal and whatever runs its workloads, and what follows from it alone."""

@@ -67,7 +67,7 @@ from workloads.runtime.setups import Setup
 
 
 class Phase(enum.StrEnum):
-    """What a run is doing, as the cluster says it."""
+    """What a run is doing, as reported by the cluster."""
 
     PENDING = "pending"  # accepted, not yet running (unscheduled, image pull, …)
     RUNNING = "running"
@@ -151,7 +151,7 @@ TOKENS = ("PORTAL_TOKEN", "JUPYTER_TOKEN")
 
 
 def environment(spec: RunSpec) -> dict[str, str]:
-    """The user's variables, then the portal's own, which win. Paths are the driver's to add."""
+    """The user's variables and the portal's, which take precedence. Drivers add paths."""
     own = {
         "PORTAL_WORKLOAD": spec.workload_id,
         "PORTAL_ATTEMPT": str(spec.attempt),
@@ -173,22 +173,23 @@ def environment(spec: RunSpec) -> dict[str, str]:
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:
-    """Those of `environment` that must not be readable where the run is described: the user's secrets, and what opens it.
+    """Variables of `environment` that must not be readable in the run's description: the user's secrets, and access
+    tokens.
 
-    The ready token is none: it says one thing of its own attempt, and only while that is called back.
+    The ready token is not secret: it can only report its own attempt as ready, and only during a recall.
     """
     env = environment(spec)
     return {name: env[name] for name in (*spec.secret_env, *TOKENS) if env.get(name)}
 
 
 def base_path(kind: str, workload_id: str) -> str:
-    """A service knows nothing of the portal: it has the whole of its origin."""
+    """The path below which it must serve. A service has the whole of its origin."""
     return "/" if kind == "service" else f"/notebooks/{workload_id}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One pod of a gang, or the one of a service. `told`: it was asked to stop before it ended."""
+    """One pod of a gang or service. `stop_requested`: it was asked to stop before it ended."""
 
     rank: int
     phase: Phase
@@ -206,7 +207,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run as the cluster sees it now."""
+    """One run as the cluster reports it now."""
 
     ref: RunRef
     workload_id: str
@@ -324,7 +325,7 @@ class LogChunk:
 
 
 def last_lines(data: bytes, count: int) -> bytes:
-    """The last `count` lines of a log, of which the very last may not be at its end yet."""
+    """The last `count` lines of a log; the very last one may be incomplete."""
     if count > data.count(b"\n"):
         return data
     start = len(data) - data.endswith(b"\n")

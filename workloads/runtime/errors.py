@@ -1,10 +1,10 @@
-"""What a cluster may answer instead of doing: a part of the contract in base.py."""
+"""Errors of a cluster: a part of the contract in base.py."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """Anything a driver may raise; `code` is stable and shown, `detail` is for people."""
+    """Any error of a driver; `code` is stable and shown, `detail` is for people."""
 
     code = "cluster_error"
 

@@ -21,7 +21,7 @@ def has_names(word: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """`text` so that Kubernetes' expansion gives it back unchanged."""
+    """The text escaped so that Kubernetes' expansion returns it unchanged."""
     return REWRITTEN.sub("$$", text)
 
 
@@ -37,7 +37,7 @@ def _with_names(word: str) -> str:
 
 
 def for_process(words: Sequence[str], own: Set[int], variables: Mapping[str, str]) -> list[str]:
-    """The same words as the argument list of a process; a name that has no value stays as it is."""
+    """The words as arguments of a process; names without a value stay unchanged."""
 
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1], match[0])

@@ -1,4 +1,4 @@
-"""What volume_program could not do, in the words of the contract (files.py)."""
+"""Errors of volume_program as those of the contract (files.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workloads.runtime.files import FileFailure
 
 @contextlib.contextmanager
 def failures() -> Iterator[None]:
-    """Around calls of volume_program. Raises FileFailure for its Failed."""
+    """Wraps calls of volume_program: raises FileFailure for its Failed."""
     try:
         yield
     except volume_program.Failed as failed:

@@ -1,4 +1,4 @@
-"""The files of a working directory, as every driver gives them.
+"""Files of a working directory: the interface of every driver.
 
 `Files.get` tells a directory from a file in one call, because a call may be a journey. Bytes are passed on in pieces and
 never held as a whole. Paths are relative to the working directory; "" is that directory.
@@ -52,7 +52,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A plain file. `chunks` gives its bytes once; it ends early if the file was cut meanwhile. Close what is not read."""
+    """A plain file. `chunks` yields its bytes once, fewer if the file is truncated meanwhile. Close it if it is not
+    read."""
 
     name: str
     size: int
@@ -66,7 +67,8 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A directory as a tar, read while it is sent. `name` is the directory's, "" of the whole. Close what is not read."""
+    """A directory as a tar that is read while it is sent. `name` is the directory's, "" for the whole. Close it if it
+    is not read."""
 
     name: str
     chunks: Iterator[bytes]
@@ -84,7 +86,7 @@ class FileFailure(Exception):
 
 
 class NotYet(Unreachable):
-    """What reaches the directory is being started: ask again in a moment."""
+    """The directory is being opened: ask again in a moment."""
 
     code = "files_not_yet"
 
@@ -108,7 +110,7 @@ class Files(Protocol):
 
 
 def listing_of(answer: dict[str, Any]) -> Listing:
-    """What volume_program says of a directory."""
+    """A Listing from volume_program's answer."""
     entries = [
         Entry(each["name"], each["path"], each["size"], dt.datetime.fromtimestamp(each["changed"], dt.UTC))
         for each in answer["entries"]

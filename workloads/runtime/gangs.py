@@ -1,4 +1,4 @@
-"""From what each rank does to what the gang does. Pure; every driver gathers in the same way."""
+"""From the states of ranks to that of their gang. Pure; the same for all drivers."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered
 
 
 def broken_of(ranks: Sequence[Rank]) -> list[Rank]:
-    """Those that failed or were taken away without being told to go; who was first, first."""
+    """Ranks that failed or were taken away without a stop request; the first one first."""
     bad = [rank for rank in ranks if rank.phase in (Phase.FAILED, Phase.LOST) and not rank.stop_requested]
     never = dt.datetime.max.replace(tzinfo=dt.UTC)
     return sorted(bad, key=lambda rank: (rank.finished_at or never, rank.rank))
 
 
 def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Ranks as the database keeps them: JSON, the same for the same ranks."""
+    """Ranks as JSON for the database; equal for equal ranks."""
     return [
         {
             "rank": each.rank,
@@ -91,11 +91,11 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 
 
 def was_stopped(row: Mapping[str, Any]) -> bool:
-    """Of a row: it did not end by itself. Rows of an older portal do not say whether it was told."""
+    """Whether the rank of a stored row was stopped. Rows of older versions do not record it."""
     return row["phase"] in (Phase.FAILED, Phase.LOST) and bool(row.get("told", row["reason"] == "Stopped"))
 
 
 def first_failed(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The rank that failed by itself before the others; None if none did."""
+    """The rank that failed by itself first; None if none did."""
     bad = [row for row in rows if row["phase"] in (Phase.FAILED, Phase.LOST) and not was_stopped(row)]
     return min(bad, key=lambda row: (row["finished_at"] or "~", row["rank"]), default=None)

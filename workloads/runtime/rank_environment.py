@@ -1,4 +1,4 @@
-"""How the ranks of a distributed workload find each other: for each template, what a rank's environment says. Pure.
+"""The environment by which ranks of a distributed workload find each other, for each template. Pure.
 
 The variables are those of the operators that people know, so that a program needs no change:
 
@@ -83,7 +83,7 @@ def role(template: str, rank: int, parameter_servers: int = 0) -> Role:
 
 
 def environment(gang: Gang, rank: int) -> dict[str, str]:
-    """What one rank is told."""
+    """The variables of one rank."""
     own = {
         "PORTAL_RANK": str(rank),
         "PORTAL_RANKS": str(len(gang.hosts)),
@@ -148,14 +148,14 @@ def hostfile(gang: Gang) -> str:
 
 
 def split(gang: Gang) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """(what every rank is told alike, what each is told on its own): one pod template serves all ranks."""
+    """(variables common to all ranks, variables of each rank): one pod template serves all ranks."""
     by_rank = [environment(gang, rank) for rank in range(len(gang.hosts))]
     alike = {name: value for name, value in by_rank[0].items() if all(each[name] == value for each in by_rank)}
     return alike, [{name: value for name, value in each.items() if name not in alike} for each in by_rank]
 
 
 def portal_names(template: str) -> frozenset[str]:
-    """The variables that the portal sets for it: nobody else's values would be right."""
+    """Names of the variables that the portal sets for the template."""
     pair = Gang(Template(template), ("a", "b", "c"), (1, 2, 3), parameter_servers=1, hostfile="/hostfile")
     return frozenset(environment(pair, 0))
 

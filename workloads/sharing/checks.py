@@ -1,4 +1,4 @@
-"""What every system refuses alike, from what its ABOUT says, and what a request is charged."""
+"""Checks common to all systems, based on their ABOUT, and the charge of a request."""
 
 from __future__ import annotations
 

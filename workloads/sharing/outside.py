@@ -44,8 +44,10 @@ class Offered:
 
 
 def requests(pod: Json) -> dict[str, float]:
-    """What the scheduler counts for the pod: of its containers the sum, or what one of its init containers needs beside the
-    sidecars before it, if that is more; and its overhead. Amounts are plain numbers (cores, bytes, pieces)."""
+    """The pod's requests as the scheduler counts them, as plain numbers (cores, bytes, pieces).
+
+    The sum of its containers, or of an init container and the sidecars before it if that is more; plus its overhead.
+    """
     spec = mapping(pod.get("spec"))
     running: dict[str, float] = {}
     for container in map(mapping, listing(spec.get("containers"))):
@@ -83,7 +85,7 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
 
 
 def occupies_node(pod: Json) -> bool:
-    """Whether it occupies something: it has a node and is not over."""
+    """Whether the pod occupies something: it has a node and is not over."""
     placed = mapping(pod.get("spec")).get("nodeName")
     return bool(placed) and mapping(pod.get("status")).get("phase") not in OVER
 
@@ -252,8 +254,8 @@ class Slot:
 
 
 def put_on_cards(slots: Sequence[Slot], taken: Iterable[Part]) -> None:
-    """Enter the parts on cards: those whose card is told there; the others, the largest first, where the portal's own work
-    leaves room and the least is left over, from the last card on. What fits nowhere takes what there is."""
+    """Assigns the parts to cards: parts with a known card there; the others, largest first, where the portal's work
+    leaves room and the least is left over, starting with the last card. What fits nowhere takes what there is."""
     unknown = []
     for part in taken:
         slot = next((slot for slot in slots if part.device and _is(slot, part.device)), None)
