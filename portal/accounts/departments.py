@@ -109,7 +109,7 @@ def require_confirmed(
     raise.
     """
     if expected_version is not None and department.version != expected_version:
-        return  # the change says so
+        return  # the change itself refuses it
     breaks_of = import_string(settings.DEPARTMENT_BREAKS if change else settings.PAUSE_BREAKS)
     name = {"name": department.name}
     confirm.require(

@@ -18,7 +18,7 @@ from portal.infra.shared_redis import has_flag, shared
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
-ALIVE = 10  # s; a taker says so at least this often, with a pass over the largest pool between two takes
+ALIVE = 10  # s; takers renew their flag at least this often, even with a pass over the largest pool in between
 AT_ONCE = 10_000
 
 Hint = tuple[str, dict[str, int | str]]

@@ -19,7 +19,7 @@ from portal.models import JobRun
 
 AHEAD = 60  # s; so far the clocks of several machines may differ
 LONGEST_REST = dt.timedelta(seconds=30)
-LONGEST_RUN = dt.timedelta(minutes=10)  # whoever is at it
+LONGEST_RUN = dt.timedelta(minutes=10)  # after that another process may run the job
 GOES_ON = 20  # s for which it is known that a run was under way
 log = structlog.get_logger(__name__)
 

@@ -55,7 +55,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PASSWORDS = re.compile(r"/(login|admin/login|invite/[^/]+|profile)/")  # a POST there hashes a password
 FILE_THREADS = 16
-PASSWORDS_WAITING = 16  # more are told to come back: each takes some 0.1 s of a processor
+PASSWORDS_WAITING = 16  # further requests get 503: each takes about 0.1 s of CPU
 IN_MEMORY = 1 << 20  # bytes of a body before it goes to a temporary file
 CHUNK = 1 << 16
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Hybrid:
             with self.bodies.one(address):
                 return await intake.read(scope, receive, body, intake.SMALL)
         sender = await asyncio.get_running_loop().run_in_executor(self.pages, self.sender_of, {**environ})
-        if small:  # strangers at the same address, behind one router, keep nobody who is known from sending
+        if small:  # strangers behind the same router must not block an authenticated sender
             with self.bodies.one(sender or address):
                 return await intake.read(scope, receive, body, intake.SMALL)
         if sender is None:  # the view says that one has to sign in; what was to be sent is not even read

@@ -38,7 +38,7 @@ from portal.text.numbers import natural
 SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
 FILES = re.compile(r"/files/")  # addresses of files: listed, uploaded, downloaded
 START, SLOWEST = 20.0, 16 * 1024  # s, bytes a second
-SETTLING, HURRIED = 3.0, 256 * 1024  # s, bytes a second: whoever comes faster keeps a place that others need
+SETTLING, HURRIED = 3.0, 256 * 1024  # s, bytes a second: a faster body keeps its slot
 READER = 60.0  # s
 MOST_BODIES = 32
 LARGE_EACH, LARGE_ALL = 3, 8

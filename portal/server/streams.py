@@ -164,7 +164,7 @@ def subscribe() -> None:
             channel: Any
             with client, client.pubsub(ignore_subscribe_messages=True) as channel:  # type: ignore[no-untyped-call]
                 channel.subscribe(event_bell.CHANNEL)
-                event_bell.wake_local()  # what rang while nobody listened
+                event_bell.wake_local()  # for rings that were missed
                 pause = 0.5
                 while not event_bell.closing.is_set():
                     if channel.get_message(timeout=1.0) is not None:

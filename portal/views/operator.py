@@ -141,7 +141,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
             if not password:
                 messages.success(request, _("%(name)s was saved.") % {"name": row.label})
                 return redirect("portal:operator_user", username)
-            if request.user == row:  # else the new password would be shown to nobody
+            if request.user == row:  # otherwise the new password would not be shown
                 update_session_auth_hash(request, User.objects.get(pk=row.pk))
             return one_time_secrets.redirect_with(request, request.path, made=row.username, password=password)
     context |= _made(request) | {

@@ -44,8 +44,8 @@ class PoolUsage:
     lent_to: dict[str, int]  # department slug → units
     held: int  # reserved for its waiting claims, or held by its recalls
     coming: int  # of held: what others still occupy
-    leaving: int  # of own + borrowed: told to go, not gone yet
-    free_now: int  # what it could start this moment without anyone being told to go
+    leaving: int  # of own + borrowed: being recalled, not released yet
+    free_now: int  # what it could start now without preemption
     queue_units: int
     queue_len: int
     per_user: tuple[UserUsage, ...]  # of the departments that the reader sees

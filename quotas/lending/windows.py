@@ -119,7 +119,7 @@ class Due:
 def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
     """Creates the recalls that are due, under the group's lock. True: the snapshot must be loaded again."""
     if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
-        return False  # nobody has windows
+        return False  # no quota has windows
     quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
     overdue = due(snapshot, quotas, now=now)
     if not overdue:
@@ -146,7 +146,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
         pool = pools[e.PoolId(slug)]
         ledger = _asked(snapshot, pool)
         if not ledger.above:
-            continue  # nobody borrows: what is promised is free, and the lend limit keeps it so
+            continue  # without borrowers the guaranteed units are free, and the lend limit keeps them free
         end = now + _longest(snapshot, pool) + SLACK
         rows.sort(key=lambda quota: -_depth(parents, e.DepartmentId(quota.department.slug)))
         for quota in rows:

@@ -39,7 +39,7 @@ def release(claim: Claim, *, now: dt.datetime) -> bool:
         .update(state=ClaimState.RELEASED, released_at=now, reserved=None, position=None, ahead=[])
     ):
         return False
-    # Not before it began: whoever wrote that may have a clock that is ahead.
+    # Not before its start, which may come from a process whose clock is ahead.
     LedgerEntry.objects.filter(claim=claim, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
     wake("quotas.plan", group_id=claim.pool.group_id)
     return True

@@ -41,7 +41,7 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, n
             del due[key]
         else:
             over.append(pk)
-    if over:  # not before they began: whoever wrote that may have a clock that is ahead
+    if over:  # not before their start, which may come from a process whose clock is ahead
         LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
     return len(over) + (_begin(due, admitted, over, now) if due else 0)
 

@@ -275,7 +275,7 @@ class Ready(ApiView):
     permission_classes = [AllowAny]
     throttle_classes: list[
         Any
-    ] = []  # an address is that of a whole cluster: whoever guesses must not use up its budget
+    ] = []  # not throttled by address: it is shared by a whole cluster, and guesses must not use up its budget
 
     @extend_schema(operation_id="workloads_ready", request=None, responses={202: ReadyOut})
     def post(self, request: Request, workload: str) -> Response:

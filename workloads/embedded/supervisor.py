@@ -204,7 +204,7 @@ class Supervisor:
             "supervisor": os.getpid(), "started_at": None, "listening": False, "ranks": lives,
         }  # fmt: skip
         self.pauses = 0
-        self.farewells: dict[int, Farewell] = {}  # rank → how far it is told to end
+        self.farewells: dict[int, Farewell] = {}  # rank → its shutdown in progress
         self.again_at: dict[int, float] = {}  # rank of a service → when it begins again
         self.kill_at: float | None = None
         self.reason = self.message = ""
@@ -423,7 +423,7 @@ class Supervisor:
         first = next(iter(own or bad), None)
         code = 0 if first is None or (led and not own) else first["code"]
         if not self.codes:
-            code = 143  # told to go before it started
+            code = 143  # stopped before it started
         ending = {
             "exit_code": code,
             "reason": self.reason or ("Completed" if code == 0 else "Error"),

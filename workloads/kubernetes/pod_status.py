@@ -13,7 +13,7 @@ from workloads.runtime.base import Observed, Phase, RunRef
 
 Json = Mapping[str, Any]
 
-# Pod reasons with which the cluster itself ended a run: not its own doing, nobody's failure.
+# Pod reasons with which the cluster itself ended a run: not a failure of the workload.
 TAKEN_AWAY = frozenset({"Evicted", "NodeShutdown", "Terminated", "NodeLost", "Preempting", "Shutdown"})
 REFUSED_BY_KUBELET = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "TopologyAffinityError"}

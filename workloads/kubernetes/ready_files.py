@@ -67,5 +67,5 @@ def _succeeds(api: Api, pod: Json, command: tuple[str, ...]) -> bool:
             return [*call.output()] == []
         finally:
             call.close()
-    except Unreachable:  # it failed, or nobody can say
+    except Unreachable:  # the command failed or could not be executed
         return False

@@ -105,7 +105,7 @@ async def watch(cookie: str) -> int | None:
         except Problem as problem:
             if problem.status < 500:
                 return NOT_ALLOWED
-        except DatabaseError as error:  # nobody knows: what was allowed goes on until it is back
+        except DatabaseError as error:  # the right cannot be checked: the connection goes on until the database is back
             log.warning("notebook.database_away", error=str(error))
 
 

@@ -264,7 +264,7 @@ GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "exp
 
 def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
     if seen is None:
-        return (Stop(view.grace),)  # at once; and it may exist though nobody said so, who was killed right before
+        return (Stop(view.grace),)  # at once; it may exist unrecorded if the process that created it was killed
     if seen.run is None:
         sure = view.created_at is None or seen.at > view.created_at + SURE
         return (Happened(GONE[view.stop_cause]),) if sure else ()

@@ -38,7 +38,7 @@ class Workers:
     def __init__(self) -> None:
         self.attempts: WorkQueue[str] = WorkQueue()
         self.looks: WorkQueue[Look] = WorkQueue()
-        self._sightings: dict[str, Seen] = {}  # the newest of each key that nobody has taken yet
+        self._sightings: dict[str, Seen] = {}  # the newest sighting of each key that is not taken yet
         self._rests: dict[Look, float] = {}  # until when (monotonic)
         self._guard = threading.Lock()
         self._creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")

@@ -130,7 +130,7 @@ def becomes(text: str, pool: Pool) -> str:
     if asked.profile:
         return "" if _profile_named(text.strip(), pool.mig) else in_words(pool, 0, asked.profile)
     exact = exactly(text, pool)
-    tolerated = 1 if pool.unit == "MiB" else 0  # nobody minds a MiB
+    tolerated = 1 if pool.unit == "MiB" else 0  # a MiB does not matter
     return "" if exact is None or asked.units - exact <= tolerated else amount(asked.units, pool)
 
 

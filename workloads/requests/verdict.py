@@ -108,7 +108,7 @@ class Verdict:
 
 STALE = 5.0  # s
 _possible: dict[tuple[Any, ...], float] = {}  # what was possible a moment ago → until when that is taken as so
-OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # of a claim's fields: nobody else's are the same
+OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # fields that are unique to a claim
 
 
 def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:

@@ -73,7 +73,7 @@ class Phase(enum.StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"  # every rank exited 0
     FAILED = "failed"  # a rank exited otherwise; see exit_code and reason
-    LOST = "lost"  # its node or its record is gone: nobody knows how it ended
+    LOST = "lost"  # its node or its record is gone: how it ended is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class RunSpec:
     volume: str  # name of the working directory / PVC that survives the attempts
     ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
     ready_token: str = field(repr=False)
-    untried: bool = False  # nobody can have asked for it before: the driver need not look first
+    untried: bool = False  # not requested before: the driver need not look first
     port: int | None = None  # what a notebook or service listens on inside
     token: str = field(default="", repr=False)  # the notebook server's own secret
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class RunSpec:
     setup: Setup = field(default_factory=Setup)  # what only some kinds have
     mig: str = ""  # the pool's table of profiles
     units_per_card: int = 0  # of the pool
-    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables nobody may read elsewhere
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # must not be readable elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
     shared_volumes: tuple[SharedVolume, ...] = ()
     own_words: Set[int] = (
@@ -201,7 +201,7 @@ class Rank:
     message: str = ""
     started_at: dt.datetime | None = None
     finished_at: dt.datetime | None = None
-    ready: bool | None = None  # a service answers on its port; None: nobody asks
+    ready: bool | None = None  # a service answers on its port; None: not probed
     restarts: int = 0  # of a service
 
 

@@ -21,7 +21,7 @@ from portal.errors import Invalid
 from portal.infra.locks import durable
 from portal.models import Department, User
 
-APART = {(User, "username"), (Department, "name")}  # nobody may pass for another by these
+APART = {(User, "username"), (Department, "name")}  # names that identify somebody must not look alike
 
 
 class Command(BaseCommand):

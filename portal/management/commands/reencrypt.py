@@ -28,7 +28,7 @@ class Command(BaseCommand):
                     unreadable.append(f"{label} {row.pk} ({row}): {column}")
                     continue
                 read += 1
-                if not check:  # whoever wrote it meanwhile used the first key
+                if not check:  # a value written in the meantime is encrypted with the first key already
                     model._default_manager.filter(pk=row.pk, **{column: old}).update(**{column: new})
             self.stdout.write(f"{label}.{column}: {read} {'readable' if check else 'encrypted with the first key'}")
         for name in unreadable:

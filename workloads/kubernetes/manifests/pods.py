@@ -64,7 +64,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "volumes": volumes(spec, options),
     }
     where = dict(patch.node_selector)
-    if _base(spec.product) in options.sharing.products.values():  # its operator says so, and no label need
+    if _base(spec.product) in options.sharing.products.values():  # pinned by the operator: no label need exist
         where = {key: value for key, value in where.items() if key not in (PRODUCT, ACCELERATOR)}
     product = where.pop(PRODUCT, "")
     where |= dict(spec.node_selector)

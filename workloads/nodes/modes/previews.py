@@ -54,7 +54,7 @@ class Leaver:
 class Preview:
     leavers: tuple[Leaver, ...]
     outside: int  # pods with a GPU that the portal did not start: it waits for them, too
-    empty_by: dt.datetime | None  # None: nobody is there, or it waits for somebody
+    empty_by: dt.datetime | None  # None: the node is empty, or something on it must not be stopped
     labels: dict[str, str | None]
     entry: ConfigEntry | None
     diff: tuple[str, ...]
