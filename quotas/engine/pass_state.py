@@ -447,14 +447,13 @@ class PassState:
         if drawn:
             self.drawn[claim.id] = drawn
 
-    def started_without_right(self) -> list[Claim]:
-        """Who was to start in this pass by a right that others' leaving gave, and these stay after all; the last comes first."""
-        return [
-            claim
-            for claim in reversed(self.started.values())
-            if (self.ledger.available(claim.department) < 0 or claim.must_stay_inside)
-            and self.starts_above_guarantee(claim)
-        ]
+    def started_without_right(self) -> Iterator[Claim]:
+        """Claims that were to start in this pass on units of others that stay after all; the last comes first. Each is looked at
+        once those before it have been taken back."""
+        for claim in reversed([*self.started.values()]):
+            overdrawn = claim.must_stay_inside or self.ledger.available(claim.department) < 0
+            if overdrawn and self.starts_above_guarantee(claim):
+                yield claim
 
     def charged(self, claim: ClaimId) -> int:
         """Units that a claim that starts, or has a hold, counts in its department's usage."""
@@ -582,7 +581,7 @@ class PassState:
         self.stay([victim])
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
-        broken = self.breaks_guarantee(victim.department) or self.started_without_right()
+        broken = self.breaks_guarantee(victim.department) or any(True for _ in self.started_without_right())
         self.ask_again = self.ask_again or bool(too_little or too_much or broken)
 
     def go(self, claims: Iterable[Claim]) -> None:

@@ -164,12 +164,10 @@ class PlanningPass:
         """Claims that were to start in this pass on units of others that now stay after all do not start: they compete anew."""
         state, taken_back = self.state, list[Claim]()
         for claim in state.started_without_right():
-            free = state.ledger.available(claim.department)
-            if (free < 0 or claim.must_stay_inside) and state.starts_above_guarantee(claim):
-                state.unadmit(claim)
-                self._holds.forget_end(claim)
-                del self.answers[claim.id]
-                taken_back.append(claim)
+            state.unadmit(claim)
+            self._holds.forget_end(claim)
+            del self.answers[claim.id]
+            taken_back.append(claim)
         return taken_back
 
     def _give_up_overcommitted(self) -> None:

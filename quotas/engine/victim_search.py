@@ -14,7 +14,6 @@ from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, best_spot, has_spot, spot_on
 from quotas.engine.preemption_rules import (
     Preemptor,
-    lacking_anywhere,
     lacking_of_pool,
     permitted,
     within_reach,
@@ -173,7 +172,7 @@ def _improved(
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
     nothing that contains it can be better."""
     state = preemptor.state
-    candidates = _worth_trying(preemptor, claims)
+    candidates = next(_orders(preemptor, claims))
     if best is not None and state.pool.nodes is not None and len(candidates) > MANY:
         return best
     charges, lacking = state.charges, lacking_of_pool(preemptor)
@@ -213,28 +212,6 @@ def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, lea
         return bool(sum(victim.units for victim in first) > least[0])
     value = cost(victims)
     return bool(value >= least if state.pool.nodes is None else value[:-1] > least[:-1])
-
-
-def _worth_trying(preemptor: Preemptor, claims: list[Claim]) -> list[Claim]:
-    """The candidates in the order of preference; where units are only counted, of each department, size and priority no
-    more than could be needed."""
-    state = preemptor.state
-    order = next(_orders(preemptor, claims))
-    if state.pool.nodes is not None and not preemptor.claim.is_recall:
-        return order
-    seen: dict[tuple[str, int, int], int] = {}
-    most, worth = _most_needed(preemptor), []
-    for claim in order:
-        kind = claim.department, claim.units, claim.priority
-        seen[kind] = seen.get(kind, 0) + claim.units
-        if seen[kind] - claim.units < most:
-            worth.append(claim)
-    return worth
-
-
-def _most_needed(preemptor: Preemptor) -> int:
-    """So many units may have to go: more than are asked where the pool or a limit was passed before."""
-    return max(preemptor.asked, preemptor.beyond, lacking_anywhere(preemptor))
 
 
 def _suffices(preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
