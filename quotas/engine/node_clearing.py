@@ -6,7 +6,6 @@ Whatever the number of candidates: if a permitted set of victims makes room, one
 can be cleared with; `clear` puts nodes together. `permitted` and `makes_room` have the last word.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -657,7 +656,7 @@ def _put_together(
     states = [candidates.nothing(0)]
     done: list[Option] = []
     prices = sorted(option.price for option in known)[:CHEAP]
-    for options in _worth_trying(candidates, nodes, need):
+    for options in sorted(filter(None, nodes), key=lambda options: options[0].price):
         more: list[Option] = []
         dearest = prices[CHEAP - 1] if len(prices) >= CHEAP else None
         for state in states:
@@ -672,20 +671,3 @@ def _put_together(
         prices = sorted([*prices, *[option.price for option in done]])[:CHEAP]
         states = candidates.best([*states, *more])
     return done
-
-
-def _worth_trying(candidates: Candidates, nodes: Iterable[list[Option]], need: int) -> list[list[Option]]:
-    """The sets to clear each node, the cheapest nodes first. Of sets that give the same, and take the same from everybody, no
-    more are looked at than one set could use."""
-    sets = sorted(
-        ((option, turn) for turn, options in enumerate(nodes) for option in options),
-        key=lambda each: (each[0].price, each[1]),
-    )
-    seen: Counter[object] = Counter()
-    worth: dict[int, list[Option]] = {}
-    for option, turn in sets:
-        kind = option.gives, option.units, option.taken, option.elsewhere
-        seen[kind] += 1
-        if seen[kind] <= need + (-(-candidates.lacking // option.units) if option.units else 0):
-            worth.setdefault(turn, []).append(option)
-    return [*worth.values()]

@@ -10,7 +10,7 @@ it. What a leaver frees beyond its holder's need may serve others as well: `Depa
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -163,7 +163,7 @@ class PassState:
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
-        self.departures = Departures(self.gone_by)
+        self.departures = Departures(partial(gone_by, pool=pool, settings=snapshot.settings, now=snapshot.now))
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, str], tuple[int, Any]] = {}

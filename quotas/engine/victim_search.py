@@ -6,7 +6,7 @@ preference, what may still be better than the best so far, as long as LOOKS last
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -18,7 +18,6 @@ from quotas.engine.preemption_rules import (
     permitted,
     within_reach,
 )
-from quotas.engine.quota_tree import Account
 from quotas.engine.types import Claim, ClaimId
 from quotas.engine.units import entered_at
 
@@ -96,8 +95,6 @@ def _undominated(table: dict[int, Value]) -> dict[int, Value]:
 
 Cost = Callable[[tuple[Claim, ...]], Any]
 """What a set costs; the last of it are its ids."""
-IsPermitted = Callable[[Sequence[Claim]], bool]
-"""Whether a set is permitted."""
 
 MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
@@ -114,45 +111,13 @@ def search(preemptor: Preemptor, claims: list[Claim], cost: Cost) -> tuple[Claim
         claims = within_reach(preemptor, claims)
         if makes_room(preemptor, claims) is None:
             return None
-    is_permitted = _permission(preemptor, claims)
     found = [
         victims
         for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(preemptor, claims))
-        if (victims := _greedy(preemptor, order, is_permitted)) is not None
+        if (victims := _greedy(preemptor, order)) is not None
     ]
     costs = {cost(victims): victims for victims in found}
-    return _improved(preemptor, claims, is_permitted, cost, costs[cheapest(preemptor, costs)] if costs else None)
-
-
-def _permission(preemptor: Preemptor, claims: list[Claim]) -> IsPermitted:
-    """Whether sets of these claims are permitted. Who may not go alone, and that are most, may not go with others either:
-    the more go the less their departments use. Only those on the preemptor's own side of the tree let it take more."""
-    state = preemptor.state
-    mine = _side(preemptor.account)
-    near = {claim.id for claim in claims if _side(state.ledger[claim.department]) is mine}
-    known: dict[ClaimId, bool] = {}
-
-    def alone(claim: Claim) -> bool:
-        if claim.id not in known:
-            known[claim.id] = permitted(preemptor, (claim,))
-        return known[claim.id]
-
-    def is_permitted(victims: Sequence[Claim]) -> bool:
-        if not any(victim.id in near for victim in victims):
-            if not all(map(alone, victims)):
-                return False
-            if len(victims) == 1:
-                return True
-        return permitted(preemptor, victims)
-
-    return is_permitted
-
-
-def _side(account: Account) -> Account:
-    """Where it hangs on the root."""
-    while account.parent is not None and account.parent.parent is not None:
-        account = account.parent
-    return account
+    return _improved(preemptor, claims, cost, costs[cheapest(preemptor, costs)] if costs else None)
 
 
 def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
@@ -165,7 +130,6 @@ def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> An
 def _improved(
     preemptor: Preemptor,
     claims: list[Claim],
-    is_permitted: IsPermitted,
     cost: Cost,
     best: tuple[Claim, ...] | None,
 ) -> tuple[Claim, ...] | None:
@@ -193,11 +157,11 @@ def _improved(
         if least is not None and _is_dearer(preemptor, victims, cost, least):
             continue
         looks -= 1
-        if given < lacking or not _suffices(preemptor, victims, is_permitted):
+        if given < lacking or not _suffices(preemptor, victims):
             stack.append((victims, index + 1))
             continue
         value = cost(victims)
-        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(preemptor, victims, is_permitted):
+        if (least is None or value[:-1] <= least[:-1]) and not _shrinks(preemptor, victims):
             least = cheapest(preemptor, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
@@ -214,8 +178,10 @@ def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, lea
     return bool(value >= least if state.pool.nodes is None else value[:-1] > least[:-1])
 
 
-def _suffices(preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
-    return is_permitted(victims) and makes_room(preemptor, victims) is not None and needs_own(preemptor, victims)
+def _suffices(preemptor: Preemptor, victims: tuple[Claim, ...]) -> bool:
+    return (
+        permitted(preemptor, victims) and makes_room(preemptor, victims) is not None and needs_own(preemptor, victims)
+    )
 
 
 def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
@@ -232,10 +198,10 @@ def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
     return all(makes_room(preemptor, rest) is None for rest in rests)
 
 
-def _shrinks(preemptor: Preemptor, victims: tuple[Claim, ...], is_permitted: IsPermitted) -> bool:
+def _shrinks(preemptor: Preemptor, victims: tuple[Claim, ...]) -> bool:
     """Whether somebody can be put back."""
     smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
-    return any(_suffices(preemptor, rest, is_permitted) for rest in smaller)
+    return any(_suffices(preemptor, rest) for rest in smaller)
 
 
 def _orders(preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
@@ -253,14 +219,14 @@ def _orders(preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
     yield sorted(claims, key=lambda c: (others_first(c), -entered_at(c), c.id))
 
 
-def _greedy(preemptor: Preemptor, order: list[Claim], is_permitted: IsPermitted) -> tuple[Claim, ...] | None:
+def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | None:
     """Take one after the other while it is permitted, until the preemptor fits; then put back whoever is not needed."""
     state = preemptor.state
     charges, lacking = state.charges, lacking_of_pool(preemptor)
     victims: list[Claim] = []
     given = 0
     for claim in order:
-        if is_permitted(_touched(preemptor, [*victims, claim], claim)):
+        if permitted(preemptor, [*victims, claim]):
             victims.append(claim)
             given += charges[claim.id]
             if given >= lacking and makes_room(preemptor, victims) is not None:
@@ -270,23 +236,9 @@ def _greedy(preemptor: Preemptor, order: list[Claim], is_permitted: IsPermitted)
     for victim in reversed(victims[:-1]):
         rest = [other for other in victims if other is not victim]
         spared = given - charges[victim.id]
-        if (
-            spared >= lacking
-            and is_permitted(_touched(preemptor, rest, victim))
-            and makes_room(preemptor, rest) is not None
-        ):
+        if spared >= lacking and permitted(preemptor, rest) and makes_room(preemptor, rest) is not None:
             victims, given = rest, spared
     return tuple(victims) if needs_own(preemptor, victims) else None
-
-
-def _touched(preemptor: Preemptor, victims: list[Claim], moved: Claim) -> list[Claim]:
-    """Those whose permission may hang on one who comes or goes: in a flat pool those of its department and the
-    preemptor's own."""
-    state = preemptor.state
-    mine = preemptor.account.id
-    if not state.ledger.flat or moved.department == mine:
-        return victims
-    return [victim for victim in victims if victim.department in (mine, moved.department)]
 
 
 def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
