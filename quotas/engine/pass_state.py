@@ -198,7 +198,7 @@ class PassState:
 
     def _enter_holding(self, claim: Claim, held: Vector) -> None:
         vector = self.vectors[claim.id] = self._occupied(claim, self.charges[claim.id])
-        self._settle_in(claim)
+        self._enter_on_nodes(claim)
         self._count_user(claim, claim.units)
         if young_until(claim, self.now) > self.now:
             self.young.add(claim.id)
@@ -206,7 +206,7 @@ class PassState:
         for slot, amount in vector.items():
             held[slot] = held.get(slot, 0) + amount
 
-    def _settle_in(self, claim: Claim) -> None:
+    def _enter_on_nodes(self, claim: Claim) -> None:
         """The claim holds: it stands in its department and on its nodes."""
         self.holding.setdefault(claim.department, {})[claim.id] = claim
         for placed in claim.placement or ():
@@ -256,15 +256,15 @@ class PassState:
         """Whether all the claim would add stays inside its department's guarantee."""
         return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
 
-    def own_after(self, claim: Claim) -> int:
-        """How many of the units asked would be its department's own. A reservation came before those not settled yet."""
+    def own_units(self, claim: Claim) -> int:
+        """How many of the units asked would be its department's own: unsettled reservations come after it."""
         left = self.ledger[claim.department].own_left + self.unsettled.get(claim.department, 0)
         return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
         """Whether the quotas allow it now, wherever it would stand."""
         asked = self.asked(claim)
-        if self.may_not_borrow(claim) and self.own_after(claim) < asked:
+        if self.may_not_borrow(claim) and self.own_units(claim) < asked:
             return False
         return self.ledger.available(claim.department) >= asked
 
@@ -273,16 +273,14 @@ class PassState:
         return claim.must_stay_inside or self.guarantee_kept_for(claim) is not None
 
     def guarantee_kept_for(self, claim: Claim) -> ClaimId | None:
-        """Of the claim's department, or of one above it, a claim that must stay inside the guarantee and has a title to units of
-        it: were others to borrow before it starts, it would not be inside any more."""
-        return (
-            next((id for id in self._inside_only_upwards(claim.department) if id != claim.id), None)
-            if self.inside_only
-            else None
-        )
+        """A claim that must stay inside the guarantee of the claim's department, or of one above it, and has units of it
+        held: were others to borrow before it starts, it would not be inside any more."""
+        if not self.inside_only:
+            return None
+        return next((id for id in self._inside_only_upwards(claim.department) if id != claim.id), None)
 
     def _inside_only_upwards(self, department: DepartmentId) -> Iterator[ClaimId]:
-        """Those of the department and of the ones above it that must stay inside the guarantee, and have a title."""
+        """The holds of claims that must stay inside the guarantee of the department, or of one above it."""
         account = self.ledger.accounts[department]
         while account.parent is not None:
             yield from self.inside_only.get(account.id, ())
@@ -300,12 +298,12 @@ class PassState:
             return not self.entitled(claim)
 
     def breaks_guarantee(self, department: DepartmentId) -> bool:
-        """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its title to it."""
+        """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its right to it."""
         return any(self.lost_its_right(self.holds[id].claim) for id in self._inside_only_upwards(department))
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
-        """Who of its department has a reservation and would lose the right to it if the leaver stayed; the last to reserve
-        comes first."""
+        """Claims of its department that have a reservation and would lose the right to it if the leaver stayed; the last to
+        reserve comes first."""
         reserved = [self.holds[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
         claims = [claim for claim in reserved if not self.lost_its_right(claim)]
         with self.trial() as trial:
@@ -313,7 +311,8 @@ class PassState:
             return [claim for claim in claims if self.lost_its_right(claim)]
 
     def above_cap(self, claim: Claim, itself_counted: bool = False) -> tuple[int, int] | None:
-        """What each person of its department may have and what the claim's has, if that would be too much with the claim."""
+        """(cap, used): how many units each user of its department may have and how many the claim's has, if the claim would be
+        too much; None if it is not."""
         cap = self.departments[claim.department].user_caps.get(self.pool.id)
         if cap is None or claim.is_recall:
             return None
@@ -338,7 +337,7 @@ class PassState:
         return gone_by(leaver, self.pool, self.settings, self.now)
 
     def may_return(self, leaver: Claim) -> bool:
-        """Whether the quotas bear it that a claim stays after all, and with it whoever has a reservation there."""
+        """Whether the quotas allow that a leaving claim stays after all, without taking from any reservation its right."""
         department, units = leaver.department, leaver.units
         if self.ledger.available(department) < units or self.above_cap(leaver):
             return False
@@ -351,18 +350,18 @@ class PassState:
     # Where a claim would stand ----------------------------------------------------------------------------------------
 
     @cached_property
-    def line(self) -> Mapping[ClaimId, int]:
+    def queue_position(self) -> Mapping[ClaimId, int]:
         """The place in line of every claim that could run (queue.py)."""
         ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
         standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
         return line_of(ledger, standing, self.settings.fair_sharing)
 
-    def stands_behind(self, claim: Claim, preemptor: Claim) -> bool:
+    def comes_after(self, claim: Claim, preemptor: Claim) -> bool:
         """Whether a claim comes after the preemptor in line."""
-        return self.line[claim.id] > self.line[preemptor.id]
+        return self.queue_position[claim.id] > self.queue_position[preemptor.id]
 
     @cached_property
-    def empty(self) -> Room:
+    def empty_pool(self) -> Room:
         """The pool as it is present, without any claim. Few passes ask."""
         return Room(self.space)
 
@@ -371,7 +370,7 @@ class PassState:
         return sorted([self.hosts[name] for name in self.hosts.keys() & names], key=attrgetter("turn"))
 
     def fits_when_empty(self, claim: Claim) -> bool:
-        """Whether the claim would fit into the pool as it is present, without any other; what fits soon needs no such look."""
+        """Whether the claim would fit into the present pool if nothing else ran there."""
         if self.pool.nodes is None or claim.is_recall:
             return claim.units <= self.ledger.capacity
         key = claim.shape, claim.pods, claim.same_domain
@@ -381,17 +380,17 @@ class PassState:
 
     def _rooms(self) -> Iterator[Room]:
         yield self.free_later
-        yield self.empty
+        yield self.empty_pool
 
     @property
     def free_in_both(self) -> Room:
-        """What is free now and nobody who waits for others counts on: two may wait for the same leaver, of whom one needs
-        its cards, and the other its CPU beside those that are free."""
+        """What is free now and no reservation counts on later. Two claims may wait for the same leaver, of whom one needs its
+        cards, and the other its CPU beside cards that are free: nobody else may start on those."""
         return self._free_in_both.refreshed()
 
     def places(self, claim: Claim, free: Room, units: int | None = None) -> Places | None:
-        """Places for the claim in what is free; those it has reserved if it still can. It may be asked as if it charged other
-        `units` to the pool."""
+        """Places for the claim in what is free, those it has reserved if they are; None when it does not fit. `units` is what it
+        would charge to the pool, if not what it asks."""
         charged = self.asked(claim) if units is None else units
         kept = claim.reserved.places if claim.reserved is not None else ()
         if kept and fits(free.row, self.space.taken(claim, kept, charged)):
@@ -406,8 +405,8 @@ class PassState:
 
     # Entries ----------------------------------------------------------------------------------------------------------
 
-    def draw(self, claim: Claim) -> dict[ClaimId, int]:
-        """What recalls that departments above it hold give way to the claim, as far as it needs it: by recall, the units."""
+    def draw_from_recalls(self, claim: Claim) -> dict[ClaimId, int]:
+        """The claim takes units from recalls of departments above its own, as far as it needs them; returns units by recall."""
         drawn: dict[ClaimId, int] = {}
         wanted, account = 0 if claim.is_recall else self.asked(claim), self.ledger[claim.department].parent
         while account is not None and wanted:
@@ -420,8 +419,8 @@ class PassState:
         self._give_way(drawn, 1)
         return drawn
 
-    def put_back(self, drawn: Mapping[ClaimId, int]) -> None:
-        """The recalls hold again what they had given."""
+    def return_to_recalls(self, drawn: Mapping[ClaimId, int]) -> None:
+        """The recalls hold again what a claim had drawn from them."""
         self._give_way(drawn, -1)
 
     def _give_way(self, drawn: Mapping[ClaimId, int], times: int) -> None:
@@ -460,8 +459,8 @@ class PassState:
         return self.holds[claim].charged if claim in self.holds else self.vectors[claim][self.pool_slot]
 
     def starts_above_guarantee(self, claim: Claim) -> bool:
-        """Whether a claim that is to start does not stay inside the guarantee beside those of its department who hold or are to
-        start before it. What others have only reserved since does not count: they come after it."""
+        """Whether a claim that is to start would stand above its department's guarantee, counting those that hold, or are to
+        start before it, but not reservations: they come after it."""
         mine, charges, started = claim.department, self.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
@@ -477,11 +476,11 @@ class PassState:
         self._count_user(claim, -claim.units)
         self.free_now.add(vector)
         self.free_later.add(vector)
-        self.put_back(self.drawn.pop(claim.id, {}))
+        self.return_to_recalls(self.drawn.pop(claim.id, {}))
 
     def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Hold:
-        """The claim has a title to `places`: of what it will `need` there, what `waiting_on` occupy is coming, and the rest is
-        held now."""
+        """Reserve `places` for the claim: of what it will `need` there, those it is `waiting_on` give their part when they leave,
+        and the rest is held now."""
         charged = need[self.pool_slot]
         hold = Hold(claim, charged, need=need)
         for leaver in waiting_on:
@@ -491,17 +490,17 @@ class PassState:
             self.recalled[claim.department] -= hold.drawn
         self._count_user(claim, claim.units)
         self.reserved.setdefault(claim.department, {})[claim.id] = None
-        self.put(hold)
+        self.add_hold(hold)
         return hold
 
     def wait_for(self, hold: Hold, leaver: Claim) -> None:
-        """What the leaver gives is coming for the hold, too."""
+        """The hold's claim waits for this leaver, too."""
         self.departures.hold(leaver, hold.claim)
         for slot, amount in self.vectors[leaver.id].items():
             hold.from_leavers[slot] = hold.from_leavers.get(slot, 0) + amount
 
-    def put(self, hold: Hold) -> None:
-        """Enter a hold. Of what is free now it takes what it needs and what is there."""
+    def add_hold(self, hold: Hold) -> None:
+        """Enter a hold. It takes at once what of its need is free now and will not come from leavers."""
         free, coming = self.free_now.row, hold.from_leavers
         hold.free_part = {
             slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.need.items()
@@ -517,7 +516,7 @@ class PassState:
         self.free_now.add(hold.free_part, -1)
         self.free_later.add(hold.need, -1)
 
-    def lift(self, hold: Hold) -> None:
+    def remove_hold(self, hold: Hold) -> None:
         """Take a hold out again, for a while or for good."""
         del self.holds[hold.claim.id]
         self.departures.hold_removed(hold.claim)
@@ -543,11 +542,11 @@ class PassState:
         hold.unsettled = False
 
     def give_up(self, claim: Claim) -> None:
-        """The claim's reservation ends; those who leave for it leave for nobody until somebody else needs them."""
+        """The claim's reservation ends; those who leave for it are unclaimed until somebody else needs them."""
         hold = self.holds[claim.id]
         if hold.unsettled:
             self.settle(claim)
-        self.lift(hold)
+        self.remove_hold(hold)
         if hold.drawn:
             self.recalled[claim.department] += hold.drawn
         del self.reserved[claim.department][claim.id]
@@ -555,7 +554,7 @@ class PassState:
         self.departures.release(claim)
 
     def preempt(self, victims: tuple[Claim, ...]) -> None:
-        """The victims are told to leave: for rights they are gone, their places are coming."""
+        """The victims leave: by right they are gone at once, their places are free later."""
         for victim in victims:
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
@@ -566,37 +565,37 @@ class PassState:
             self._leave(victim)
             self._mark_nodes_changed(victim)
             self._count_user(victim, -victim.units)
-        self.go(victims)
+        self._count_gone(victims)
 
     def unpreempt(self, victim: Claim) -> None:
-        """A victim told in this pass is not needed after all. If that is more than is left, others have counted on it."""
+        """A victim of this pass stays after all. If others have counted on what it would have left, they are asked again."""
         del self.preempted[victim.id]
         self.departures.stay(victim)
         for machine in self._machines(victim):
             self.leaving_on[machine].discard(victim.id)
-        self._settle_in(victim)
+        self._enter_on_nodes(victim)
         self._mark_nodes_changed(victim)
         self.changed_departments.add(victim.department)
         self._count_user(victim, victim.units)
-        self.stay([victim])
+        self.count_staying([victim])
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
         broken = self.breaks_guarantee(victim.department) or any(True for _ in self.started_without_right())
         self.ask_again = self.ask_again or bool(too_little or too_much or broken)
 
-    def go(self, claims: Iterable[Claim]) -> None:
+    def _count_gone(self, claims: Iterable[Claim]) -> None:
         """Count claims as gone, by right and in what is free later."""
         for claim in claims:
             self.ledger.remove(claim.department, self.charges[claim.id])
             self.free_later.add(self.vectors[claim.id])
 
-    def stay(self, claims: Iterable[Claim]) -> None:
+    def count_staying(self, claims: Iterable[Claim]) -> None:
         """Count claims that leave as if they stayed."""
         for claim in claims:
             self.ledger.add(claim.department, self.charges[claim.id])
             self.free_later.add(self.vectors[claim.id], -1)
 
-    def short_by(self, claim: Claim) -> int:
+    def short_of_guarantee(self, claim: Claim) -> int:
         """Units by which its department would fall below its guarantee if the claim alone went."""
         account = self.ledger.accounts[claim.department]
         return max(0, claim.units - max(0, account.usage - account.guaranteed))
@@ -623,7 +622,7 @@ class PassState:
         """Nothing is asked any more. What is remembered refers to the state, and to the rooms: it goes at once, without
         anybody looking for garbage among thousands of entries."""
         self.node_costs.clear()
-        for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty")):
+        for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty_pool")):
             if room is not None:
                 room.forget()
 

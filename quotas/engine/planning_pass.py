@@ -111,7 +111,7 @@ class PlanningPass:
         while (claim := competition.next()) is not None:
             yield claim
             for department in {claim.department, *state.changed_departments}:
-                competition.again(department)
+                competition.enter_next(department)
             state.changed_departments.clear()
 
     # Step 1: reservations ---------------------------------------------------------------------------------------------
@@ -315,29 +315,29 @@ class PlanningPass:
         if not_now(self.state, claim) is not None:
             return Decision(claim.id, DecisionKind.WAIT)
         return (
-            self._holds.passing(claim, self._start)
-            or self._holds.outranking(claim, self._reserve)
+            self._holds.start_past(claim, self._start)
+            or self._holds.reserve_past(claim, self._reserve)
             or self._wait_and_hold(claim)
         )
 
     def _start(self, claim: Claim) -> Decision | None:
         """Step 3."""
         state = self.state
-        drawn = state.draw(claim) if state.some_recalls else {}
+        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
         if places is None:
-            state.put_back(drawn)
+            state.return_to_recalls(drawn)
             return None
         own, borrowed = self._charge(claim)
         state.admit(claim, places, drawn)
-        self._holds.count_on_end(claim)
+        self._holds.expect_end(claim)
         if borrowed:
             state.ask_again = True  # its department may be taken from now, by who was asked before
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked, own = self.state.asked(claim), self.state.own_after(claim)
+        asked, own = self.state.asked(claim), self.state.own_units(claim)
         return own + claim.units - asked, asked - own
 
     def _reserve(self, claim: Claim) -> Decision | None:
@@ -386,9 +386,9 @@ class PlanningPass:
         """Step 5, for a claim whose limits would let it start."""
         state = self.state
         if state.inside(claim):
-            self._holds.make(claim, starving=False)
+            self._holds.add(claim, starving=False)
         elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
-            self._holds.make(claim, starving=True)
+            self._holds.add(claim, starving=True)
         return Decision(claim.id, DecisionKind.WAIT)
 
     # Reasons ----------------------------------------------------------------------------------------------------------

@@ -146,7 +146,9 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     if not preemptor.inside or not state.ledger.flat or state.settings.fair_sharing or need <= 0:
         return None
     mine = preemptor.account.id
-    borrowed = [claim for claim in claims if claim.department != mine and claim.units and not state.short_by(claim)]
+    borrowed = [
+        claim for claim in claims if claim.department != mine and claim.units and not state.short_of_guarantee(claim)
+    ]
     victims = lowest_sum(borrowed, need, lambda claim: claim.units, state.lost_work)
     if victims is None or cost(preemptor, victims)[2]:  # some department would fall below its guarantee
         return None
@@ -345,7 +347,7 @@ def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
 def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
     """What any set of these claims costs at least, whoever asks."""
     priority, lost = min([(claim.priority, state.lost_work(claim)) for claim in claims])
-    return 0, NO_CHANGE, min(map(state.short_by, claims)), priority, lost
+    return 0, NO_CHANGE, min(map(state.short_of_guarantee, claims)), priority, lost
 
 
 def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
@@ -409,7 +411,7 @@ def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim]
     for card in host.cards:
         here = [one for one in claims if card in state.vectors[one.id]]
         if left[card] + sum(state.vectors[one.id][card] for one in here) == host.whole:
-            short = 0 if own else sum(map(state.short_by, here))
+            short = 0 if own else sum(map(state.short_of_guarantee, here))
             ceiling = max([one.priority for one in here], default=-(10**9))
             costs.append(((short, ceiling, sum(map(state.lost_work, here)), len(here)), here))
     costs.sort(key=lambda cost: cost[0])
@@ -422,9 +424,9 @@ def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim]
 
 def _cheapest(state: PassState, claims: list[Claim], gives: dict[ClaimId, int], need: int, own: bool) -> NodeCost:
     """The cheapest victims, of claims that leave their departments what is promised if these give enough."""
-    spare, short = claims if own else [claim for claim in claims if not state.short_by(claim)], 0
+    spare, short = claims if own else [claim for claim in claims if not state.short_of_guarantee(claim)], 0
     if sum([gives[claim.id] for claim in spare]) < need:
-        short = min([short for claim in claims if (short := state.short_by(claim))])
+        short = min([short for claim in claims if (short := state.short_of_guarantee(claim))])
         spare = claims
     victims = lowest_sum(spare, need, lambda claim: gives[claim.id], state.lost_work) or ()
     lost, ceiling = sum(map(state.lost_work, victims)), max(victim.priority for victim in victims)

@@ -191,7 +191,7 @@ def open_by(state: PassState, right: Right, preemptor: Preemptor, claim: Claim) 
     by their shares, only if it stands behind the preemptor in line. That is what brings them to rest."""
     state = preemptor.state
     if right is Right.FAIR:
-        return _reclaimable(preemptor, claim) and state.stands_behind(claim, preemptor.claim)
+        return _reclaimable(preemptor, claim) and state.comes_after(claim, preemptor.claim)
     return (
         _reclaimable(preemptor, claim)
         if right is Right.RECLAIM
@@ -287,7 +287,7 @@ def _takeable(preemptor: Preemptor, towards: dict[str, Account], claims: list[Cl
     known: dict[tuple[int, int, bool], bool] = {}
     found: list[Claim] = []
     for claim in claims:
-        kind = state.charges[claim.id], claim.priority, state.stands_behind(claim, preemptor.claim)
+        kind = state.charges[claim.id], claim.priority, state.comes_after(claim, preemptor.claim)
         if kind not in known:
             known[kind] = _may_take(preemptor, towards, claim)
         if known[kind]:

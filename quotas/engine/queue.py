@@ -31,7 +31,7 @@ def line_of(ledger: Ledger, claims: Iterable[Claim], fair: bool) -> dict[ClaimId
     while (claim := competition.next()) is not None:
         line[claim.id] = len(line)
         ledger.add(claim.department, 0 if claim.is_recall else claim.units)  # workloads will be charged for it
-        competition.again(claim.department)
+        competition.enter_next(claim.department)
     return line
 
 
@@ -54,13 +54,13 @@ class Competition:
             self._enter(ledger[department])
 
     def next(self) -> Claim | None:
-        """Take the claim whose turn it is from the queue. Call `again` for its department once it is answered."""
+        """Take the claim whose turn it is from the queue. Call `enter_next` for its department once it is answered."""
         claim = self._best(self._ledger.root)
         if claim is not None:
             self._queues[claim.department].popleft()
         return claim
 
-    def again(self, department: DepartmentId) -> None:
+    def enter_next(self, department: DepartmentId) -> None:
         """Let the department's next claim compete, and rank again what its usage has changed."""
         self._enter(self._ledger[department])
 

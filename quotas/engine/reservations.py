@@ -146,7 +146,7 @@ class Holds:
             if (end := ends_at(claim)) is not None
         )
 
-    def count_on_end(self, claim: Claim) -> None:
+    def expect_end(self, claim: Claim) -> None:
         """The claim starts now: who waits may wait for its end."""
         if claim.max_runtime is not None:
             insort(self._ends, (self._state.now + claim.max_runtime, claim.id))
@@ -155,7 +155,7 @@ class Holds:
         """It does not start after all."""
         self._ends = [(end, id) for end, id in self._ends if id != claim.id]
 
-    def passing(self, claim: Claim, attempt: Attempt) -> Decision | None:
+    def start_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
         are a borrower's and it is inside its guarantee."""
         holds = self._outranked(claim)
@@ -165,7 +165,7 @@ class Holds:
             holds = [*early, *(hold for hold in holds if hold not in early)]
         return self._without(holds, claim, attempt)
 
-    def outranking(self, claim: Claim, attempt: Attempt) -> Decision | None:
+    def reserve_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to find the claim a place regardless of borrowers' holds, if it is inside its guarantee."""
         return self._without(self._outranked(claim), claim, attempt)
 
@@ -177,15 +177,15 @@ class Holds:
         if not holds:
             return attempt(claim)
         for hold in holds:
-            self._state.lift(hold)
+            self._state.remove_hold(hold)
         decision = attempt(claim)
         for hold in holds:
-            self._state.put(hold)
-        if decision is not None and any(self._lost_its_right(hold) for hold in holds):
+            self._state.add_hold(hold)
+        if decision is not None and any(self._is_pushed_out(hold) for hold in holds):
             self._state.ask_again = True
         return decision
 
-    def _lost_its_right(self, hold: Hold) -> bool:
+    def _is_pushed_out(self, hold: Hold) -> bool:
         """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
         account = self._state.ledger[hold.claim.department]
         return hold.charged > 0 and account.own_left < 0
@@ -193,11 +193,11 @@ class Holds:
     def clear(self) -> None:
         """Take all holds out for good."""
         for hold in self._made:
-            self._state.lift(hold)
+            self._state.remove_hold(hold)
         self._made.clear()
         self._starving = None
 
-    def make(self, claim: Claim, starving: bool) -> None:
+    def add(self, claim: Claim, starving: bool) -> None:
         """Hold for the claim what it lacks, where it could start soonest."""
         if starving and (self._starving is not None or not self._within_limits(claim)):
             return
@@ -206,7 +206,7 @@ class Holds:
         places, start = self._soonest(claim)
         need = self._state.need(claim, places)
         hold = Hold(claim, 0 if starving else self._state.asked(claim), need, starts_by=start, starving=starving)
-        self._state.put(hold)
+        self._state.add_hold(hold)
         self._made.append(hold)
         self._starving = hold if starving else self._starving
 

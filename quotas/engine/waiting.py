@@ -147,7 +147,7 @@ def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented |
     fits = largest(state, claim, by_quota=False)
     if above_quota and fits >= _allowed(state, claim):
         return None
-    machine = nearest_machine(claim, state.pool, state.empty)
+    machine = nearest_machine(claim, state.pool, state.empty_pool)
     return Fragmented(state.ledger.capacity, fits, machine=machine, empty=True)
 
 

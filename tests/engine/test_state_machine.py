@@ -148,7 +148,7 @@ class Portal(RuleBasedStateMachine):
         if makes_room(preemptor_of(state, claim), ()) is None:
             return False
         rest = [leaver for leaver in state.departures.leaving.values() if leaver.id in decision.victims]
-        state.stay(rest)
+        state.count_staying(rest)
         preemptor, whole = preemptor_of(state, claim), [*rest, state.claims[ClaimId(victim)]]
         # with fair sharing the second way to look at shares is only tried where the first finds nobody
         by = next(
