@@ -20,7 +20,7 @@ node; a MIG instance where the fewest other starts are spoiled. Equals go to the
 those are asked again that changed, and `find_places` places all pods of a claim.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -389,10 +389,11 @@ class Versions:
         self.changed: list[int] = []
         self._latest = 0
 
-    def note(self, machine: int) -> None:
-        """The machine is in a state that it was never in before."""
+    def note(self, machine: int) -> int:
+        """The machine is in a state that it was never in before: its version."""
         self._latest += 1
         self.restore(machine, self._latest)
+        return self._latest
 
     def restore(self, machine: int, version: int) -> None:
         """The machine is in that state again."""
@@ -456,8 +457,6 @@ class Room:
         self._count(vector, times)
         for machine in self._machines(vector):
             self._versions.note(machine)
-        for moved in self._watching:
-            moved.update(vector)
 
     def _machines(self, slots: Iterable[Slot]) -> set[int]:
         return {machine for slot in slots if (machine := self.space.at[slot]) != NO_MACHINE}
@@ -476,25 +475,28 @@ class Room:
 
     def lend(self, vector: Mapping[Slot, int], times: int) -> Changed:
         """As `add`, but for a trial; the answer is for `take_back`."""
-        of = self._versions.of
-        before = [(machine, of[machine]) for machine in self._machines(vector)]
-        self.add(vector, times)
-        return [(machine, version, of[machine]) for machine, version in before]
+        versions = self._versions
+        before = [(machine, versions.of[machine]) for machine in self._machines(vector)]
+        self._count(vector, times)
+        return [(machine, version, versions.note(machine)) for machine, version in before]
 
     def take_back(self, vector: Mapping[Slot, int], times: int, changed: Changed) -> None:
         """The trial is over: a machine that nothing else happened to is in the state that it was in before."""
-        of = self._versions.of
-        unchanged = [(machine, before) for machine, before, during in changed if of[machine] == during]
-        self.add(vector, -times)
-        for machine, version in unchanged:
-            self._versions.restore(machine, version)
+        versions = self._versions
+        self._count(vector, -times)
+        for machine, before, during in changed:
+            if versions.of[machine] == during:
+                versions.restore(machine, before)
+            else:
+                versions.note(machine)
 
     def _count(self, vector: Mapping[Slot, int], times: int) -> None:
-        """row += times × vector, for a while."""
         row = self.row
         for slot, amount in vector.items():
             if slot != NOWHERE:
                 row[slot] += times * amount
+        for moved in self._watching:
+            moved.update(vector)
 
     def ranking(
         self,
@@ -537,14 +539,26 @@ class Trial:
             undo, arguments = self._undo.pop()
             undo(*arguments)
 
-    def free(self, room: Room, vectors: Iterable[Mapping[Slot, int]], times: int = 1) -> None:
+    def free(self, room: Room, vectors: Collection[Mapping[Slot, int]], times: int = 1) -> None:
         """As if the vectors were free in the room, too."""
-        for vector in vectors:
-            self._undo.append((room.take_back, (vector, times, room.lend(vector, times))))
+        vector = _sum(vectors)
+        self._undo.append((room.take_back, (vector, times, room.lend(vector, times))))
 
-    def take(self, room: Room, vectors: Iterable[Mapping[Slot, int]]) -> None:
+    def take(self, room: Room, vectors: Collection[Mapping[Slot, int]]) -> None:
         """As if the vectors were not free in the room."""
         self.free(room, vectors, -1)
+
+
+def _sum(vectors: Collection[Mapping[Slot, int]]) -> Mapping[Slot, int]:
+    """All the vectors as one."""
+    first, *others = vectors or ({},)
+    if not others:
+        return first
+    total = dict(first)
+    for vector in others:
+        for slot, amount in vector.items():
+            total[slot] = total.get(slot, 0) + amount
+    return total
 
 
 class FreeInBoth(Room):

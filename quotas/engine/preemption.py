@@ -353,9 +353,11 @@ def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
 def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
     """The cheapest node_cost to make a place on the node if some of these claims go."""
     state = preemptor.state
+    if not claims:
+        return NodeCost(NEVER)
     with state.trial() as trial:
         trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
-        if not claims or spot_on(host, preemptor.claim, state.free_later.row) is None:
+        if spot_on(host, preemptor.claim, state.free_later.row) is None:
             return NodeCost(NEVER)
     own = sum(claim.id in mine for claim in claims)
     if own not in (0, len(claims)) or (own and preemptor.inside):
