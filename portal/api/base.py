@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -84,7 +85,11 @@ class BoundedJSON(JSONParser):
         except ParseError as error:
             if "set_int_max_str_digits" in str(error.detail):  # Python's own words are for its programmers
                 raise ParseError(_("A number has too many digits.")) from None
-            raise
+            place = re.search(r"line (\d+) column (\d+)", str(error.detail))
+            if place is None:
+                raise
+            where = {"line": place[1], "column": place[2]}
+            raise ParseError(_("The body is not valid JSON: line %(line)s, column %(column)s.") % where) from None
         if depth(data) > DEEPEST:
             raise ParseError(too_deep)
         try:

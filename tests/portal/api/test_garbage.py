@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from django.utils.translation import override
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import ParseError
 
@@ -89,6 +90,13 @@ def test_no_body_that_is_not_quite_json_makes_the_api_fall_over(client: Any, set
 def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
     with pytest.raises(ParseError, match="too many digits"):
         BoundedJSON().parse(io.BytesIO(b'{"units": ' + b"9" * 5000 + b"}"), parser_context={})
+
+
+def test_where_json_is_broken_is_said_in_the_readers_language() -> None:
+    with pytest.raises(ParseError, match="line 2, column 5"):
+        BoundedJSON().parse(io.BytesIO(b'{\n"a"}'))
+    with override("zh-hans"), pytest.raises(ParseError, match="第 2 行第 5 列"):
+        BoundedJSON().parse(io.BytesIO(b'{\n"a"}'))
 
 
 def test_no_query_makes_the_api_fall_over(client: Any, settings: Any) -> None:
