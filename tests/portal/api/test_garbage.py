@@ -93,9 +93,9 @@ def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
 
 
 def test_where_json_is_broken_is_said_in_the_readers_language() -> None:
-    with pytest.raises(ParseError, match="line 2, column 5"):
+    with pytest.raises(ParseError, match="line 2, column 4"):
         BoundedJSON().parse(io.BytesIO(b'{\n"a"}'))
-    with override("zh-hans"), pytest.raises(ParseError, match="第 2 行第 5 列"):
+    with override("zh-hans"), pytest.raises(ParseError, match="第 2 行第 4 列"):
         BoundedJSON().parse(io.BytesIO(b'{\n"a"}'))
 
 
