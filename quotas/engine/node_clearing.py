@@ -15,10 +15,10 @@ from typing import Any
 from quotas.engine.mig_layouts import Profile, profile_of
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import NOWHERE, Host, Slot, spot_on
-from quotas.engine.preemption_rules import Preemptor, lacking_anywhere, lacking_of_pool, permitted
+from quotas.engine.preemption_rules import Preemptor, cost, lacking_anywhere, lacking_of_pool, permitted
 from quotas.engine.quota_tree import Account, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
-from quotas.engine.victim_search import Cost, makes_room
+from quotas.engine.victim_search import makes_room
 
 Taken = tuple[tuple[int, int], ...]
 """For each limited account: (units taken, the same without the largest victim). Where both are less, so they stay whatever is
@@ -474,21 +474,22 @@ Victims = tuple[Claim, ...]
 def clear(
     preemptor: Preemptor,
     claims: Sequence[Claim],
-    cost: Cost,
     hosts: Collection[Host] | None = None,
 ) -> Victims | None:
     """The best set found that makes a place on these nodes (None: on any), or None if there is none. The order of preference is
     gone through level by level: spare its own, leave everybody what is promised, take the lowest priorities; within a level
     the least lost work."""
     state = preemptor.state
-    clearing = Clearing(preemptor, cost, state.hosts.values() if hosts is None else hosts)
+    clearing = Clearing(preemptor, state.hosts.values() if hosts is None else hosts)
     found = clearing.cheapest(claims, keep_guarantees=False, widths=(NARROW, WIDE))
     if not found:
         return found
     mine = preemptor.account.id
     if preemptor.inside and all(victim.department != mine for victim in found):
         claims = [claim for claim in claims if claim.department != mine]
-    if not cost(found)[2] and max(victim.priority for victim in found) == min(claim.priority for claim in claims):
+    if not cost(preemptor, found)[2] and max(victim.priority for victim in found) == min(
+        claim.priority for claim in claims
+    ):
         return found
     return clearing.lowest(claims, keep_guarantees=True) or clearing.lowest(claims, keep_guarantees=False) or found
 
@@ -498,7 +499,6 @@ class Clearing:
     """One preemptor's search."""
 
     preemptor: Preemptor
-    cost: Cost
     hosts: Collection[Host]
 
     def lowest(self, claims: Sequence[Claim], keep_guarantees: bool) -> Victims | None:
@@ -548,7 +548,7 @@ class Clearing:
         return next((victims for victims in completed if victims is not None), None)
 
     def _cost(self, victims: Victims) -> Any:
-        return self.cost(victims) if victims else ()
+        return cost(self.preemptor, victims) if victims else ()
 
     def _claims(self, ids: Iterable[ClaimId]) -> Victims:
         return tuple(self.preemptor.state.claims[id] for id in sorted(ids))

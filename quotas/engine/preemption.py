@@ -1,9 +1,9 @@
-"""Preemption: which of the permitted victim sets, by the order of preference (`cost`), and where to look for the best.
+"""Preemption: which of the permitted victim sets is chosen, and where to look for the best.
 
 A pool (or a recall) that only counts units takes the cheapest borrowed claims, by one knapsack. One pod goes to one node: the
 nodes are looked at one after the other, the cheapest first. Few candidates, and trees of departments, are searched set by set
-(victim_search.py); gangs have their nodes cleared one by one (node_clearing.py). Who may be a victim at all is said in
-preemption_rules.py.
+(victim_search.py); gangs have their nodes cleared one by one (node_clearing.py). Who may be a victim at
+all, and what a set costs, is said in preemption_rules.py.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -19,6 +19,7 @@ from quotas.engine.preemption_rules import (
     Fairness,
     Preemptor,
     candidate_departments,
+    cost,
     lacking_anywhere,
     lacking_of_pool,
     open_to,
@@ -26,11 +27,10 @@ from quotas.engine.preemption_rules import (
     permitted,
     preemptor_of,
 )
-from quotas.engine.quota_tree import NO_CHANGE, Change, lowered, share
+from quotas.engine.quota_tree import NO_CHANGE, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.victim_search import MANY, cheapest, cheapest_sum, lowest_sum, makes_room, needs_own, search
 
-Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 CROWD = 100
 """Among more candidates a search finds nothing that clearing nodes does not."""
 COMPARED = 4
@@ -166,8 +166,7 @@ def _has_place(preemptor: Preemptor) -> bool:
 
 def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """The best set that a search finds among the claims."""
-    victims = search(preemptor, claims, lambda victims: cost(preemptor, victims))
-    return _settled(preemptor, victims)
+    return _settled(preemptor, search(preemptor, claims))
 
 
 def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
@@ -184,8 +183,7 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
 
 def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
     """The best set that clearing the nodes (None: all) one by one finds among the claims."""
-    victims = clear(preemptor, claims, lambda victims: cost(preemptor, victims), hosts)
-    return _settled(preemptor, victims)
+    return _settled(preemptor, clear(preemptor, claims, hosts))
 
 
 def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
@@ -216,7 +214,7 @@ def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collect
 
 
 def _known_victims(preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
-    """The victims of a node's cheapest node_cost, if they may go, make room and cost no more."""
+    """The cheapest victims that are known of a node, if they may go, make room and cost no more."""
     victims = node_cost.victims
     if not victims or cost(preemptor, victims)[: len(node_cost.bound)] != node_cost.bound:
         return None
@@ -230,32 +228,6 @@ def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> C
         return one or other
     costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
     return one if costs[cheapest(preemptor, costs)] == one.victims else other
-
-
-def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
-    """What a victim set costs, in the order in which sets are compared; the least wins."""
-    state = preemptor.state
-    victims = tuple(victims)
-    taken: dict[str, int] = {}
-    for victim in victims:
-        taken[victim.department] = taken.get(victim.department, 0) + victim.units
-    mine = taken.pop(preemptor.account.id, 0)
-    change, below = NO_CHANGE, 0
-    for department, units in taken.items():
-        account = state.ledger[DepartmentId(department)]
-        below += max(0, account.guaranteed - (account.usage - units))
-        if state.settings.fair_sharing and not account.children:
-            change += lowered(account, units)
-    return (
-        mine if preemptor.inside else sum(taken.values()),
-        change,
-        below,
-        max((victim.priority for victim in victims), default=-(10**9)),
-        sum(map(state.lost_work, victims)),
-        len(victims),
-        sum(victim.units for victim in victims),
-        tuple(sorted(victim.id for victim in victims)),
-    )
 
 
 # Fitting --------------------------------------------------------------------------------------------------------------
@@ -374,15 +346,17 @@ def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Coll
     if host.shared and preemptor.claim.on_card > host.whole:
         return _whole_cards(state, preemptor.claim, host, claims, bool(own)) or at_least
     found: list[NodeCost] = []
-    for gives, need in _cells(state, preemptor.claim, host, claims):
+    for gives, need in _lacking_on(state, preemptor.claim, host, claims):
         if sum(gives.values()) >= need:
             found.append(_cheapest(state, [claim for claim in claims if claim.id in gives], gives, need, bool(own)))
     return min(found, key=lambda node_cost: node_cost.bound, default=at_least)
 
 
-def _cells(state: PassState, claim: Claim, host: Host, claims: list[Claim]) -> Iterator[tuple[dict[ClaimId, int], int]]:
-    """What places on the node are made of: what each claim gives of it, and how much is lacking. Where a card has enough, the
-    first that the machine has too little of; nothing where places are no sums."""
+def _lacking_on(
+    state: PassState, claim: Claim, host: Host, claims: list[Claim]
+) -> Iterator[tuple[dict[ClaimId, int], int]]:
+    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card has
+    enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
     free, shape = state.free_later.row, host.pool.mig
     cards: Sequence[tuple[Collection[Slot], int]] = ()
     if shape is None and host.whole <= 1:

@@ -1,6 +1,8 @@
-"""Who may be a victim: which claims the preemptor's policy opens to it, and which sets of them may go together.
+"""The rules of preemption: which claims the preemptor's policy opens to it, which sets of them may go together, and what a set
+costs.
 
-See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `permitted` at a whole set.
+See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `permitted` at a whole set; `cost` is the order in
+which sets are preferred.
 """
 
 from collections.abc import Iterable
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from quotas.engine.pass_state import PassState
-from quotas.engine.quota_tree import Account, Ledger, share
+from quotas.engine.quota_tree import NO_CHANGE, Account, Change, Ledger, lowered, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 
 
@@ -65,7 +67,7 @@ def own_candidates(preemptor: Preemptor) -> list[Claim]:
 
 
 def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
-    """Whether a claim with a reservation may stop one that was told to leave and would stay."""
+    """Whether a claim with a reservation may preempt a victim that would otherwise stay."""
     preemptor = preemptor_of(state, claim)
     if victim.department == claim.department:
         return _within(preemptor, victim) and may_be_preempted(state, False, victim)
@@ -312,6 +314,37 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
         path.append(path[-1].parent)
     met = path[-1].parent
     return towards[met.id if met is not None else victim.id], path
+
+
+# What a set costs -----------------------------------------------------------------------------------------------------
+
+Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
+
+
+def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
+    """What a victim set costs, in the order in which sets are compared; the least wins."""
+    state = preemptor.state
+    victims = tuple(victims)
+    taken: dict[str, int] = {}
+    for victim in victims:
+        taken[victim.department] = taken.get(victim.department, 0) + victim.units
+    mine = taken.pop(preemptor.account.id, 0)
+    change, below = NO_CHANGE, 0
+    for department, units in taken.items():
+        account = state.ledger[DepartmentId(department)]
+        below += max(0, account.guaranteed - (account.usage - units))
+        if state.settings.fair_sharing and not account.children:
+            change += lowered(account, units)
+    return (
+        mine if preemptor.inside else sum(taken.values()),
+        change,
+        below,
+        max((victim.priority for victim in victims), default=-(10**9)),
+        sum(map(state.lost_work, victims)),
+        len(victims),
+        sum(victim.units for victim in victims),
+        tuple(sorted(victim.id for victim in victims)),
+    )
 
 
 # What is lacking --------------------------------------------------------------------------------------------------------

@@ -101,8 +101,8 @@ def could_start(state: PassState, claim: Claim) -> bool:
 
 
 def may_stay(state: PassState, leaver: ClaimId) -> bool:
-    """Whether it leaves because somebody needs it to. Others leave in any case; so does, from what is not there any more, who
-    gives nothing by leaving."""
+    """Whether a leaving claim might stay if nobody needed it: one that was preempted. Others leave in any case, and so does one that
+    stands only on what is lost, since it gives nothing by leaving."""
     if leaver in state.stranded and state.stranded[leaver] == state.departures.leaving[leaver].units:
         return False
     return leaver in state.preempted or state.departures.leaving[leaver].held_for is not None
@@ -156,8 +156,8 @@ class Holds:
         self._ends = [(end, id) for end, id in self._ends if id != claim.id]
 
     def start_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
-        """Attempt to start the claim past the holds it may pass: it is over before their holders could start, or they
-        are a borrower's and it is inside its guarantee."""
+        """Attempt to start the claim as if some holds were not there: those whose holders start only after it is over, and a
+        borrower's, if it is inside its guarantee."""
         holds = self._outranked(claim)
         if claim.max_runtime is not None:
             end = self._state.now + claim.max_runtime
@@ -238,7 +238,7 @@ class Holds:
         return best, max(state.now, self._ends[low - 1][0]) if low else state.now
 
     def _places_after(self, claim: Claim, count: int) -> Places | None:
-        """Places once the first `count` running claims with an end are gone; what those give who are told is free already."""
+        """Places once the first `count` running claims with an end are gone; victims of this pass are gone already."""
         state = self._state
         ended = [id for _, id in self._ends[:count] if id not in state.preempted]
         with state.trial() as trial:

@@ -14,6 +14,7 @@ from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Places, best_spot, has_spot, spot_on
 from quotas.engine.preemption_rules import (
     Preemptor,
+    cost,
     lacking_of_pool,
     permitted,
     within_reach,
@@ -93,8 +94,6 @@ def _undominated(table: dict[int, Value]) -> dict[int, Value]:
 
 # Set by set -----------------------------------------------------------------------------------------------------------
 
-Cost = Callable[[tuple[Claim, ...]], Any]
-"""What a set costs; the last of it are its ids."""
 
 MANY = 16
 """Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
@@ -104,7 +103,7 @@ LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
 places are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
 
 
-def search(preemptor: Preemptor, claims: list[Claim], cost: Cost) -> tuple[Claim, ...] | None:
+def search(preemptor: Preemptor, claims: list[Claim]) -> tuple[Claim, ...] | None:
     """The best set found, or None when no order of taking leads to one."""
     state = preemptor.state
     if state.settings.fair_sharing:
@@ -113,11 +112,11 @@ def search(preemptor: Preemptor, claims: list[Claim], cost: Cost) -> tuple[Claim
             return None
     found = [
         victims
-        for order in (sorted(claims, key=lambda claim: cost((claim,))), *_orders(preemptor, claims))
+        for order in (sorted(claims, key=lambda claim: cost(preemptor, (claim,))), *_orders(preemptor, claims))
         if (victims := _greedy(preemptor, order)) is not None
     ]
-    costs = {cost(victims): victims for victims in found}
-    return _improved(preemptor, claims, cost, costs[cheapest(preemptor, costs)] if costs else None)
+    costs = {cost(preemptor, victims): victims for victims in found}
+    return _improved(preemptor, claims, costs[cheapest(preemptor, costs)] if costs else None)
 
 
 def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
@@ -130,7 +129,6 @@ def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> An
 def _improved(
     preemptor: Preemptor,
     claims: list[Claim],
-    cost: Cost,
     best: tuple[Claim, ...] | None,
 ) -> tuple[Claim, ...] | None:
     """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
@@ -140,7 +138,7 @@ def _improved(
     if best is not None and state.pool.nodes is not None and len(candidates) > MANY:
         return best
     charges, lacking = state.charges, lacking_of_pool(preemptor)
-    least = None if best is None else cost(best)
+    least = None if best is None else cost(preemptor, best)
     thorough = len(candidates) <= MANY and (state.pool.nodes is None or best is None)
     looks = LOOKS if thorough else FEWER_LOOKS
     left = [*accumulate((charges[claim.id] for claim in reversed(candidates)), initial=0)][::-1]
@@ -154,27 +152,27 @@ def _improved(
         stack.append((before, index + 1))
         victims, given = (*before, candidates[index]), given + charges[candidates[index].id]
         tries -= 1
-        if least is not None and _is_dearer(preemptor, victims, cost, least):
+        if least is not None and _is_dearer(preemptor, victims, least):
             continue
         looks -= 1
         if given < lacking or not _suffices(preemptor, victims):
             stack.append((victims, index + 1))
             continue
-        value = cost(victims)
+        value = cost(preemptor, victims)
         if (least is None or value[:-1] <= least[:-1]) and not _shrinks(preemptor, victims):
             least = cheapest(preemptor, {value: victims} if best is None else {least: best, value: victims})
             best = victims if least == value else best
     return best
 
 
-def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], cost: Cost, least: Any) -> bool:
+def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], least: Any) -> bool:
     """Whether no set that contains these can be better than the best so far. On nodes equals may be; with fair sharing all
     that have no more units of those that come first."""
     state = preemptor.state
     if state.settings.fair_sharing:
         first = (victim for victim in victims if (victim.department == preemptor.account.id) == preemptor.inside)
         return bool(sum(victim.units for victim in first) > least[0])
-    value = cost(victims)
+    value = cost(preemptor, victims)
     return bool(value >= least if state.pool.nodes is None else value[:-1] > least[:-1])
 
 

@@ -13,8 +13,7 @@ from enum import StrEnum
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
-from quotas.engine.preemption import Cost, cost
-from quotas.engine.preemption_rules import Preemptor, preemptor_of
+from quotas.engine.preemption_rules import Cost, Preemptor, cost, preemptor_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
 from quotas.engine.snapshot_json import (
     Json,

@@ -12,8 +12,7 @@ from typing import Any
 
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
-from quotas.engine.preemption import cost
-from quotas.engine.preemption_rules import Fairness, permitted, preemptor_of
+from quotas.engine.preemption_rules import Fairness, cost, permitted, preemptor_of
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from tests.engine.brute import Brute

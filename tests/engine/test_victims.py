@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
-from quotas.engine.preemption import choose, cost
+from quotas.engine.preemption import choose
 from quotas.engine.preemption_rules import (
     Fairness,
     Preemptor,
+    cost,
     may_be_preempted,
     own_candidates,
     permitted,
