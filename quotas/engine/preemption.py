@@ -122,17 +122,19 @@ def still_needed(
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """The best set of its own claims and those of these departments. Where only units are lacking, claims anywhere will do; one
+    pod needs one node; several pods need several, and claims elsewhere may also give the right to a place."""
     state = preemptor.state
     counted = state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor)
-    on_one_node = preemptor.claim.pods == 1 and not counted
-    best = _best_on_a_node(preemptor, own, departments) if on_one_node else None
-    if on_one_node and state.ledger.flat and _only_a_place_is_lacking(preemptor):
-        return best
+    best: Chosen | None = None
+    if preemptor.claim.pods == 1 and not counted:
+        best = _best_on_a_node(preemptor, own, departments)
+        if state.ledger.flat and _only_a_place_is_lacking(preemptor):
+            return best
     held = (state.holding.get(department, {}).values() for department in sorted(departments))
     claims = own + [claim for claims in held for claim in open_to(preemptor, claims)]
     if counted:
-        recalled = _cheapest_borrowed(preemptor, claims)
-        return recalled or _searched(preemptor, claims)
+        return _cheapest_borrowed(preemptor, claims) or _searched(preemptor, claims)
     if best is None or len(claims) <= MANY:
         best = _better(preemptor, best, _found(preemptor, claims))
     return best
@@ -158,10 +160,8 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
 def _has_place(preemptor: Preemptor) -> bool:
     """Whether there is a place already, and only units of the pool or the right to them are lacking."""
     state = preemptor.state
-    return (
-        state.places(preemptor.claim, state.free_later, min(preemptor.asked, state.free_later.row[state.pool_slot]))
-        is not None
-    )
+    units = min(preemptor.asked, state.free_later.row[state.pool_slot])
+    return state.places(preemptor.claim, state.free_later, units) is not None
 
 
 def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
@@ -355,8 +355,8 @@ def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Coll
 def _lacking_on(
     state: PassState, claim: Claim, host: Host, claims: list[Claim]
 ) -> Iterator[tuple[dict[ClaimId, int], int]]:
-    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card has
-    enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
+    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card
+    has enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
     free, shape = state.free_later.row, host.pool.mig
     cards: Sequence[tuple[Collection[Slot], int]] = ()
     if shape is None and host.whole <= 1:

@@ -101,8 +101,8 @@ def could_start(state: PassState, claim: Claim) -> bool:
 
 
 def may_stay(state: PassState, leaver: ClaimId) -> bool:
-    """Whether a leaving claim might stay if nobody needed it: one that was preempted. Others leave in any case, and so does one that
-    stands only on what is lost, since it gives nothing by leaving."""
+    """Whether a leaving claim might stay if nobody needed it: one that was preempted. Others leave in any case, and so does one
+    that stands only on what is lost, since it gives nothing by leaving."""
     if leaver in state.stranded and state.stranded[leaver] == state.departures.leaving[leaver].units:
         return False
     return leaver in state.preempted or state.departures.leaving[leaver].held_for is not None
